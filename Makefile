@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. `make help` lists what there is; CMakePresets.json holds the details.
+
+.DEFAULT_GOAL := help
+JOBS ?= $(shell nproc)
+
+.PHONY: help setup build test run bench-engine lint format asan tsan fuzz clean
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+setup: ## Install what is missing from Debian packages (root or sudo)
+	@tools/setup
+
+build: setup ## The program at build/release/sluice
+	@tools/build release
+
+test: build ## Build and run every test
+	@ctest --test-dir build/release --output-on-failure -j $(JOBS)
+
+run: setup ## See it at work
+	@tools/build release sluice_program
+	@tools/demo
+
+bench-engine: build ## The engine's speed and memory
+	@build/release/bench/engine_bench
+
+lint: setup ## Format, tidy and include-direction checks
+	@tools/lint
+
+format: setup ## Format all sources
+	@git ls-files '*.h' '*.cc' | xargs clang-format-19 -i
+
+asan: setup ## The unit tests under the address and undefined-behaviour sanitizers
+	@tools/build asan
+	@ctest --test-dir build/asan --output-on-failure -j $(JOBS)
+
+tsan: setup ## The unit tests under the thread sanitizer
+	@tools/build tsan
+	@ctest --test-dir build/tsan --output-on-failure -j $(JOBS)
+
+fuzz: setup ## Every fuzz target, FUZZ_SECONDS=10 each
+	@tools/build fuzz
+	@tools/fuzz $(or $(FUZZ_SECONDS),10)
+
+clean: ## Remove everything that was built
+	@rm -rf build

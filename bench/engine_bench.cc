@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// The figures of the decision engine; bench/README.md says what each one means.
+//
+// The last line of output is `check_vs_find=… bytes_per_key=… scale2=…`.
+#include <absl/container/flat_hash_map.h>
+#include <benchmark/benchmark.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "sluice/sluice.h"
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kKeys = 1'000'000;
+constexpr std::size_t kKeysForMemory = 10'000'000;
+constexpr sluice::TimePoint kStart{sluice::Micros{1'700'000'000'000'000}};
+
+// 18 bytes, beyond the small-string buffer, as real keys mostly are.
+std::string KeyOf(std::uint64_t number) {
+  std::string key = "user:0000000000000";
+  for (std::size_t i = key.size(); number > 0; number /= 10) {
+    key[--i] = static_cast<char>('0' + number % 10);
+  }
+  return key;
+}
+
+const std::vector<std::string>& Keys() {
+  static const auto& keys = *[] {
+    auto* made = new std::vector<std::string>;
+    std::mt19937_64 random(1);
+    for (std::size_t i = 0; i < kKeys; ++i) {
+      made->push_back(KeyOf(random() % 10'000'000'000'000));
+    }
+    return made;
+  }();
+  return keys;
+}
+
+// The keys in the order in which they are asked for: random, and not that in which they were made.
+// Each is copied, so that they lie in memory in that order: a service has just read the key that it
+// asks for, and neither side of the comparison should pay for fetching it.
+const std::vector<std::string>& Probes() {
+  static const auto& probes = *[] {
+    std::vector<std::size_t> order(kKeys);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::shuffle(order.begin(), order.end(), std::mt19937_64(2));
+    auto* made = new std::vector<std::string>;
+    for (const std::size_t i : order) made->push_back(Keys()[i]);
+    return made;
+  }();
+  return probes;
+}
+
+const sluice::Limit& BucketLimit() {
+  static const sluice::Limit limit =
+      *sluice::Limit::TokenBucket({.capacity = 100, .refill = 10, .period = 1s});
+  return limit;
+}
+
+sluice::ManualClock& TheClock() {
+  static sluice::ManualClock clock(kStart);
+  return clock;
+}
+
+sluice::Limiter& FilledLimiter() {
+  static auto& limiter = *[] {
+    auto* made = new sluice::Limiter(BucketLimit(), {.clock = &TheClock()});
+    for (const std::string& key : Keys()) benchmark::DoNotOptimize(made->Check(key));
+    return made;
+  }();
+  return limiter;
+}
+
+// What the check is compared with: nothing but finding 16 bytes by the same keys.
+void BM_Find(benchmark::State& state) {
+  static const auto& map = *[] {
+    auto* made = new absl::flat_hash_map<std::string, std::array<std::uint64_t, 2>>;
+    for (const std::string& key : Keys()) made->emplace(key, std::array<std::uint64_t, 2>{1, 2});
+    return made;
+  }();
+  std::size_t i = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(map.find(Probes()[i])->second[0]);
+    i = i + 1 == kKeys ? 0 : i + 1;
+  }
+}
+
+void BM_Check(benchmark::State& state) {
+  sluice::Limiter& limiter = FilledLimiter();
+  // Threads start apart, so that they ask for different keys.
+  std::size_t i = kKeys / static_cast<std::size_t>(state.threads()) *
+                  static_cast<std::size_t>(state.thread_index());
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(limiter.Check(Probes()[i]));
+    i = i + 1 == kKeys ? 0 : i + 1;
+    // Ten microseconds a check: each key is asked for every ten seconds, and half refilled by then.
+    if (state.thread_index() == 0) TheClock().Set(TheClock().Now() + 10us);
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+
+BENCHMARK(BM_Find)->UseRealTime();
+BENCHMARK(BM_Check)->UseRealTime();
+BENCHMARK(BM_Check)->UseRealTime()->Threads(2);
+
+std::int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t total = 0;
+  std::int64_t resident = 0;
+  statm >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+double BytesPerKey() {
+  const std::int64_t before = ResidentBytes();
+  sluice::Limiter limiter(BucketLimit(), {.clock = &TheClock()});
+  for (std::size_t i = 0; i < kKeysForMemory; ++i)
+    benchmark::DoNotOptimize(limiter.Check(KeyOf(i)));
+  const std::int64_t held = limiter.store().GetStats().keys;
+  if (held != kKeysForMemory) {
+    std::fprintf(stderr, "only %ld of %zu keys are held\n", static_cast<long>(held),
+                 kKeysForMemory);
+    std::exit(1);
+  }
+  return static_cast<double>(ResidentBytes() - before) / static_cast<double>(held);
+}
+
+// Prints as usual, and keeps the median of each benchmark over the interleaved repetitions.
+class MedianReporter : public benchmark::ConsoleReporter {
+ public:
+  void ReportRuns(const std::vector<Run>& runs) override {
+    for (const Run& run : runs) {
+      if (run.run_type == Run::RT_Iteration) {
+        times_[run.benchmark_name()].push_back(run.real_accumulated_time /
+                                               static_cast<double>(run.iterations));
+      }
+    }
+    ConsoleReporter::ReportRuns(runs);
+  }
+
+  // Seconds of wall time per iteration of one thread.
+  double Median(std::string_view name) {
+    for (auto& [full_name, times] : times_) {
+      if (full_name.substr(0, full_name.find("/repeats")) != name) continue;
+      std::ranges::sort(times);
+      return times[times.size() / 2];
+    }
+    std::fprintf(stderr, "no benchmark %s was run\n", std::string(name).c_str());
+    std::exit(1);
+  }
+
+ private:
+  std::map<std::string, std::vector<double>> times_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const double bytes_per_key = BytesPerKey();
+  std::vector<char*> arguments(argv, argv + argc);
+  std::string repetitions = "--benchmark_repetitions=15";
+  std::string interleaving = "--benchmark_enable_random_interleaving=true";
+  std::string aggregates = "--benchmark_report_aggregates_only=false";
+  arguments.insert(arguments.begin() + 1,
+                   {repetitions.data(), interleaving.data(), aggregates.data()});
+  int count = static_cast<int>(arguments.size());
+  benchmark::Initialize(&count, arguments.data());
+  if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 2;
+  MedianReporter reporter;
+  benchmark::RunSpecifiedBenchmarks(&reporter);
+  const double find = reporter.Median("BM_Find/real_time");
+  const double check = reporter.Median("BM_Check/real_time");
+  const double check_2 = reporter.Median("BM_Check/real_time/threads:2");
+  std::printf("check_vs_find=%.2f bytes_per_key=%.1f scale2=%.2f\n", check / find, bytes_per_key,
+              check / check_2);
+  return 0;
+}

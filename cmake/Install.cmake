@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# What `cmake --install` puts in place: the program, the library, its headers, and what
+# find_package(sluice) and pkg-config need to find them.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS sluice_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS sluice EXPORT sluice ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/sluice DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+
+set(SLUICE_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/sluice)
+install(EXPORT sluice NAMESPACE sluice:: FILE sluice-targets.cmake
+        DESTINATION ${SLUICE_CMAKE_DIR})
+configure_package_config_file(cmake/sluice-config.cmake.in sluice-config.cmake
+                              INSTALL_DESTINATION ${SLUICE_CMAKE_DIR})
+write_basic_package_version_file(sluice-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/sluice-config.cmake
+              ${CMAKE_BINARY_DIR}/sluice-config-version.cmake
+        DESTINATION ${SLUICE_CMAKE_DIR})
+
+configure_file(cmake/sluice.pc.in sluice.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/sluice.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors of the library. A denial is never one of them: it is a Decision with allowed == false.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+enum class ErrorCode : std::uint8_t {
+  kInvalidLimit,      // A limit that does not validate, or a text that is not one.
+  kInvalidKey,        // Empty, or longer than kKeyBytesMax.
+  kInvalidCost,       // Negative, or not a number.
+  kCostExceedsLimit,  // More than the limit can ever grant: waiting would not help.
+  kInvalidTime,       // Outside 0 .. kTimeMax.
+  kInvalidRequest,    // Too many limits at once, or two different limits under one name.
+  kInvalidInput,      // A file or a line that is not what was expected.
+  kStoreFull,         // A named maximum of the store is reached; room comes back with time.
+  kSnapshotDamaged,   // Refused whole, and set aside.
+  kNotFound,          // The file is not there.
+  kIo,                // The operating system refused a read or a write.
+};
+
+// The name used in logs, answers and test vectors, e.g. "COST_EXCEEDS_LIMIT".
+std::string_view ToString(ErrorCode code);
+
+struct Error {
+  ErrorCode code;
+  std::string message;  // One sentence: what is wrong, the value, and what would be accepted.
+
+  // Whether the same call may succeed later without being changed.
+  bool transient() const { return code == ErrorCode::kStoreFull || code == ErrorCode::kIo; }
+};
+
+template <typename T>
+using Expected = std::expected<T, Error>;
+
+}  // namespace sluice

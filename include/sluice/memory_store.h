@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "sluice/store.h"
+
+namespace sluice {
+
+// Keeps the state in this process: sharded, at most 48 bytes a key, bounded.
+//
+// Every method may be called from any thread at any time. A check takes one short lock, allocates
+// nothing unless the key is new, and costs about as much as a look-up in a good hash map. State
+// that has recovered to an untouched budget is dropped bit by bit by the checks that follow.
+//
+// When `keys_max` states are live, none of them is dropped for a newcomer: new keys then share a
+// few overflow states per limit until room returns, so that a flood of fresh keys can neither reset
+// a live counter nor grow the memory. Stats::overflow_decisions counts those.
+class MemoryStore final : public Store {
+ public:
+  struct Options {
+    const Clock* clock = &SystemClock();  // Not owned; outlives the store.
+    std::int64_t keys_max = 1 << 24;
+
+    // Room for the requests that all sliding_window limits together remember, 16 bytes each. Past
+    // it they fail with kStoreFull.
+    std::int64_t log_entries_max = 1 << 26;
+
+    // How long state is kept after it recovered. Zero suits live traffic, whose time moves forward.
+    // A replay of records that are out of order keeps all of it.
+    Micros recovered_kept_for{0};
+  };
+
+  struct Stats {
+    std::int64_t keys = 0;                // States held, one for each limit of a key.
+    std::int64_t bytes = 0;               // Memory held by them.
+    std::int64_t log_entries = 0;         // Room for requests held by sliding_window limits.
+    std::int64_t dropped = 0;             // States dropped because they had recovered.
+    std::int64_t overflow_decisions = 0;  // Decided on a shared state because the store was full.
+  };
+
+  MemoryStore() : MemoryStore(Options{}) {}
+  explicit MemoryStore(const Options& options);
+  ~MemoryStore() override;
+  MemoryStore(const MemoryStore&) = delete;
+  MemoryStore& operator=(const MemoryStore&) = delete;
+
+  // Decides one charge. Errors: kInvalidKey, kInvalidCost, kCostExceedsLimit, kInvalidTime,
+  // kInvalidRequest, kStoreFull.
+  Expected<Decision> Check(const Charge& charge, std::optional<TimePoint> now = {});
+
+  // Decides all charges or none, atomically; no other thread sees a part of it. Errors as Check.
+  Expected<Decision> CheckAll(std::span<const Charge> charges, std::span<Decision> each = {},
+                              std::optional<TimePoint> now = {});
+
+  // Decides at once; `done` runs before this returns.
+  void Apply(std::span<Request> requests, std::move_only_function<void()> done) override;
+
+  // Makes the budget of this key and limit (or name) whole. Says whether state was held.
+  Expected<bool> Reset(const Charge& charge);
+
+  // Visits every shard in turn; costs microseconds.
+  Stats GetStats() const;
+
+  // Writes all state to `path`: a temporary file beside it, synced, then renamed, readable by the
+  // owner alone. Checks go on meanwhile and wait for the copy of one shard at most: well under a
+  // millisecond a million keys. Returns how many states were written. Error: kIo.
+  Expected<std::int64_t> Save(const std::filesystem::path& path) const;
+
+  // A store with the state of a snapshot. Errors: kNotFound; kIo; kSnapshotDamaged if the file is
+  // not exactly what Save wrote, in which case it is renamed to `path` + ".damaged".
+  static Expected<std::unique_ptr<MemoryStore>> Restore(const std::filesystem::path& path,
+                                                        const Options& options);
+
+  class Impl;
+
+ private:
+  explicit MemoryStore(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice

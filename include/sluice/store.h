@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam between those who ask and those who keep the state. A store applies requests, each an
+// all-or-nothing group of charges, and answers each with a decision or an error.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "sluice/decision.h"
+#include "sluice/error.h"
+#include "sluice/limit.h"
+#include "sluice/time.h"
+
+namespace sluice {
+
+inline constexpr std::size_t kKeyBytesMax = 1024;
+inline constexpr std::size_t kNameBytesMax = 256;
+inline constexpr std::size_t kChargesMax = 64;  // In one request.
+
+// One limit applied to one key. Nothing is owned: what it points to outlives the call.
+struct Charge {
+  std::string_view key;  // Any bytes, 1 .. kKeyBytesMax.
+  const Limit* limit;
+
+  // Which of the key's states this is, at most kNameBytesMax bytes. State stays with its name when
+  // the limit's numbers change: what was used stays used, a raised limit takes effect at once and a
+  // lowered one never grants more. Without a name the limit's own numbers serve, so that different
+  // limits never share state.
+  std::string_view name = {};
+
+  std::int64_t cost = 1;  // 0 looks without taking.
+};
+
+// What is asked, and room for the answers. Several charges of one state add up.
+struct Request {
+  std::span<const Charge> charges;  // 1 .. kChargesMax.
+
+  // For tests and replay: decide as of this moment instead of the store's own time.
+  std::optional<TimePoint> now = {};
+
+  // Out, optional: each charge's own numbers; either empty or as long as `charges`. In a denied
+  // request, the charges with allowed == false are those that denied it; nothing was charged.
+  std::span<Decision> each = {};
+
+  // Out. Allowed if every charge is; the smallest remaining, the longest waits.
+  Expected<Decision> outcome = Decision{};
+};
+
+// Implementations are safe to use from any thread.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Decides every request, in order where they touch the same state, and then calls `done` exactly
+  // once, perhaps before it returns. The requests and all they point to stay alive until then. A
+  // store that cannot decide sets an error: a denial always comes from a limit.
+  virtual void Apply(std::span<Request> requests, std::move_only_function<void()> done) = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `sluice` program: reads the command line and hands over to a command.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include "cli/exit_code.h"
+#include "cli/replay_command.h"
+
+namespace {
+
+constexpr const char* kAbout =
+    "Sluice decides, exactly and fast, whether a request may pass.\n"
+    "\n"
+    "Limits are written as name=value pairs; durations take us, ms, s, m, h, d:\n"
+    "  algorithm=token_bucket,capacity=100,refill=10,period=1s\n"
+    "  algorithm=leaky_bucket,capacity=10,leak=1,period=1s\n"
+    "  algorithm=gcra,burst=5,count=30,period=60s\n"
+    "  algorithm=fixed_window,limit=100,window=60s\n"
+    "  algorithm=sliding_window,limit=100,window=60s\n"
+    "  algorithm=sliding_window_counter,limit=100,window=60s\n";
+
+// Whoever started us may have closed a standard stream. A file that we open must not take its
+// number, or output would go there. Opened the wrong way round, so that using it still fails.
+void OccupyStandardStreams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) == -1) {
+      static_cast<void>(::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+    }
+  }
+}
+
+int Run(int argc, char** argv) {
+  CLI::App app(kAbout, "sluice");
+  app.set_version_flag("--version", "sluice " SLUICE_VERSION);
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return "sluice: " + std::string(error.what()) +
+           "\nTry 'sluice --help' or 'sluice COMMAND --help'.\n";
+  });
+  sluice::cli::ReplayCommand replay(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool help_or_version = app.exit(error) == 0;
+    return help_or_version && std::cout.flush() ? sluice::cli::kExitOk : sluice::cli::kExitError;
+  }
+  if (app.get_subcommands().empty()) {
+    std::cerr << "sluice: a command is needed\n\n" << app.help();
+    return sluice::cli::kExitError;
+  }
+  return replay.Run();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    OccupyStandardStreams();
+    return Run(argc, argv);
+  } catch (const std::exception& error) {  // Out of memory, mostly.
+    std::fprintf(stderr, "sluice: %s\n", error.what());
+    return sluice::cli::kExitError;
+  }
+}

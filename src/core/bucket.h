@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel of TOKEN_BUCKET, LEAKY_BUCKET and GCRA.
+//
+// Capacity C, refilled r/p tokens per tick in lowest terms. The level counts in 1/p of a token, so
+// refilling adds whole numbers and no fraction is ever lost. All products stay below 2^53 (see
+// Limit::tick), except elapsed * r, which is taken in 128 bits before it is capped at C * p.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/instant.h"
+#include "sluice/decision.h"
+#include "sluice/limit.h"
+
+namespace sluice::core {
+
+struct BucketState {
+  std::int64_t level;  // 0 .. limit.whole()
+  std::int64_t time;   // In ticks; when the level was last written.
+
+  friend bool operator==(const BucketState&, const BucketState&) = default;
+};
+
+struct BucketStep {
+  Decision decision;
+  BucketState next;  // To be stored if and only if the decision is allowed and the cost above zero.
+};
+
+inline std::int64_t LevelAt(const Limit& limit, const BucketState& state, std::int64_t ticks) {
+  const std::int64_t missing = limit.whole() - state.level;
+  const __int128 refilled = static_cast<__int128>(ticks - state.time) * limit.rate();
+  return refilled >= missing ? limit.whole() : state.level + static_cast<std::int64_t>(refilled);
+}
+
+// `state` is null for an untouched budget; 0 <= cost <= limit.amount().
+inline BucketStep Decide(const Limit& limit, const BucketState* state, TimePoint now,
+                         std::int64_t cost) {
+  const Instant instant(limit, now, state ? state->time : 0);
+  const std::int64_t whole = limit.whole();
+  const std::int64_t before = state ? LevelAt(limit, *state, instant.ticks()) : whole;
+  const std::int64_t needed = cost * limit.unit();
+  const bool allowed = before >= needed;
+  const std::int64_t level = allowed ? before - needed : before;
+
+  BucketStep step;
+  step.next = {.level = level, .time = instant.ticks()};
+  step.decision.allowed = allowed;
+  step.decision.limit = limit.amount();
+  step.decision.remaining = level / limit.unit();
+  step.decision.reset_after = instant.Until(CeilDiv(whole - level, limit.rate()));
+  if (!allowed) {
+    step.decision.retry_after = instant.Until(CeilDiv(needed - before, limit.rate()));
+  } else if (limit.algorithm() == Algorithm::kLeakyBucket) {
+    step.decision.delay = instant.Until(CeilDiv(whole - before, limit.rate()));
+  }
+  return step;
+}
+
+// Whether the state equals an untouched budget by now, so that it may be dropped.
+inline bool Recovered(const Limit& limit, const BucketState& state, TimePoint now) {
+  const Instant instant(limit, now, state.time);
+  return LevelAt(limit, state, instant.ticks()) == limit.whole();
+}
+
+// The state under a changed limit. What was used stays used: a raised capacity takes effect at once
+// and a lowered one never grants more. Requires the same rate, unit and tick.
+inline BucketState Carry(const Limit& from, const BucketState& state, const Limit& to) {
+  const std::int64_t used = from.whole() - state.level;
+  return {.level = std::max<std::int64_t>(0, to.whole() - used), .time = state.time};
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel of FIXED_WINDOW: one count per epoch-aligned window. A burst at the end of one window
+// and another at the start of the next both pass; that is a property of this algorithm.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/instant.h"
+#include "sluice/decision.h"
+#include "sluice/limit.h"
+
+namespace sluice::core {
+
+struct WindowState {
+  std::int64_t start;  // In ticks; a multiple of the window.
+  std::int64_t count;  // 0 .. limit.amount()
+
+  friend bool operator==(const WindowState&, const WindowState&) = default;
+};
+
+struct WindowStep {
+  Decision decision;
+  WindowState next;  // To be stored if and only if the decision is allowed and the cost above zero.
+};
+
+// `state` is null for an untouched budget; 0 <= cost <= limit.amount().
+inline WindowStep Decide(const Limit& limit, const WindowState* state, TimePoint now,
+                         std::int64_t cost) {
+  const Instant instant(limit, now, state ? state->start : 0);
+  const std::int64_t elapsed = instant.ticks() % limit.unit();
+  const std::int64_t start = instant.ticks() - elapsed;
+  const std::int64_t before = state && state->start == start ? state->count : 0;
+  const bool allowed = cost <= limit.amount() - before;
+
+  WindowStep step;
+  step.next = {.start = start, .count = allowed ? before + cost : before};
+  step.decision.allowed = allowed;
+  step.decision.limit = limit.amount();
+  step.decision.remaining = limit.amount() - step.next.count;
+  step.decision.reset_after = instant.Until(limit.unit() - elapsed);
+  if (!allowed) step.decision.retry_after = step.decision.reset_after;
+  return step;
+}
+
+// Whether the state equals an untouched budget by now, so that it may be dropped.
+inline bool Recovered(const Limit& limit, const WindowState& state, TimePoint now) {
+  const Instant instant(limit, now, state.start);
+  return state.count == 0 || instant.ticks() >= state.start + limit.unit();
+}
+
+// The state under a changed limit of the same window: what was counted stays counted.
+inline WindowState Carry(const WindowState& state, const Limit& to) {
+  return {.start = state.start, .count = std::min(state.count, to.amount())};
+}
+
+}  // namespace sluice::core

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "sluice/limit.h"
+#include "sluice/time.h"
+
+namespace sluice::core {
+
+// The moment of a decision in the limit's own ticks. Time never runs backwards for a state: a
+// moment before `newest` counts as `newest`, and all waits count from there.
+class Instant {
+ public:
+  Instant(const Limit& limit, TimePoint now, std::int64_t newest_tick)
+      : tick_(limit.tick().count()),
+        now_us_(std::max(now.time_since_epoch().count(), newest_tick * tick_)),
+        // Dividing costs more than all the rest of a bucket decision, and most limits tick in us.
+        ticks_(tick_ == 1 ? now_us_ : now_us_ / tick_) {}
+
+  std::int64_t ticks() const { return ticks_; }
+
+  // How long until `ticks` ticks from now begin: shorter than that many whole ticks by the part of
+  // the current one that has passed. Waits that no int64 holds, beyond 292,000 years, saturate.
+  Micros Until(std::int64_t ticks) const {
+    if (ticks == 0 || tick_ == 1) return Micros{ticks};
+    const __int128 wait = static_cast<__int128>(ticks) * tick_ - now_us_ % tick_;
+    constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+    return Micros{wait > kMax ? kMax : static_cast<std::int64_t>(wait)};
+  }
+
+ private:
+  std::int64_t tick_;
+  std::int64_t now_us_;
+  std::int64_t ticks_;
+};
+
+constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
+
+}  // namespace sluice::core

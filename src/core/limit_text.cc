@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// The textual form of limits: `algorithm=token_bucket,capacity=100,refill=10,period=1s`.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "core/text.h"
+#include "sluice/limit.h"
+
+namespace sluice {
+namespace {
+
+struct AlgorithmName {
+  std::string_view name;
+  Algorithm algorithm;
+};
+
+constexpr std::array kAlgorithmNames = {
+    AlgorithmName{"token_bucket", Algorithm::kTokenBucket},
+    AlgorithmName{"leaky_bucket", Algorithm::kLeakyBucket},
+    AlgorithmName{"gcra", Algorithm::kGcra},
+    AlgorithmName{"fixed_window", Algorithm::kFixedWindow},
+    AlgorithmName{"sliding_window", Algorithm::kSlidingWindow},
+    AlgorithmName{"sliding_window_counter", Algorithm::kSlidingWindowCounter},
+    AlgorithmName{"sliding_window_log", Algorithm::kSlidingWindow},
+};
+
+// The fields of each algorithm in the order of the textual form; the last is a duration.
+using Fields = std::span<const std::string_view>;
+constexpr std::array<std::string_view, 3> kTokenBucketFields = {"capacity", "refill", "period"};
+constexpr std::array<std::string_view, 3> kLeakyBucketFields = {"capacity", "leak", "period"};
+constexpr std::array<std::string_view, 3> kGcraFields = {"burst", "count", "period"};
+constexpr std::array<std::string_view, 2> kWindowFields = {"limit", "window"};
+
+Fields FieldsOf(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kTokenBucket:
+      return kTokenBucketFields;
+    case Algorithm::kLeakyBucket:
+      return kLeakyBucketFields;
+    case Algorithm::kGcra:
+      return kGcraFields;
+    case Algorithm::kFixedWindow:
+    case Algorithm::kSlidingWindow:
+    case Algorithm::kSlidingWindowCounter:
+      return kWindowFields;
+  }
+  std::unreachable();
+}
+
+struct Unit {
+  std::string_view name;
+  std::int64_t micros;
+};
+// Largest first: ToString picks the first that divides.
+constexpr std::array kUnits = {Unit{"d", 86'400'000'000}, Unit{"h", 3'600'000'000},
+                               Unit{"m", 60'000'000},     Unit{"s", 1'000'000},
+                               Unit{"ms", 1'000},         Unit{"us", 1}};
+
+constexpr std::size_t kPairsMax = 8;  // More than any algorithm has; bounds the work on bad input.
+
+struct Pair {
+  std::string_view name;
+  std::string_view value;
+};
+
+std::unexpected<Error> Invalid(std::string message) {
+  return std::unexpected(Error{ErrorCode::kInvalidLimit, std::move(message)});
+}
+
+std::string Join(Fields names) {
+  std::string joined;
+  for (const std::string_view name : names) {
+    if (!joined.empty()) joined += ", ";
+    joined += name;
+  }
+  return joined;
+}
+
+std::optional<std::int64_t> ParseInteger(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+Expected<std::int64_t> ParseCount(const Pair& pair) {
+  if (const auto value = ParseInteger(pair.value)) return *value;
+  return Invalid(
+      text::Cat(pair.name, "=", text::Quote(pair.value), ": expected a whole number below 2^63"));
+}
+
+Expected<Micros> ParseDuration(const Pair& pair) {
+  const auto digits = std::min(pair.value.find_first_not_of("0123456789"), pair.value.size());
+  const auto amount = ParseInteger(pair.value.substr(0, digits));
+  const auto unit = std::ranges::find_if(kUnits, [&](const Unit& candidate) {
+    return text::EqualsIgnoreCase(candidate.name, pair.value.substr(digits));
+  });
+  if (!amount || unit == kUnits.end()) {
+    return Invalid(
+        text::Cat(pair.name, "=", text::Quote(pair.value),
+                  ": expected a whole number followed by us, ms, s, m, h or d, such as 500ms"));
+  }
+  if (*amount > kSpanMax.count() / unit->micros) {
+    return Invalid(text::Cat(pair.name, "=", text::Quote(pair.value),
+                             ": too long; expected at most ", kSpanMax.count(), "us"));
+  }
+  return Micros{*amount * unit->micros};
+}
+
+class Pairs {
+ public:
+  static Expected<Pairs> Split(std::string_view text) {
+    Pairs pairs;
+    while (true) {
+      const auto comma = std::min(text.find(','), text.size());
+      const std::string_view part = text::Trim(text.substr(0, comma));
+      const auto equals = part.find('=');
+      if (equals == std::string_view::npos) {
+        return Invalid(text::Cat(text::Quote(part),
+                                 " is not name=value; expected a limit such as "
+                                 "algorithm=token_bucket,capacity=100,refill=10,period=1s"));
+      }
+      const Pair pair{text::Trim(part.substr(0, equals)), text::Trim(part.substr(equals + 1))};
+      if (pairs.Find(pair.name)) {
+        return Invalid(text::Cat(text::Quote(pair.name), " is given twice"));
+      }
+      if (pairs.count_ == kPairsMax) return Invalid("too many fields");
+      pairs.pairs_[pairs.count_++] = pair;
+      if (comma == text.size()) return pairs;
+      text.remove_prefix(comma + 1);
+    }
+  }
+
+  const Pair* Find(std::string_view name) const {
+    const auto all = std::span(pairs_).first(count_);
+    const auto found = std::ranges::find_if(
+        all, [&](const Pair& pair) { return text::EqualsIgnoreCase(pair.name, name); });
+    return found == all.end() ? nullptr : &*found;
+  }
+
+  // Every field must be there, and nothing else.
+  Expected<void> Require(Algorithm algorithm) const {
+    const Fields fields = FieldsOf(algorithm);
+    for (const Pair& pair : std::span(pairs_).first(count_)) {
+      const auto same = [&](std::string_view field) {
+        return text::EqualsIgnoreCase(pair.name, field);
+      };
+      if (!same("algorithm") && std::ranges::none_of(fields, same)) {
+        return Invalid(text::Cat(ToString(algorithm), " has no field ", text::Quote(pair.name),
+                                 "; expected ", Join(fields)));
+      }
+    }
+    for (const std::string_view field : fields) {
+      if (!Find(field)) {
+        return Invalid(
+            text::Cat(ToString(algorithm), " needs ", field, "; expected ", Join(fields)));
+      }
+    }
+    return {};
+  }
+
+ private:
+  std::array<Pair, kPairsMax> pairs_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace
+
+std::string_view ToString(Algorithm algorithm) {
+  return std::ranges::find(kAlgorithmNames, algorithm, &AlgorithmName::algorithm)->name;
+}
+
+Expected<Algorithm> ParseAlgorithm(std::string_view name) {
+  for (const AlgorithmName& known : kAlgorithmNames) {
+    if (text::EqualsIgnoreCase(known.name, name)) return known.algorithm;
+  }
+  std::string names;
+  for (const AlgorithmName& known : kAlgorithmNames) {
+    if (!names.empty()) names += ", ";
+    names += known.name;
+  }
+  return Invalid(text::Cat("unknown algorithm ", text::Quote(name), "; expected one of ", names));
+}
+
+Expected<Limit> Limit::Parse(std::string_view text) {
+  const auto pairs = Pairs::Split(text);
+  if (!pairs) return std::unexpected(pairs.error());
+
+  Algorithm algorithm = Algorithm::kSlidingWindowCounter;
+  if (const Pair* named = pairs->Find("algorithm")) {
+    const auto parsed = ParseAlgorithm(named->value);
+    if (!parsed) return std::unexpected(parsed.error());
+    algorithm = *parsed;
+  }
+  if (const auto complete = pairs->Require(algorithm); !complete) {
+    return std::unexpected(complete.error());
+  }
+
+  const Fields fields = FieldsOf(algorithm);
+  const auto amount = ParseCount(*pairs->Find(fields.front()));
+  if (!amount) return std::unexpected(amount.error());
+  const auto refill = fields.size() == 3 ? ParseCount(*pairs->Find(fields[1])) : 0;
+  if (!refill) return std::unexpected(refill.error());
+  const auto span = ParseDuration(*pairs->Find(fields.back()));
+  if (!span) return std::unexpected(span.error());
+
+  switch (algorithm) {
+    case Algorithm::kTokenBucket:
+      return TokenBucket({.capacity = *amount, .refill = *refill, .period = *span});
+    case Algorithm::kLeakyBucket:
+      return LeakyBucket({.capacity = *amount, .leak = *refill, .period = *span});
+    case Algorithm::kGcra:
+      return Gcra({.burst = *amount, .count = *refill, .period = *span});
+    case Algorithm::kFixedWindow:
+    case Algorithm::kSlidingWindow:
+    case Algorithm::kSlidingWindowCounter:
+      return Window(algorithm, {.limit = *amount, .window = *span});
+  }
+  std::unreachable();
+}
+
+std::string Limit::ToString() const {
+  const Fields fields = FieldsOf(algorithm_);
+  const std::int64_t amount = algorithm_ == Algorithm::kGcra ? amount_ - 1 : amount_;
+  std::string text =
+      text::Cat("algorithm=", sluice::ToString(algorithm_), ",", fields.front(), "=", amount);
+  if (fields.size() == 3) text += text::Cat(",", fields[1], "=", refill_);
+  const auto unit = std::ranges::find_if(
+      kUnits, [&](const Unit& candidate) { return span_.count() % candidate.micros == 0; });
+  return text + text::Cat(",", fields.back(), "=", span_.count() / unit->micros, unit->name);
+}
+
+}  // namespace sluice

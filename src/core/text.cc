@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/text.h"
+
+#include <algorithm>
+
+namespace sluice::text {
+namespace {
+
+constexpr std::size_t kQuotedBytesMax = 64;
+
+constexpr char ToLower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
+
+}  // namespace
+
+std::string_view Trim(std::string_view text) {
+  const auto begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+bool EqualsIgnoreCase(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, {}, ToLower, ToLower);
+}
+
+std::string Escape(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string escaped;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      escaped += {'\\', c};
+    } else if (c >= ' ' && c <= '~') {
+      escaped += c;
+    } else {
+      escaped += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return escaped;
+}
+
+std::string Quote(std::string_view text) {
+  const bool cut = text.size() > kQuotedBytesMax;
+  return Cat("\"", Escape(text.substr(0, kQuotedBytesMax)), cut ? "\"..." : "\"");
+}
+
+}  // namespace sluice::text

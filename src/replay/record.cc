@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "replay/record.h"
+
+#include <boost/json.hpp>
+#include <charconv>
+#include <limits>
+#include <utility>
+
+#include "core/text.h"
+#include "sluice/time.h"
+
+namespace sluice::replay {
+namespace {
+
+std::unexpected<Error> Bad(std::string message) {
+  return std::unexpected(Error{ErrorCode::kInvalidInput, std::move(message)});
+}
+
+std::optional<std::int64_t> ParseInteger(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// `text` is what stood there, for the message alone.
+Expected<std::int64_t> CheckTimestamp(std::optional<std::int64_t> value, std::string_view text) {
+  const std::int64_t max = kTimeMax.time_since_epoch().count();
+  if (value && *value >= 0 && *value <= max) return *value;
+  return Bad(text::Cat("timestamp_us ", text::Quote(text),
+                       ": expected whole microseconds since the epoch, 0 to ", max));
+}
+
+Expected<std::int64_t> CheckCost(std::optional<std::int64_t> value, std::string_view text) {
+  if (value && *value >= 0) return *value;
+  return Bad(text::Cat("cost ", text::Quote(text), ": expected a whole number, 0 to ",
+                       std::numeric_limits<std::int64_t>::max()));
+}
+
+std::optional<std::int64_t> IntegerOf(const boost::json::value& value) {
+  if (value.is_int64()) return value.get_int64();
+  return std::nullopt;  // A uint64 here is above the largest int64, and a double is no integer.
+}
+
+}  // namespace
+
+Expected<std::optional<Record>> RecordParser::Parse(std::string_view line) {
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  if (first_line_ && line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);
+  if (text::Trim(line).empty()) return std::nullopt;
+  Format format = format_;
+  if (format == Format::kDetect) {
+    format = text::Trim(line).starts_with('{') ? Format::kJsonLines : Format::kCsv;
+  }
+  auto record = format == Format::kCsv ? ParseCsv(line) : ParseJson(line);
+  // A bad line decides nothing: those after it may be of the other format.
+  if (record) format_ = format;
+  first_line_ = false;
+  return record;
+}
+
+// Splits into fields_, undoing quotes: "a ""b"", c" is one field.
+Expected<void> RecordParser::SplitCsv(std::string_view line) {
+  field_count_ = 0;
+  while (true) {
+    if (field_count_ == kFieldsMax) return Bad(text::Cat("more than ", kFieldsMax, " fields"));
+    std::string& field = fields_[field_count_++];
+    field.clear();
+    if (line.starts_with('"')) {
+      line.remove_prefix(1);
+      while (true) {
+        const auto quote = line.find('"');
+        if (quote == std::string_view::npos) return Bad("a quote is not closed on its line");
+        field += line.substr(0, quote);
+        line.remove_prefix(quote + 1);
+        if (!line.starts_with('"')) break;
+        field += '"';
+        line.remove_prefix(1);
+      }
+      if (!line.empty() && line.front() != ',') {
+        return Bad("text follows a closing quote; expected a comma or the end of the line");
+      }
+    } else {
+      field = line.substr(0, line.find(','));
+      line.remove_prefix(field.size());
+    }
+    if (line.empty()) return {};
+    line.remove_prefix(1);
+  }
+}
+
+bool RecordParser::ReadHeader() {
+  std::size_t timestamp = kAbsent;
+  std::size_t key = kAbsent;
+  std::size_t cost = kAbsent;
+  for (std::size_t i = 0; i < field_count_; ++i) {
+    const std::string_view name = text::Trim(fields_[i]);
+    if (text::EqualsIgnoreCase(name, "timestamp_us")) timestamp = i;
+    if (text::EqualsIgnoreCase(name, "key")) key = i;
+    if (text::EqualsIgnoreCase(name, "cost")) cost = i;
+  }
+  if (timestamp == kAbsent || key == kAbsent) return false;
+  timestamp_column_ = timestamp;
+  key_column_ = key;
+  cost_column_ = cost;
+  columns_ = field_count_;
+  return true;
+}
+
+Expected<std::optional<Record>> RecordParser::ParseCsv(std::string_view line) {
+  if (const auto split = SplitCsv(line); !split) return std::unexpected(split.error());
+  if (first_line_ && ReadHeader()) return std::nullopt;
+  const bool only_cost_is_missing = field_count_ + 1 == columns_ && field_count_ == cost_column_;
+  if (columns_ > 0 && field_count_ != columns_ && !only_cost_is_missing) {
+    return Bad(text::Cat(field_count_, " fields; expected ", columns_, " as in the header"));
+  }
+  if (columns_ == 0 && (field_count_ < 2 || field_count_ > 3)) {
+    return Bad(text::Cat(field_count_, field_count_ == 1 ? " field" : " fields",
+                         "; expected timestamp_us,key[,cost]"));
+  }
+  const std::string_view time_text = text::Trim(fields_[timestamp_column_]);
+  const auto timestamp = CheckTimestamp(ParseInteger(time_text), time_text);
+  if (!timestamp) return std::unexpected(timestamp.error());
+
+  // An empty field is an absent cost.
+  const std::string_view cost_text =
+      cost_column_ < field_count_ ? text::Trim(fields_[cost_column_]) : std::string_view();
+  const auto cost = cost_text.empty() ? 1 : CheckCost(ParseInteger(cost_text), cost_text);
+  if (!cost) return std::unexpected(cost.error());
+  return Record{.timestamp_us = *timestamp, .key = fields_[key_column_], .cost = *cost};
+}
+
+Expected<std::optional<Record>> RecordParser::ParseJson(std::string_view line) {
+  boost::json::error_code error;
+  boost::json::monotonic_resource memory;
+  const boost::json::value value = boost::json::parse({line.data(), line.size()}, error, &memory);
+  if (error) return Bad(text::Cat("not JSON: ", error.message()));
+  const auto* object = value.if_object();
+  if (!object) {
+    return Bad(R"(expected an object such as {"timestamp_us": 1, "key": "a", "cost": 1})");
+  }
+  const auto* timestamp_value = object->if_contains("timestamp_us");
+  const auto* key_value = object->if_contains("key");
+  if (!timestamp_value || !key_value) {
+    return Bad(text::Cat(timestamp_value ? "key" : "timestamp_us", " is missing"));
+  }
+  const auto timestamp =
+      CheckTimestamp(IntegerOf(*timestamp_value), boost::json::serialize(*timestamp_value));
+  if (!timestamp) return std::unexpected(timestamp.error());
+  if (!key_value->is_string()) {
+    return Bad(
+        text::Cat("key ", text::Quote(boost::json::serialize(*key_value)), ": expected a string"));
+  }
+  key_ = std::string_view(key_value->get_string());
+
+  std::int64_t cost = 1;
+  if (const auto* cost_value = object->if_contains("cost"); cost_value && !cost_value->is_null()) {
+    const auto checked = CheckCost(IntegerOf(*cost_value), boost::json::serialize(*cost_value));
+    if (!checked) return std::unexpected(checked.error());
+    cost = *checked;
+  }
+  return Record{.timestamp_us = *timestamp, .key = key_, .cost = cost};
+}
+
+}  // namespace sluice::replay

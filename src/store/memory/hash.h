@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keyed identity of states. SipHash with a secret seed: whoever does not know the seed can neither
+// find two keys that collide nor keys that crowd one place of the table.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace sluice::memory {
+
+static_assert(std::endian::native == std::endian::little, "snapshots and hashes are little-endian");
+
+using Seed = std::array<std::uint64_t, 2>;
+
+struct Hash128 {
+  std::uint64_t low;
+  std::uint64_t high;
+
+  friend bool operator==(const Hash128&, const Hash128&) = default;
+};
+
+// SipHash-c-d with 128 bits of output, of the eight bytes of `tag` followed by `bytes`.
+template <int kCompressionRounds, int kFinalRounds>
+Hash128 SipHash(const Seed& seed, std::uint64_t tag, std::string_view bytes) {
+  std::uint64_t v0 = seed[0] ^ 0x736f6d6570736575;
+  std::uint64_t v1 = seed[1] ^ 0x646f72616e646f6d ^ 0xee;
+  std::uint64_t v2 = seed[0] ^ 0x6c7967656e657261;
+  std::uint64_t v3 = seed[1] ^ 0x7465646279746573;
+  const auto rounds = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      v0 += v1;
+      v1 = std::rotl(v1, 13) ^ v0;
+      v0 = std::rotl(v0, 32);
+      v2 += v3;
+      v3 = std::rotl(v3, 16) ^ v2;
+      v0 += v3;
+      v3 = std::rotl(v3, 21) ^ v0;
+      v2 += v1;
+      v1 = std::rotl(v1, 17) ^ v2;
+      v2 = std::rotl(v2, 32);
+    }
+  };
+  const auto compress = [&](std::uint64_t word) {
+    v3 ^= word;
+    rounds(kCompressionRounds);
+    v0 ^= word;
+  };
+
+  compress(tag);
+  const char* next = bytes.data();
+  std::size_t left = bytes.size();
+  for (; left >= 8; left -= 8, next += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, next, 8);
+    compress(word);
+  }
+  std::uint64_t last = static_cast<std::uint64_t>(bytes.size() + sizeof(tag)) << 56;
+  for (std::size_t i = 0; i < left; ++i) {
+    last |= static_cast<std::uint64_t>(static_cast<unsigned char>(next[i])) << (8 * i);
+  }
+  compress(last);
+
+  v2 ^= 0xee;
+  rounds(kFinalRounds);
+  const std::uint64_t low = v0 ^ v1 ^ v2 ^ v3;
+  v1 ^= 0xdd;
+  rounds(kFinalRounds);
+  return {low, v0 ^ v1 ^ v2 ^ v3};
+}
+
+// What a table knows of a key: 96 bits of its hash. Among ten million keys of a store, the chance
+// that any two share state is below 10^-15.
+struct Identity {
+  std::uint64_t hash;
+  std::uint32_t check;
+
+  friend bool operator==(const Identity&, const Identity&) = default;
+};
+
+}  // namespace sluice::memory

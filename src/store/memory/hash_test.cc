@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/memory/hash.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+
+namespace sluice::memory {
+namespace {
+
+// The published vectors of SipHash-2-4 with 128 bits: key 00..0f, message 00..(n-1). The tag is the
+// message's first eight bytes.
+TEST(SipHash, AgreesWithThePublishedVectors) {
+  constexpr Seed kSeed = {0x0706050403020100, 0x0f0e0d0c0b0a0908};
+  std::string message(23, '\0');
+  std::iota(message.begin(), message.end(), '\0');
+  std::uint64_t tag = 0;
+  std::memcpy(&tag, message.data(), 8);
+  const auto hash_of_first = [&](std::size_t bytes) {
+    return SipHash<2, 4>(kSeed, tag, std::string_view(message).substr(8, bytes - 8));
+  };
+  EXPECT_EQ(hash_of_first(8), (Hash128{0x61f55862baa9623b, 0xb49714f364e2830f}));
+  EXPECT_EQ(hash_of_first(9), (Hash128{0xabbad90a06994426, 0xed716dbb028b7fc4}));
+  EXPECT_EQ(hash_of_first(15), (Hash128{0x11a8b03399e99354, 0xd9c3cf970fec087e}));
+  EXPECT_EQ(hash_of_first(16), (Hash128{0xbb54b067caa4e26e, 0x77052385bf1533fd}));
+  EXPECT_EQ(hash_of_first(23), (Hash128{0xe0f5a9d5dd84d1c9, 0x1c69bf9a9ae28ccf}));
+}
+
+TEST(SipHash, DependsOnSeedTagAndEveryByte) {
+  const Hash128 hash = SipHash<1, 3>({1, 2}, 3, "key");
+  EXPECT_NE(hash, (SipHash<1, 3>({1, 3}, 3, "key")));
+  EXPECT_NE(hash, (SipHash<1, 3>({1, 2}, 4, "key")));
+  EXPECT_NE(hash, (SipHash<1, 3>({1, 2}, 3, "kez")));
+  EXPECT_NE(hash, (SipHash<1, 3>({1, 2}, 3, std::string_view("key\0", 4))));
+}
+
+}  // namespace
+}  // namespace sluice::memory

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sluice/memory_store.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <bitset>
+#include <cstdlib>
+#include <mutex>
+
+#include "core/text.h"
+#include "store/memory/memory_store_impl.h"
+#include "store/memory/snapshot.h"
+
+namespace sluice {
+namespace {
+
+using memory::Evaluate;
+using memory::Evaluation;
+using memory::Identity;
+using memory::Shard;
+using memory::Slot;
+
+Error InvalidKey(const Charge& charge) {
+  return {ErrorCode::kInvalidKey,
+          text::Cat("a key of ", charge.key.size(), " bytes; expected 1 to ", kKeyBytesMax)};
+}
+
+Error InvalidCost(const Limit& limit, std::int64_t cost) {
+  if (cost < 0) {
+    return {ErrorCode::kInvalidCost, text::Cat("cost ", cost, "; expected 0 or more")};
+  }
+  return {ErrorCode::kCostExceedsLimit,
+          text::Cat("cost ", cost, " can never be granted: ", limit.ToString(), " holds ",
+                    limit.amount(), " at most")};
+}
+
+Error InvalidTime(TimePoint now) {
+  return {ErrorCode::kInvalidTime,
+          text::Cat("time ", now.time_since_epoch().count(), "us; expected 0 to ",
+                    kTimeMax.time_since_epoch().count())};
+}
+
+bool IsValid(const Charge& charge, TimePoint now) {
+  return charge.key.size() - 1 < kKeyBytesMax && charge.name.size() <= kNameBytesMax &&
+         charge.cost >= 0 && charge.cost <= charge.limit->amount() && now >= TimePoint{} &&
+         now <= kTimeMax;
+}
+
+// Says why IsValid says no.
+Error Invalid(const Charge& charge, TimePoint now) {
+  if (charge.key.empty() || charge.key.size() > kKeyBytesMax) return InvalidKey(charge);
+  if (charge.name.size() > kNameBytesMax) {
+    return {ErrorCode::kInvalidRequest, text::Cat("a name of ", charge.name.size(),
+                                                  " bytes; expected at most ", kNameBytesMax)};
+  }
+  if (charge.cost < 0 || charge.cost > charge.limit->amount())
+    return InvalidCost(*charge.limit, charge.cost);
+  return InvalidTime(now);
+}
+
+memory::Seed RandomSeed() {
+  memory::Seed seed;
+  // Without a secret seed clients could choose colliding keys; there is nothing to fall back on.
+  if (::getentropy(seed.data(), sizeof(seed)) != 0) std::abort();
+  return seed;
+}
+
+// What several decisions come to; see Request::outcome.
+Decision Combine(std::span<const Decision> each) {
+  Decision overall = each.front();
+  for (const Decision& one : each.subspan(1)) {
+    if (one.remaining < overall.remaining) {
+      overall.remaining = one.remaining;
+      overall.limit = one.limit;
+    }
+    overall.allowed = overall.allowed && one.allowed;
+    overall.retry_after = std::max(overall.retry_after, one.retry_after);
+    overall.reset_after = std::max(overall.reset_after, one.reset_after);
+    overall.delay = std::max(overall.delay, one.delay);
+  }
+  return overall;
+}
+
+// Locks any set of shards in ascending order, which no two threads can deadlock on.
+class ShardLocks {
+ public:
+  explicit ShardLocks(std::span<Shard> shards) : shards_(shards) {}
+  ~ShardLocks() {
+    ForEach([](Shard& shard) { shard.lock().unlock(); });
+  }
+  ShardLocks(const ShardLocks&) = delete;
+  ShardLocks& operator=(const ShardLocks&) = delete;
+
+  void Add(std::size_t shard) { chosen_.set(shard); }
+  void Lock() {
+    ForEach([](Shard& shard) { shard.lock().lock(); });
+  }
+
+  template <typename Function>
+  void ForEach(Function function) {
+    for (std::size_t i = chosen_._Find_first(); i < chosen_.size(); i = chosen_._Find_next(i)) {
+      function(shards_[i]);
+    }
+  }
+
+ private:
+  std::span<Shard> shards_;
+  std::bitset<MemoryStore::Impl::kShards> chosen_;
+};
+
+}  // namespace
+
+MemoryStore::Impl::Impl(const Options& options, const memory::Seed& seed)
+    : options_(options), seed_(seed), shards_(std::make_unique<Shard[]>(kShards)) {
+  for (Shard& shard : shards()) shard.set_totals(&totals_);
+}
+
+MemoryStore::Impl::Place MemoryStore::Impl::PlaceOf(const Charge& charge) const {
+  constexpr std::uint64_t kNameTag = 0x73756c65'6d616e65;
+  const std::uint64_t tag = charge.name.empty()
+                                ? charge.limit->fingerprint()
+                                : memory::SipHash<1, 3>(seed_, kNameTag, charge.name).low;
+  const memory::Hash128 hash = memory::SipHash<1, 3>(seed_, tag, charge.key);
+  return {.shard = hash.high >> 56,
+          .identity = {.hash = hash.low, .check = static_cast<std::uint32_t>(hash.high)},
+          .tag = tag};
+}
+
+TimePoint MemoryStore::Impl::Horizon(TimePoint now) const {
+  return std::max(TimePoint{}, now - options_.recovered_kept_for);
+}
+
+bool MemoryStore::Impl::LogsFull(const Limit& limit) const {
+  return memory::IsLog(limit) &&
+         totals_.log_entries.load(std::memory_order_relaxed) >= options_.log_entries_max;
+}
+
+Error MemoryStore::Impl::LogsFullError() const {
+  return {ErrorCode::kStoreFull,
+          text::Cat("the sliding_window limits remember ", options_.log_entries_max,
+                    " requests, the most that log_entries_max allows")};
+}
+
+// The slot to decide on, or null for an untouched budget. When there is no room for a new key, the
+// place becomes the shard's overflow state of this limit. Requires the shard's lock.
+Expected<Slot*> MemoryStore::Impl::Resolve(Place& place, const Limit& limit, TimePoint now) {
+  Shard& shard = shards_[place.shard];
+  Slot* slot = shard.Find(place.identity);
+  if (slot && shard.LimitOf(*slot) == limit) return slot;
+  if (!shard.CanAcquire(limit, kChargesMax)) {
+    return std::unexpected(Error{ErrorCode::kStoreFull,
+                                 text::Cat("states under ", memory::LimitRegistry::kLimitsMax,
+                                           " different limits are live, the most there can be")});
+  }
+  if (!slot && totals_.keys.load(std::memory_order_relaxed) >= options_.keys_max &&
+      !Reclaim(shard, now)) {
+    ++shard.overflow_decisions;
+    place.identity = {.hash = place.tag, .check = ~std::uint32_t{0}};
+    slot = shard.Find(place.identity);
+  }
+  if (slot && shard.LimitOf(*slot) != limit) shard.Convert(slot, limit, now);
+  return slot;
+}
+
+// Sweeps a bit of the shard whose turn it is, with traffic or without. Never waits for its lock, so
+// that the caller may hold others.
+std::size_t MemoryStore::Impl::SweepNext(TimePoint horizon, std::size_t slots) {
+  Shard& shard = shards_[sweep_next_.fetch_add(1, std::memory_order_relaxed) % kShards];
+  const std::unique_lock lock(shard.lock(), std::try_to_lock);
+  return lock ? shard.Sweep(horizon, slots) : 0;
+}
+
+// Makes room for one key by dropping recovered state, of this shard or of any that is not locked.
+// Bounded work: after a vain search the next one waits a while, so that a flood of new keys costs
+// little.
+bool MemoryStore::Impl::Reclaim(Shard& own, TimePoint now) {
+  constexpr std::int64_t kPauseUs = 1'000;
+  const std::int64_t now_us = now.time_since_epoch().count();
+  if (now_us < reclaim_after_us_.load(std::memory_order_relaxed)) return false;
+
+  const TimePoint horizon = Horizon(now);
+  if (own.Sweep(horizon, memory::kSlotsPerSweep) > 0) return true;
+  for (std::size_t i = 0; i < kShards; ++i) {
+    if (SweepNext(horizon, memory::kSlotsPerSweep) > 0) return true;
+  }
+  reclaim_after_us_.store(now_us + kPauseUs, std::memory_order_relaxed);
+  return false;
+}
+
+Expected<Decision> MemoryStore::Impl::Check(const Charge& charge, std::optional<TimePoint> at) {
+  const TimePoint now = at ? *at : options_.clock->Now();
+  if (!IsValid(charge, now)) [[unlikely]] {
+    return std::unexpected(Invalid(charge, now));
+  }
+  const Limit& limit = *charge.limit;
+  Place place = PlaceOf(charge);
+  Shard& shard = shards_[place.shard];
+  shard.Prefetch(place.identity.hash);
+
+  std::unique_lock lock(shard.lock());
+  Slot* slot = shard.Find(place.identity);
+  if (!slot || shard.LimitOf(*slot) != limit) [[unlikely]] {
+    const auto resolved = Resolve(place, limit, now);
+    if (!resolved) return std::unexpected(resolved.error());
+    slot = *resolved;
+  }
+  const Evaluation evaluation = Evaluate(limit, slot, now, charge.cost);
+  if (evaluation.decision.allowed && charge.cost > 0) {
+    if (LogsFull(limit)) return std::unexpected(LogsFullError());
+    shard.Commit(slot, place.identity, limit, evaluation.next, now, charge.cost);
+  }
+  if (shard.CountDecision()) [[unlikely]] {
+    lock.unlock();
+    SweepNext(Horizon(now), memory::kSlotsPerSweep);
+  }
+  return evaluation.decision;
+}
+
+Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
+                                               std::span<Decision> each,
+                                               std::optional<TimePoint> at) {
+  if (charges.empty() || charges.size() > kChargesMax) {
+    return std::unexpected(
+        Error{ErrorCode::kInvalidRequest,
+              text::Cat(charges.size(), " limits in one request; expected 1 to ", kChargesMax)});
+  }
+  const TimePoint now = at ? *at : options_.clock->Now();
+  std::array<Place, kChargesMax> places;
+  ShardLocks locks(shards());
+  for (std::size_t i = 0; i < charges.size(); ++i) {
+    if (!IsValid(charges[i], now)) return std::unexpected(Invalid(charges[i], now));
+    places[i] = PlaceOf(charges[i]);
+  }
+  for (std::size_t i = 0; i < charges.size(); ++i) locks.Add(places[i].shard);
+  locks.Lock();
+
+  // First decide without changing anything. Charges of one state add up: each is decided on top of
+  // those before it, and the last of them is the one to commit.
+  std::array<Decision, kChargesMax> decisions;
+  std::array<memory::Packed, kChargesMax> next;
+  std::array<std::int64_t, kChargesMax> costs;
+  std::bitset<kChargesMax> superseded;
+  bool allowed = true;
+  for (std::size_t i = 0; i < charges.size(); ++i) {
+    const Limit& limit = *charges[i].limit;
+    const auto slot = Resolve(places[i], limit, now);
+    if (!slot) return std::unexpected(slot.error());
+    costs[i] = charges[i].cost;
+    for (std::size_t j = 0; j < i; ++j) {
+      if (places[j].shard != places[i].shard || places[j].identity != places[i].identity) continue;
+      if (*charges[j].limit != limit) {
+        return std::unexpected(
+            Error{ErrorCode::kInvalidRequest,
+                  text::Cat("two limits under the name ", text::Quote(charges[i].name), ": ",
+                            charges[j].limit->ToString(), " and ", limit.ToString())});
+      }
+      if (!superseded[j]) costs[i] += costs[j];
+      superseded.set(j);
+    }
+    if (costs[i] > limit.amount()) {
+      return std::unexpected(InvalidCost(limit, costs[i]));
+    }
+    const Evaluation evaluation = Evaluate(limit, *slot, now, costs[i]);
+    decisions[i] = evaluation.decision;
+    next[i] = evaluation.next;
+    allowed = allowed && evaluation.decision.allowed;
+    if (LogsFull(limit)) return std::unexpected(LogsFullError());
+  }
+
+  for (std::size_t i = 0; i < charges.size(); ++i) {
+    // Looked up again: a commit before this one may have moved the slots.
+    Shard& shard = shards_[places[i].shard];
+    Slot* const slot = shard.Find(places[i].identity);
+    if (!allowed) {
+      // Those that would have let it pass are not charged either, and say so.
+      if (decisions[i].allowed) decisions[i] = Evaluate(*charges[i].limit, slot, now, 0).decision;
+      decisions[i].delay = Micros{0};
+    } else if (costs[i] > 0 && !superseded[i]) {
+      shard.Commit(slot, places[i].identity, *charges[i].limit, next[i], now, costs[i]);
+    }
+  }
+  bool sweep_due = false;
+  locks.ForEach([&](Shard& shard) { sweep_due |= shard.CountDecision(); });
+  if (sweep_due) SweepNext(Horizon(now), memory::kSlotsPerSweep);
+  std::ranges::copy(std::span(decisions).first(each.size()), each.begin());
+  return Combine(std::span(decisions).first(charges.size()));
+}
+
+Expected<bool> MemoryStore::Impl::Reset(const Charge& charge) {
+  const Charge peek{.key = charge.key, .limit = charge.limit, .name = charge.name, .cost = 0};
+  if (!IsValid(peek, TimePoint{})) return std::unexpected(Invalid(peek, TimePoint{}));
+  const Place place = PlaceOf(charge);
+  Shard& shard = shards_[place.shard];
+  const std::lock_guard lock(shard.lock());
+  Slot* const slot = shard.Find(place.identity);
+  if (slot) shard.Erase(slot);
+  return slot != nullptr;
+}
+
+MemoryStore::Stats MemoryStore::Impl::GetStats() const {
+  Stats stats{.keys = totals_.keys.load(std::memory_order_relaxed),
+              .log_entries = totals_.log_entries.load(std::memory_order_relaxed)};
+  for (const Shard& shard : shards()) {
+    const std::lock_guard lock(shard.lock());
+    stats.bytes += static_cast<std::int64_t>(shard.bytes());
+    stats.dropped += shard.dropped;
+    stats.overflow_decisions += shard.overflow_decisions;
+  }
+  stats.bytes += stats.log_entries * static_cast<std::int64_t>(sizeof(core::Log::Entry)) +
+                 static_cast<std::int64_t>(sizeof(Impl) + sizeof(Shard) * kShards);
+  return stats;
+}
+
+MemoryStore::MemoryStore(const Options& options)
+    : MemoryStore(std::make_unique<Impl>(options, RandomSeed())) {}
+MemoryStore::MemoryStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+MemoryStore::~MemoryStore() = default;
+
+Expected<Decision> MemoryStore::Check(const Charge& charge, std::optional<TimePoint> now) {
+  return impl_->Check(charge, now);
+}
+
+Expected<Decision> MemoryStore::CheckAll(std::span<const Charge> charges, std::span<Decision> each,
+                                         std::optional<TimePoint> now) {
+  return impl_->CheckAll(charges, each, now);
+}
+
+void MemoryStore::Apply(std::span<Request> requests, std::move_only_function<void()> done) {
+  for (Request& request : requests) {
+    request.outcome = impl_->CheckAll(request.charges, request.each, request.now);
+  }
+  done();
+}
+
+Expected<bool> MemoryStore::Reset(const Charge& charge) { return impl_->Reset(charge); }
+
+MemoryStore::Stats MemoryStore::GetStats() const { return impl_->GetStats(); }
+
+Expected<std::int64_t> MemoryStore::Save(const std::filesystem::path& path) const {
+  return memory::SaveSnapshot(*impl_, path);
+}
+
+Expected<std::unique_ptr<MemoryStore>> MemoryStore::Restore(const std::filesystem::path& path,
+                                                            const Options& options) {
+  auto impl = memory::LoadSnapshot(path, options);
+  if (!impl) return std::unexpected(impl.error());
+  return std::unique_ptr<MemoryStore>(new MemoryStore(*std::move(impl)));
+}
+
+}  // namespace sluice

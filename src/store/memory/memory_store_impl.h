@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "sluice/memory_store.h"
+#include "store/memory/hash.h"
+#include "store/memory/shard.h"
+
+namespace sluice {
+
+class MemoryStore::Impl {
+ public:
+  // Enough that threads seldom meet and that copying or growing one shard takes well under a
+  // millisecond at ten million keys; few enough that all their headers stay in a core's cache.
+  static constexpr std::size_t kShards = 256;
+
+  Impl(const Options& options, const memory::Seed& seed);
+
+  Expected<Decision> Check(const Charge& charge, std::optional<TimePoint> at);
+  Expected<Decision> CheckAll(std::span<const Charge> charges, std::span<Decision> each,
+                              std::optional<TimePoint> at);
+  Expected<bool> Reset(const Charge& charge);
+  Stats GetStats() const;
+
+  const Options& options() const { return options_; }
+  const memory::Seed& seed() const { return seed_; }
+  std::span<memory::Shard> shards() { return {shards_.get(), kShards}; }
+  std::span<const memory::Shard> shards() const { return {shards_.get(), kShards}; }
+
+ private:
+  // Where a charge's state is: the shard, and the slot's identity there.
+  struct Place {
+    std::size_t shard;
+    memory::Identity identity;
+    std::uint64_t tag;  // What the identity is made of besides the key.
+  };
+
+  Place PlaceOf(const Charge& charge) const;
+  Expected<memory::Slot*> Resolve(Place& place, const Limit& limit, TimePoint now);
+  std::size_t SweepNext(TimePoint horizon, std::size_t slots);
+  bool Reclaim(memory::Shard& own, TimePoint now);
+  bool LogsFull(const Limit& limit) const;
+  Error LogsFullError() const;
+  TimePoint Horizon(TimePoint now) const;
+
+  // Constant after construction.
+  const Options options_;
+  const memory::Seed seed_;
+  const std::unique_ptr<memory::Shard[]> shards_;
+
+  memory::Totals totals_;
+  std::atomic<std::uint32_t> sweep_next_ = 0;       // The shard whose turn it is.
+  std::atomic<std::int64_t> reclaim_after_us_ = 0;  // No use in looking before.
+};
+
+}  // namespace sluice

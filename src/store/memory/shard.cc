@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/memory/shard.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace sluice::memory {
+namespace {
+
+using core::BucketState;
+using core::CounterState;
+using core::Log;
+using core::WindowState;
+
+bool Recovered(const Limit& limit, const Packed& state, TimePoint now) {
+  switch (limit.algorithm()) {
+    case Algorithm::kTokenBucket:
+    case Algorithm::kLeakyBucket:
+    case Algorithm::kGcra:
+      return core::Recovered(limit, Unpack<BucketState>(state), now);
+    case Algorithm::kFixedWindow:
+      return core::Recovered(limit, Unpack<WindowState>(state), now);
+    case Algorithm::kSlidingWindow:
+      return core::Recovered(limit, *Unpack<Log*>(state), now);
+    case Algorithm::kSlidingWindowCounter:
+      return core::Recovered(limit, Unpack<CounterState>(state), now);
+  }
+  std::unreachable();
+}
+
+enum class Kernel { kBucket, kWindow, kLog, kCounter };
+
+Kernel KernelOf(const Limit& limit) {
+  switch (limit.algorithm()) {
+    case Algorithm::kTokenBucket:
+    case Algorithm::kLeakyBucket:
+    case Algorithm::kGcra:
+      return Kernel::kBucket;
+    case Algorithm::kFixedWindow:
+      return Kernel::kWindow;
+    case Algorithm::kSlidingWindow:
+      return Kernel::kLog;
+    case Algorithm::kSlidingWindowCounter:
+      return Kernel::kCounter;
+  }
+  std::unreachable();
+}
+
+// Whether states under both limits are counted in the same units, so that they carry over as they
+// are but for the amount.
+bool SameUnits(const Limit& a, const Limit& b) {
+  if (KernelOf(a) != KernelOf(b)) return false;
+  switch (KernelOf(a)) {
+    case Kernel::kBucket:
+      return a.unit() == b.unit() && a.rate() == b.rate() && a.tick() == b.tick();
+    case Kernel::kWindow:
+    case Kernel::kCounter:
+      return a.span() == b.span();
+    case Kernel::kLog:
+      return true;
+  }
+  std::unreachable();
+}
+
+Packed CarrySameUnits(const Limit& from, const Packed& state, const Limit& to) {
+  switch (KernelOf(from)) {
+    case Kernel::kBucket:
+      return Pack(core::Carry(from, Unpack<BucketState>(state), to));
+    case Kernel::kWindow:
+      return Pack(core::Carry(Unpack<WindowState>(state), to));
+    case Kernel::kCounter:
+      return Pack(core::Carry(Unpack<CounterState>(state), to));
+    case Kernel::kLog:
+      return state;
+  }
+  std::unreachable();
+}
+
+}  // namespace
+
+Shard::~Shard() {
+  for (const Slot& slot : table_.slots()) {
+    if (!slot.empty() && IsLog(LimitOf(slot))) delete Unpack<Log*>(slot.state());
+  }
+}
+
+void Shard::CountLogEntries(std::size_t before, std::size_t after) {
+  if (before == after) return;
+  totals_->log_entries.fetch_add(
+      static_cast<std::int64_t>(after) - static_cast<std::int64_t>(before),
+      std::memory_order_relaxed);
+}
+
+void Shard::Convert(Slot* slot, const Limit& limit, TimePoint now) {
+  const Limit from = LimitOf(*slot);
+  if (SameUnits(from, limit)) {
+    slot->set_state(CarrySameUnits(from, slot->state(), limit));
+  } else {
+    // What is used at this moment counts as taken at this moment under the new limit.
+    const Decision before = Evaluate(from, slot, now, 0).decision;
+    const std::int64_t used = std::min(before.limit - before.remaining, limit.amount());
+    if (IsLog(from)) {
+      const std::unique_ptr<Log> log(Unpack<Log*>(slot->state()));
+      CountLogEntries(log->capacity(), 0);
+    }
+    if (IsLog(limit)) {
+      auto log = std::make_unique<Log>();
+      if (used > 0) log->Add(limit.span(), now, used);
+      CountLogEntries(0, log->capacity());
+      slot->set_state(Pack(log.release()));
+    } else {
+      slot->set_state(Evaluate(limit, nullptr, now, used).next);
+    }
+  }
+  const std::uint16_t number = limits_.Acquire(limit);
+  limits_.Release(slot->limit);
+  slot->limit = number;
+}
+
+void Shard::Commit(Slot* slot, const Identity& identity, const Limit& limit, const Packed& next,
+                   TimePoint now, std::int64_t cost) {
+  const bool is_new = slot == nullptr;
+  if (is_new) {
+    slot = table_.Insert(identity);
+    slot->limit = limits_.Acquire(limit);
+    totals_->keys.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (!IsLog(limit)) {
+    slot->set_state(next);
+    return;
+  }
+  if (is_new) slot->set_state(Pack(new Log));
+  Log* const log = Unpack<Log*>(slot->state());
+  const std::size_t before = log->capacity();
+  log->Add(limit.span(), now, cost);
+  CountLogEntries(before, log->capacity());
+}
+
+void Shard::Restore(const Identity& identity, const Limit& limit, const Packed& state) {
+  Slot* const slot = table_.Insert(identity);
+  slot->limit = limits_.Acquire(limit);
+  slot->set_state(state);
+  totals_->keys.fetch_add(1, std::memory_order_relaxed);
+  if (IsLog(limit)) CountLogEntries(0, Unpack<Log*>(state)->capacity());
+}
+
+void Shard::Erase(Slot* slot) {
+  if (IsLog(LimitOf(*slot))) {
+    const std::unique_ptr<Log> log(Unpack<Log*>(slot->state()));
+    CountLogEntries(log->capacity(), 0);
+  }
+  limits_.Release(slot->limit);
+  table_.Erase(slot);
+  totals_->keys.fetch_sub(1, std::memory_order_relaxed);
+}
+
+std::size_t Shard::Sweep(TimePoint horizon, std::size_t count) {
+  std::size_t erased = 0;
+  for (; count > 0; --count) {
+    const auto slots = table_.slots();
+    if (slots.empty()) break;
+    if (hand_ >= slots.size()) {
+      hand_ = 0;
+      table_.ShrinkIfSparse();
+      continue;
+    }
+    Slot& slot = slots[hand_];
+    if (!slot.empty() && Recovered(LimitOf(slot), slot.state(), horizon)) {
+      Erase(&slot);  // Another slot may have moved here: look again.
+      ++erased;
+    } else {
+      ++hand_;
+    }
+  }
+  dropped += static_cast<std::int64_t>(erased);
+  return erased;
+}
+
+}  // namespace sluice::memory

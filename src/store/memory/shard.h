@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "sluice/limit.h"
+#include "sluice/time.h"
+#include "store/memory/evaluate.h"
+#include "store/memory/limit_registry.h"
+#include "store/memory/slot.h"
+#include "store/memory/spin_lock.h"
+#include "store/memory/table.h"
+
+namespace sluice::memory {
+
+// Sums over all shards that the bounds are checked against.
+struct Totals {
+  std::atomic<std::int64_t> keys = 0;
+  std::atomic<std::int64_t> log_entries = 0;
+};
+
+// Sweeping goes on half a slot per decision, so that recovered state is gone after twice as many
+// decisions as there are slots. Many slots at a time: the first of a stretch costs a cache miss and
+// those after it hardly anything.
+inline constexpr std::uint32_t kDecisionsPerSweep = 64;
+inline constexpr std::size_t kSlotsPerSweep = 32;
+
+// A part of the keys with its lock. All methods but those of the lock require that it is held.
+class alignas(128) Shard {
+ public:
+  Shard() = default;
+  ~Shard();
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+
+  void set_totals(Totals* totals) { totals_ = totals; }
+  SpinLock& lock() const { return lock_; }
+
+  // See Table::Prefetch; the lock need not be held.
+  void Prefetch(std::uint64_t hash) const { table_.Prefetch(hash); }
+
+  Slot* Find(const Identity& identity) { return table_.Find(identity); }
+  const Limit& LimitOf(const Slot& slot) const { return limits_[slot.limit]; }
+  bool CanAcquire(const Limit& limit, std::size_t count) const {
+    return limits_.CanAcquire(limit, count);
+  }
+
+  // Carries the state over to a limit with other numbers. What was used stays used.
+  void Convert(Slot* slot, const Limit& limit, TimePoint now);
+
+  // Stores an admitted request of positive cost; `slot` is null for a new identity.
+  void Commit(Slot* slot, const Identity& identity, const Limit& limit, const Packed& next,
+              TimePoint now, std::int64_t cost);
+
+  void Erase(Slot* slot);
+
+  // Looks at the next `count` slots and drops the states that had recovered by `horizon`. Returns
+  // how many it dropped.
+  std::size_t Sweep(TimePoint horizon, std::size_t count);
+
+  // Called once per decision: whether it is time for a sweep.
+  bool CountDecision() { return ++decisions_ % kDecisionsPerSweep == 0; }
+
+  std::span<const Slot> slots() const { return table_.slots(); }
+  std::size_t bytes() const { return table_.bytes() + limits_.bytes(); }
+
+  // Takes in a state of a snapshot, whose hash is above all that are there.
+  void Restore(const Identity& identity, const Limit& limit, const Packed& state);
+
+  std::int64_t dropped = 0;
+  std::int64_t overflow_decisions = 0;
+
+ private:
+  void CountLogEntries(std::size_t before, std::size_t after);
+
+  mutable SpinLock lock_;
+  std::uint32_t decisions_ = 0;
+  Table table_;
+  LimitRegistry limits_;
+  std::size_t hand_ = 0;  // Where the next sweep goes on.
+  Totals* totals_ = nullptr;
+};
+
+}  // namespace sluice::memory

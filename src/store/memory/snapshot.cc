@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/memory/snapshot.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <system_error>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/text.h"
+
+namespace sluice::memory {
+namespace {
+
+constexpr std::string_view kMagic = "SLUICESN";
+constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kHeader = 1;
+constexpr std::uint32_t kShard = 2;
+constexpr std::uint32_t kEnd = 3;
+constexpr std::int64_t kExactMax = (std::int64_t{1} << 53) - 1;
+
+template <typename Number>
+void Put(std::string& out, Number number) {
+  static_assert(std::is_arithmetic_v<Number>);
+  out.append(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+
+Error IoError(const std::filesystem::path& path, std::string_view what) {
+  const int error = errno;
+  return {ErrorCode::kIo, text::Cat("snapshot ", path.native(), ": ", what, ": ",
+                                    std::generic_category().message(error))};
+}
+
+Error Damaged(std::string what) { return {ErrorCode::kSnapshotDamaged, std::move(what)}; }
+
+// What is copied of a shard while its lock is held; everything slower happens afterwards.
+struct Image {
+  std::vector<Slot> slots;
+  std::unordered_map<std::uint16_t, Limit> limits;
+  std::string log_records;
+
+  void CopyFrom(const Shard& shard) {
+    slots.clear();
+    limits.clear();
+    log_records.clear();
+    const std::lock_guard lock(shard.lock());
+    for (const Slot& slot : shard.slots()) {
+      if (slot.empty()) continue;
+      slots.push_back(slot);
+      limits.emplace(slot.limit, shard.LimitOf(slot));
+      if (IsLog(shard.LimitOf(slot))) CopyLog(*Unpack<core::Log*>(slot.state()));
+    }
+  }
+
+ private:
+  void CopyLog(const core::Log& log) {
+    std::uint64_t total = log.total_before();
+    for (const core::Log::Entry& entry : log.entries()) {
+      Put(log_records, entry.time);
+      Put(log_records, entry.total - total);
+      total = entry.total;
+    }
+    slots.back().b = log.entries().size();
+  }
+};
+
+std::string EncodeShard(const Image& image) {
+  std::string payload;
+  std::unordered_map<std::uint16_t, std::uint16_t> numbers;
+  Put(payload, static_cast<std::uint32_t>(image.limits.size()));
+  for (const auto& [number, limit] : image.limits) {
+    numbers.emplace(number, static_cast<std::uint16_t>(numbers.size()));
+    Put(payload, static_cast<std::uint8_t>(limit.algorithm()));
+    Put(payload, limit.amount());
+    Put(payload, limit.refill());
+    Put(payload, limit.span().count());
+  }
+  Put(payload, static_cast<std::uint64_t>(image.slots.size()));
+  payload.reserve(payload.size() + image.slots.size() * sizeof(Slot) + image.log_records.size());
+  for (Slot slot : image.slots) {
+    slot.limit = numbers.at(slot.limit);
+    payload.append(reinterpret_cast<const char*>(&slot), sizeof(slot));
+  }
+  return payload + image.log_records;
+}
+
+// A file that becomes visible under its name only when it is complete and on disk.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::filesystem::path& path)
+      : path_(path), temporary_(path.native() + ".tmp") {}
+  ~AtomicFile() {
+    if (fd_ < 0) return;
+    if (!committed_) ::unlink(temporary_.c_str());
+    ::close(fd_);
+  }
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  Expected<void> Open() {
+    const int fd = ::open(temporary_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return std::unexpected(IoError(temporary_, "cannot create"));
+    // The lock keeps a second writer out. One that opened the file before it was renamed must not
+    // write either: what it holds is the finished snapshot by now.
+    struct stat opened;
+    struct stat named;
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0 || ::fstat(fd, &opened) != 0 ||
+        ::stat(temporary_.c_str(), &named) != 0 || opened.st_ino != named.st_ino ||
+        opened.st_dev != named.st_dev) {
+      ::close(fd);
+      return std::unexpected(
+          Error{ErrorCode::kIo, text::Cat("snapshot ", path_.native(), ": already being written")});
+    }
+    fd_ = fd;
+    if (::ftruncate(fd_, 0) != 0) return std::unexpected(IoError(temporary_, "cannot truncate"));
+    return {};
+  }
+
+  Expected<void> Write(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return std::unexpected(IoError(temporary_, "cannot write"));
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return {};
+  }
+
+  Expected<void> WriteBlock(std::uint32_t kind, std::size_t index, std::string_view payload) {
+    std::string frame;
+    Put(frame, kind);
+    Put(frame, static_cast<std::uint32_t>(index));
+    Put(frame, static_cast<std::uint64_t>(payload.size()));
+    std::string checksum;
+    Put(checksum, BlockChecksum(kind, static_cast<std::uint32_t>(index), payload));
+    for (const std::string_view part :
+         {std::string_view(frame), payload, std::string_view(checksum)}) {
+      if (auto written = Write(part); !written) return written;
+    }
+    return {};
+  }
+
+  Expected<void> Commit() {
+    if (::fsync(fd_) != 0) return std::unexpected(IoError(temporary_, "cannot sync"));
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+      return std::unexpected(IoError(path_, "cannot rename"));
+    }
+    committed_ = true;
+    // The new name reaches the disk with its directory.
+    const auto parent = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
+    const int directory = ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool synced = directory >= 0 && ::fsync(directory) == 0;
+    if (directory >= 0) ::close(directory);
+    if (!synced) return std::unexpected(IoError(parent, "cannot sync"));
+    return {};
+  }
+
+ private:
+  const std::filesystem::path path_;
+  const std::filesystem::path temporary_;
+  int fd_ = -1;
+  bool committed_ = false;
+};
+
+// Reads numbers off a payload; every read past its end is an error that sticks.
+class Payload {
+ public:
+  explicit Payload(std::string_view bytes) : bytes_(bytes) {}
+
+  template <typename Number>
+  Number Get() {
+    Number number{};
+    if (bytes_.size() < sizeof(number)) {
+      bytes_ = {};
+      ok_ = false;
+      return number;
+    }
+    std::memcpy(&number, bytes_.data(), sizeof(number));
+    bytes_.remove_prefix(sizeof(number));
+    return number;
+  }
+  bool ok() const { return ok_; }
+  std::size_t left() const { return bytes_.size(); }
+  std::string_view bytes() const { return bytes_; }
+
+ private:
+  std::string_view bytes_;
+  bool ok_ = true;
+};
+
+Expected<std::string> ReadBlock(std::FILE* file, std::uint32_t kind, std::size_t index) {
+  char frame[16];
+  if (std::fread(frame, 1, sizeof(frame), file) != sizeof(frame)) {
+    return std::unexpected(Damaged("it ends early"));
+  }
+  Payload fields({frame, sizeof(frame)});
+  const bool expected_block = fields.Get<std::uint32_t>() == kind &&
+                              fields.Get<std::uint32_t>() == static_cast<std::uint32_t>(index);
+  const auto length = fields.Get<std::uint64_t>();
+  if (!expected_block) return std::unexpected(Damaged("a block is missing or out of place"));
+
+  // Read in pieces, so that a length that lies costs no more memory than the file is long.
+  constexpr std::uint64_t kPiece = 1 << 20;
+  std::string payload;
+  while (payload.size() < length) {
+    const std::size_t have = payload.size();
+    payload.resize(have + static_cast<std::size_t>(std::min(kPiece, length - have)));
+    if (std::fread(payload.data() + have, 1, payload.size() - have, file) !=
+        payload.size() - have) {
+      return std::unexpected(Damaged("it ends early"));
+    }
+  }
+  std::uint64_t checksum = 0;
+  if (std::fread(&checksum, 1, sizeof(checksum), file) != sizeof(checksum)) {
+    return std::unexpected(Damaged("it ends early"));
+  }
+  if (checksum != BlockChecksum(kind, static_cast<std::uint32_t>(index), payload)) {
+    return std::unexpected(Damaged("a checksum does not match"));
+  }
+  return payload;
+}
+
+Expected<Limit> DecodeLimit(Payload& payload) {
+  const auto algorithm = payload.Get<std::uint8_t>();
+  const auto amount = payload.Get<std::int64_t>();
+  const auto refill = payload.Get<std::int64_t>();
+  const Micros span{payload.Get<std::int64_t>()};
+  switch (static_cast<Algorithm>(algorithm)) {
+    case Algorithm::kTokenBucket:
+      return Limit::TokenBucket({.capacity = amount, .refill = refill, .period = span});
+    case Algorithm::kLeakyBucket:
+      return Limit::LeakyBucket({.capacity = amount, .leak = refill, .period = span});
+    case Algorithm::kGcra:
+      if (amount < 1) break;
+      return Limit::Gcra({.burst = amount - 1, .count = refill, .period = span});
+    case Algorithm::kFixedWindow:
+      return Limit::FixedWindow({.limit = amount, .window = span});
+    case Algorithm::kSlidingWindow:
+      return Limit::SlidingWindow({.limit = amount, .window = span});
+    case Algorithm::kSlidingWindowCounter:
+      return Limit::SlidingWindowCounter({.limit = amount, .window = span});
+  }
+  return std::unexpected(Damaged("an unknown algorithm"));
+}
+
+bool InRange(std::int64_t value, std::int64_t max) { return value >= 0 && value <= max; }
+
+// Whether the arithmetic may trust the state: a checksum proves who wrote it, not what.
+bool Valid(const Limit& limit, const Packed& packed) {
+  const std::int64_t now_max = kTimeMax.time_since_epoch() / limit.tick();
+  switch (limit.algorithm()) {
+    case Algorithm::kTokenBucket:
+    case Algorithm::kLeakyBucket:
+    case Algorithm::kGcra: {
+      const auto state = Unpack<core::BucketState>(packed);
+      return InRange(state.level, limit.whole()) && InRange(state.time, now_max);
+    }
+    case Algorithm::kFixedWindow: {
+      const auto state = Unpack<core::WindowState>(packed);
+      return InRange(state.start, now_max) && state.start % limit.unit() == 0 &&
+             InRange(state.count, limit.amount());
+    }
+    case Algorithm::kSlidingWindowCounter: {
+      const auto state = Unpack<core::CounterState>(packed);
+      return InRange(state.window, now_max / limit.unit()) &&
+             InRange(state.previous, limit.amount()) && InRange(state.current, limit.amount());
+    }
+    case Algorithm::kSlidingWindow:
+      return true;  // Its entries are checked one by one.
+  }
+  std::unreachable();
+}
+
+Expected<std::unique_ptr<core::Log>> DecodeLog(Payload& records, std::uint64_t count) {
+  auto log = std::make_unique<core::Log>();
+  std::int64_t newest = -1;
+  std::int64_t sum = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto time = records.Get<std::int64_t>();
+    const auto units = records.Get<std::int64_t>();
+    if (!records.ok() || time <= newest || time > kTimeMax.time_since_epoch().count() ||
+        units < 1 || units > kExactMax - sum) {
+      return std::unexpected(Damaged("a log is not in order"));
+    }
+    // The longest window forgets nothing on the way in.
+    log->Add(kSpanMax, TimePoint{Micros{time}}, units);
+    newest = time;
+    sum += units;
+  }
+  return log;
+}
+
+Expected<std::int64_t> DecodeShard(std::string_view bytes, Shard& shard) {
+  Payload payload(bytes);
+  std::vector<Limit> limits;
+  for (auto left = payload.Get<std::uint32_t>(); left > 0; --left) {
+    if (!payload.ok() || limits.size() == LimitRegistry::kLimitsMax) {
+      return std::unexpected(Damaged("too many limits"));
+    }
+    const auto limit = DecodeLimit(payload);
+    if (!limit) return std::unexpected(Damaged(limit.error().message));
+    limits.push_back(*limit);
+  }
+  const auto count = payload.Get<std::uint64_t>();
+  if (!payload.ok() || count > payload.left() / sizeof(Slot)) {
+    return std::unexpected(Damaged("more states than there is room for"));
+  }
+  Payload records(payload.bytes().substr(count * sizeof(Slot)));
+
+  const std::lock_guard lock(shard.lock());
+  std::uint64_t hash = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto slot = payload.Get<Slot>();
+    if (slot.limit >= limits.size() || slot.hash < hash || shard.Find(slot.identity())) {
+      return std::unexpected(Damaged("a state is out of place"));
+    }
+    hash = slot.hash;
+    const Limit& limit = limits[slot.limit];
+    if (!Valid(limit, slot.state())) return std::unexpected(Damaged("a state is out of range"));
+    if (!IsLog(limit)) {
+      shard.Restore(slot.identity(), limit, slot.state());
+      continue;
+    }
+    auto log = DecodeLog(records, slot.b);
+    if (!log) return std::unexpected(log.error());
+    shard.Restore(slot.identity(), limit, Pack(log->release()));
+  }
+  if (records.left() != 0) return std::unexpected(Damaged("unexpected bytes after the states"));
+  return static_cast<std::int64_t>(count);
+}
+
+}  // namespace
+
+std::uint64_t BlockChecksum(std::uint32_t kind, std::uint32_t index, std::string_view payload) {
+  constexpr Seed kSeed = {0x6563696c75732e31, 0x746f687370616e73};
+  const std::uint64_t tag = std::uint64_t{kind} << 32 | index;
+  return SipHash<1, 3>(kSeed, tag ^ payload.size() << 36, payload).low;
+}
+
+Expected<std::int64_t> SaveSnapshot(const MemoryStore::Impl& store,
+                                    const std::filesystem::path& path) {
+  AtomicFile file(path);
+  if (auto opened = file.Open(); !opened) return std::unexpected(opened.error());
+
+  std::string header(kMagic);
+  Put(header, kVersion);
+  Put(header, static_cast<std::uint32_t>(MemoryStore::Impl::kShards));
+  for (const std::uint64_t word : store.seed()) Put(header, word);
+  Expected<void> written = file.WriteBlock(kHeader, 0, header);
+
+  Image image;
+  std::int64_t states = 0;
+  for (std::size_t i = 0; written && i < MemoryStore::Impl::kShards; ++i) {
+    image.CopyFrom(store.shards()[i]);
+    states += static_cast<std::int64_t>(image.slots.size());
+    written = file.WriteBlock(kShard, i, EncodeShard(image));
+  }
+  std::string end;
+  Put(end, states);
+  if (written) written = file.WriteBlock(kEnd, 0, end);
+  if (written) written = file.Commit();
+  if (!written) return std::unexpected(written.error());
+  return states;
+}
+
+Expected<std::unique_ptr<MemoryStore::Impl>> ReadSnapshot(std::FILE* file,
+                                                          const MemoryStore::Options& options) {
+  const auto header = ReadBlock(file, kHeader, 0);
+  if (!header) return std::unexpected(header.error());
+  if (!header->starts_with(kMagic)) return std::unexpected(Damaged("it is not a snapshot"));
+  Payload fields(std::string_view(*header).substr(kMagic.size()));
+  const auto version = fields.Get<std::uint32_t>();
+  if (version != kVersion) {
+    return std::unexpected(
+        Damaged(text::Cat("it is of version ", version, "; expected ", kVersion)));
+  }
+  const auto shards = fields.Get<std::uint32_t>();
+  const Seed seed = {fields.Get<std::uint64_t>(), fields.Get<std::uint64_t>()};
+  if (!fields.ok() || fields.left() != 0 || shards != MemoryStore::Impl::kShards) {
+    return std::unexpected(Damaged("its header is not as expected"));
+  }
+
+  auto store = std::make_unique<MemoryStore::Impl>(options, seed);
+  std::int64_t states = 0;
+  for (std::size_t i = 0; i < MemoryStore::Impl::kShards; ++i) {
+    const auto payload = ReadBlock(file, kShard, i);
+    if (!payload) return std::unexpected(payload.error());
+    const auto count = DecodeShard(*payload, store->shards()[i]);
+    if (!count) return std::unexpected(count.error());
+    states += *count;
+  }
+  const auto end = ReadBlock(file, kEnd, 0);
+  if (!end) return std::unexpected(end.error());
+  Payload total(*end);
+  if (total.Get<std::int64_t>() != states || !total.ok() || total.left() != 0) {
+    return std::unexpected(Damaged("states are missing"));
+  }
+  if (std::fgetc(file) != EOF) return std::unexpected(Damaged("unexpected bytes after the end"));
+  return store;
+}
+
+Expected<std::unique_ptr<MemoryStore::Impl>> LoadSnapshot(const std::filesystem::path& path,
+                                                          const MemoryStore::Options& options) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
+                                                             &std::fclose);
+  if (!file) {
+    const bool missing = errno == ENOENT;
+    Error error = IoError(path, "cannot open");
+    if (missing) error.code = ErrorCode::kNotFound;
+    return std::unexpected(std::move(error));
+  }
+  auto store = ReadSnapshot(file.get(), options);
+  if (store) return store;
+  if (std::ferror(file.get())) return std::unexpected(IoError(path, "cannot read"));
+
+  // Set aside, so that the next save does not destroy what may still be of use.
+  const std::filesystem::path aside = path.native() + ".damaged";
+  const bool renamed = ::rename(path.c_str(), aside.c_str()) == 0;
+  return std::unexpected(Damaged(
+      text::Cat("snapshot ", path.native(), " is damaged: ", store.error().message,
+                renamed ? "; set aside as " + aside.native() : "; it could not be renamed")));
+}
+
+}  // namespace sluice::memory

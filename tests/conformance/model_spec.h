@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the library's types and those of the reference model, which shares none with it.
+#pragma once
+
+#include <ostream>
+#include <utility>
+
+#include "conformance/model.h"
+#include "sluice/decision.h"
+#include "sluice/limit.h"
+
+namespace sluice {
+
+inline model::Spec SpecOf(const Limit& limit) {
+  const auto kind = [&] {
+    switch (limit.algorithm()) {
+      case Algorithm::kTokenBucket:
+      case Algorithm::kGcra:
+        return model::Kind::kTokenBucket;
+      case Algorithm::kLeakyBucket:
+        return model::Kind::kLeakyBucket;
+      case Algorithm::kFixedWindow:
+        return model::Kind::kFixedWindow;
+      case Algorithm::kSlidingWindow:
+        return model::Kind::kSlidingWindow;
+      case Algorithm::kSlidingWindowCounter:
+        return model::Kind::kSlidingWindowCounter;
+    }
+    std::unreachable();
+  }();
+  return {.kind = kind,
+          .amount = limit.amount(),
+          .refill = limit.refill(),
+          .span_us = limit.span().count()};
+}
+
+inline Decision DecisionOf(const model::Answer& answer) {
+  return {.allowed = answer.allowed,
+          .limit = answer.limit,
+          .remaining = answer.remaining,
+          .retry_after = Micros{answer.retry_after_us},
+          .reset_after = Micros{answer.reset_after_us},
+          .delay = Micros{answer.delay_us}};
+}
+
+// For the messages of failed expectations.
+inline void PrintTo(const Decision& decision, std::ostream* out) {
+  *out << (decision.allowed ? "allowed" : "denied") << " limit=" << decision.limit
+       << " remaining=" << decision.remaining << " retry_after=" << decision.retry_after.count()
+       << " reset_after=" << decision.reset_after.count() << " delay=" << decision.delay.count();
+}
+
+}  // namespace sluice
