@@ -42,8 +42,7 @@ Expected<void> Spool::Spill() {
 Expected<void> Spool::WriteTo(std::FILE* out) {
   if (file_) {
     if (auto spilled = Spill(); !spilled) return spilled;
-    if (std::fflush(file_.get()) != 0) return IoError("cannot write a temporary file");
-    std::rewind(file_.get());
+    if (std::fseek(file_.get(), 0, SEEK_SET) != 0) return IoError("cannot write a temporary file");
     std::string piece(kBufferBytes, '\0');
     while (const std::size_t got = std::fread(piece.data(), 1, piece.size(), file_.get())) {
       if (auto written = WriteAll(out, {piece.data(), got}); !written) return written;

@@ -162,8 +162,9 @@ TEST(CsvRecord, CostMustBeAWholeNumberOfAtLeastZero) {
   for (const std::string text :
        {"-1", "-9223372036854775808", "9223372036854775808", "99999999999999999999999", "0.5",
         "1.0", "1e3", "0x1", "+1", "many", "1 1"}) {
-    EXPECT_THAT(ErrorOf("1,a," + text), AllOf(HasSubstr("cost \"" + text + "\""),
-                                              HasSubstr("expected a whole number, 0 to 9223372036854775807")))
+    EXPECT_THAT(ErrorOf("1,a," + text),
+                AllOf(HasSubstr("cost \"" + text + "\""),
+                      HasSubstr("expected a whole number, 0 to 9223372036854775807")))
         << text;
   }
 }
@@ -361,8 +362,9 @@ TEST(JsonRecord, TimestampMustBeWholeMicrosecondsInRange) {
 TEST(JsonRecord, CostMustBeAWholeNumberOfAtLeastZero) {
   for (const std::string text : {"-1", "9223372036854775808", "99999999999999999999999", "0.5",
                                  "1.0", "1e3", "\"1\"", "true", "[1]", "{}"}) {
-    EXPECT_THAT(ErrorOf(R"({"timestamp_us":1,"key":"a","cost":)" + text + "}"),
-                AllOf(StartsWith("cost "), HasSubstr("expected a whole number, 0 to 9223372036854775807")))
+    EXPECT_THAT(
+        ErrorOf(R"({"timestamp_us":1,"key":"a","cost":)" + text + "}"),
+        AllOf(StartsWith("cost "), HasSubstr("expected a whole number, 0 to 9223372036854775807")))
         << text;
   }
 }

@@ -71,9 +71,7 @@ inline constexpr std::int64_t kEndOfTimeUs = std::int64_t{1} << 52;  // now_us i
 inline constexpr std::int64_t kMaxSpanUs = std::int64_t{1} << 52;    // a span may equal this
 inline constexpr std::int64_t kExactBound = std::int64_t{1} << 53;   // products stay below this
 
-inline bool IsBucket(Kind kind) {
-  return kind == Kind::kTokenBucket || kind == Kind::kLeakyBucket;
-}
+inline bool IsBucket(Kind kind) { return kind == Kind::kTokenBucket || kind == Kind::kLeakyBucket; }
 
 inline Int128 GreatestCommonDivisor(Int128 a, Int128 b) {
   return b == 0 ? a : GreatestCommonDivisor(b, a % b);
@@ -399,9 +397,8 @@ class Model {
   }
 
   static std::int64_t ResetAfterUs(const Pending& one) {
-    return internal::SmallestWait(one.at_us, [&](internal::Int128 at_us) {
-      return one.budget->IsWhole(one.at_us, at_us);
-    });
+    return internal::SmallestWait(
+        one.at_us, [&](internal::Int128 at_us) { return one.budget->IsWhole(one.at_us, at_us); });
   }
 
   // Charges the limit if the whole group is allowed, and reports its numbers after that.
@@ -417,9 +414,8 @@ class Model {
       if (one.cost > 0) budget.Take(one.at_us, one.cost);
     }
     if (!one.allowed) {
-      answer.retry_after_us = internal::SmallestWait(one.at_us, [&](internal::Int128 at_us) {
-        return budget.Grants(at_us, one.cost);
-      });
+      answer.retry_after_us = internal::SmallestWait(
+          one.at_us, [&](internal::Int128 at_us) { return budget.Grants(at_us, one.cost); });
     }
     answer.remaining =
         static_cast<std::int64_t>(std::max<internal::Int128>(0, budget.Remaining(one.at_us)));

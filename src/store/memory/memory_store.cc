@@ -17,7 +17,6 @@ namespace {
 
 using memory::Evaluate;
 using memory::Evaluation;
-using memory::Identity;
 using memory::Shard;
 using memory::Slot;
 
@@ -225,6 +224,11 @@ Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
         Error{ErrorCode::kInvalidRequest,
               text::Cat(charges.size(), " limits in one request; expected 1 to ", kChargesMax)});
   }
+  if (!each.empty() && each.size() != charges.size()) {
+    return std::unexpected(
+        Error{ErrorCode::kInvalidRequest, text::Cat("room for ", each.size(), " decisions on ",
+                                                    charges.size(), " limits; expected as many")});
+  }
   const TimePoint now = at ? *at : options_.clock->Now();
   std::array<Place, kChargesMax> places;
   ShardLocks locks(shards());
@@ -242,6 +246,7 @@ Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
   std::array<std::int64_t, kChargesMax> costs;
   std::bitset<kChargesMax> superseded;
   bool allowed = true;
+  bool logs_full = false;
   for (std::size_t i = 0; i < charges.size(); ++i) {
     const Limit& limit = *charges[i].limit;
     const auto slot = Resolve(places[i], limit, now);
@@ -265,8 +270,9 @@ Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
     decisions[i] = evaluation.decision;
     next[i] = evaluation.next;
     allowed = allowed && evaluation.decision.allowed;
-    if (LogsFull(limit)) return std::unexpected(LogsFullError());
+    logs_full = logs_full || (costs[i] > 0 && LogsFull(limit));
   }
+  if (allowed && logs_full) return std::unexpected(LogsFullError());
 
   for (std::size_t i = 0; i < charges.size(); ++i) {
     // Looked up again: a commit before this one may have moved the slots.
@@ -328,7 +334,11 @@ Expected<Decision> MemoryStore::CheckAll(std::span<const Charge> charges, std::s
 
 void MemoryStore::Apply(std::span<Request> requests, std::move_only_function<void()> done) {
   for (Request& request : requests) {
-    request.outcome = impl_->CheckAll(request.charges, request.each, request.now);
+    if (request.charges.size() == 1 && request.each.empty()) {
+      request.outcome = impl_->Check(request.charges.front(), request.now);
+    } else {
+      request.outcome = impl_->CheckAll(request.charges, request.each, request.now);
+    }
   }
   done();
 }

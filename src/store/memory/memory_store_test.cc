@@ -70,6 +70,9 @@ TEST_F(MemoryStoreTest, TellsBadInputApartFromADenial) {
   EXPECT_EQ(store.CheckAll({}).error().code, ErrorCode::kInvalidRequest);
   const std::vector<Charge> many(kChargesMax + 1, Charge{.key = "a", .limit = &limit});
   EXPECT_EQ(store.CheckAll(many).error().code, ErrorCode::kInvalidRequest);
+  const Charge one{.key = "a", .limit = &limit};
+  std::vector<Decision> room_for_two(2);
+  EXPECT_EQ(store.CheckAll({&one, 1}, room_for_two).error().code, ErrorCode::kInvalidRequest);
   const std::string name(kNameBytesMax + 1, 'n');
   EXPECT_EQ(store.Check({.key = "a", .limit = &limit, .name = name}).error().code,
             ErrorCode::kInvalidRequest);

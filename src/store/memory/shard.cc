@@ -122,8 +122,9 @@ void Shard::Commit(Slot* slot, const Identity& identity, const Limit& limit, con
                    TimePoint now, std::int64_t cost) {
   const bool is_new = slot == nullptr;
   if (is_new) {
+    const std::uint16_t number = limits_.Acquire(limit);
     slot = table_.Insert(identity);
-    slot->limit = limits_.Acquire(limit);
+    slot->limit = number;
     totals_->keys.fetch_add(1, std::memory_order_relaxed);
   }
   if (!IsLog(limit)) {
@@ -138,8 +139,9 @@ void Shard::Commit(Slot* slot, const Identity& identity, const Limit& limit, con
 }
 
 void Shard::Restore(const Identity& identity, const Limit& limit, const Packed& state) {
+  const std::uint16_t number = limits_.Acquire(limit);
   Slot* const slot = table_.Insert(identity);
-  slot->limit = limits_.Acquire(limit);
+  slot->limit = number;
   slot->set_state(state);
   totals_->keys.fetch_add(1, std::memory_order_relaxed);
   if (IsLog(limit)) CountLogEntries(0, Unpack<Log*>(state)->capacity());

@@ -66,7 +66,8 @@ class alignas(128) Shard {
   std::span<const Slot> slots() const { return table_.slots(); }
   std::size_t bytes() const { return table_.bytes() + limits_.bytes(); }
 
-  // Takes in a state of a snapshot, whose hash is above all that are there.
+  // Takes in the states of a snapshot: first how many, then each, in the order of their hashes.
+  void Reserve(std::size_t size) { table_.Reserve(size); }
   void Restore(const Identity& identity, const Limit& limit, const Packed& state);
 
   std::int64_t dropped = 0;

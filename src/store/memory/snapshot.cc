@@ -317,6 +317,7 @@ Expected<std::int64_t> DecodeShard(std::string_view bytes, Shard& shard) {
   Payload records(payload.bytes().substr(count * sizeof(Slot)));
 
   const std::lock_guard lock(shard.lock());
+  shard.Reserve(count);
   std::uint64_t hash = 0;
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto slot = payload.Get<Slot>();

@@ -82,6 +82,10 @@ void Table::Erase(Slot* slot) {
   --size_;
 }
 
+void Table::Reserve(std::size_t size) {
+  if (size > SizeMax(capacity_)) Rebuild(size * 32 / 25 + kCapacityMin);
+}
+
 void Table::ShrinkIfSparse() {
   if (capacity_ > 4 * kCapacityMin && size_ < capacity_ / 4) {
     Rebuild(std::max(kCapacityMin, size_ * 2));

@@ -47,6 +47,10 @@ class Table {
 
   void Erase(Slot* slot);
 
+  // Makes room for `size` slots at once. Needed before inserting many in the order of their hashes:
+  // a table that grew with them would be crowded at its end all the way.
+  void Reserve(std::size_t size);
+
   // Gives memory back after most slots were erased. To be called when erasures have been even over
   // the table, as after a whole sweep: what is left must be, too.
   void ShrinkIfSparse();
