@@ -21,6 +21,10 @@ enum class ErrorCode : std::uint8_t {
   kSnapshotDamaged,   // Refused whole, and set aside.
   kNotFound,          // The file is not there.
   kIo,                // The operating system refused a read or a write.
+  kUnavailable,       // The store cannot be reached or does not serve; nothing was charged.
+  kTimeout,           // No answer in time: it may have been charged, and must not be sent again.
+  kAccessDenied,      // The store refused our credentials or a command.
+  kStoreError,        // The store answered with an error that should not occur.
 };
 
 // The name used in logs, answers and test vectors, e.g. "COST_EXCEEDS_LIMIT".
@@ -31,7 +35,10 @@ struct Error {
   std::string message;  // One sentence: what is wrong, the value, and what would be accepted.
 
   // Whether the same call may succeed later without being changed.
-  bool transient() const { return code == ErrorCode::kStoreFull || code == ErrorCode::kIo; }
+  bool transient() const {
+    return code == ErrorCode::kStoreFull || code == ErrorCode::kIo ||
+           code == ErrorCode::kUnavailable || code == ErrorCode::kTimeout;
+  }
 };
 
 template <typename T>

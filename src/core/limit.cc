@@ -108,6 +108,14 @@ std::string_view ToString(ErrorCode code) {
       return "NOT_FOUND";
     case ErrorCode::kIo:
       return "IO";
+    case ErrorCode::kUnavailable:
+      return "UNAVAILABLE";
+    case ErrorCode::kTimeout:
+      return "TIMEOUT";
+    case ErrorCode::kAccessDenied:
+      return "ACCESS_DENIED";
+    case ErrorCode::kStoreError:
+      return "STORE_ERROR";
   }
   std::unreachable();
 }

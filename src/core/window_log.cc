@@ -31,23 +31,31 @@ void Log::Add(Micros window, TimePoint now, std::int64_t units) {
   }
 }
 
-Decision Decide(const Limit& limit, const Log* log, TimePoint now, std::int64_t cost) {
-  const std::int64_t window = limit.span().count();
-  std::int64_t now_us = now.time_since_epoch().count();
-  std::int64_t used = 0;
-  std::span<const Log::Entry> live;
-  std::uint64_t total_before = 0;
-  if (log && !log->empty()) {
-    const auto entries = log->entries();
-    now_us = std::max(now_us, entries.back().time);
-    const auto first = std::ranges::upper_bound(entries, now_us - window, {}, &Log::Entry::time);
-    total_before = first == entries.begin() ? log->total_before() : std::prev(first)->total;
-    live = {first, entries.end()};
-    used = static_cast<std::int64_t>(entries.back().total - total_before);
-  }
+LogFacts Look(const Limit& limit, const Log* log, TimePoint now, std::int64_t cost) {
+  LogFacts facts{.now_us = now.time_since_epoch().count(), .used = 0, .newest = 0, .leaves = 0};
+  if (!log || log->empty()) return facts;
+  const auto entries = log->entries();
+  facts.newest = entries.back().time;
+  facts.now_us = std::max(facts.now_us, facts.newest);
+  const auto first =
+      std::ranges::upper_bound(entries, facts.now_us - limit.span().count(), {}, &Log::Entry::time);
+  const std::uint64_t total_before =
+      first == entries.begin() ? log->total_before() : std::prev(first)->total;
+  facts.used = static_cast<std::int64_t>(entries.back().total - total_before);
 
+  const std::int64_t must_leave = facts.used - (limit.amount() - cost);
+  if (must_leave > 0 && facts.used > 0) {
+    facts.leaves = std::ranges::lower_bound(
+                       first, entries.end(), static_cast<std::uint64_t>(must_leave), {},
+                       [&](const Log::Entry& entry) { return entry.total - total_before; })
+                       ->time;
+  }
+  return facts;
+}
+
+Decision Decide(const Limit& limit, const LogFacts& facts, std::int64_t cost) {
   // Room may be negative: the limit may have been lowered below what was used.
-  const std::int64_t room = limit.amount() - used;
+  const std::int64_t room = limit.amount() - facts.used;
   Decision decision;
   decision.allowed = cost <= room || cost == 0;
   decision.limit = limit.amount();
@@ -57,13 +65,11 @@ Decision Decide(const Limit& limit, const Log* log, TimePoint now, std::int64_t 
     return decision;
   }
   decision.remaining = std::max<std::int64_t>(0, room);
-  if (!live.empty()) decision.reset_after = Micros{live.back().time + window - now_us};
-  if (!decision.allowed) {
-    const auto must_leave = static_cast<std::uint64_t>(cost - room);
-    const auto last_to_leave = std::ranges::lower_bound(
-        live, must_leave, {}, [&](const Log::Entry& entry) { return entry.total - total_before; });
-    decision.retry_after = Micros{last_to_leave->time + window - now_us};
-  }
+  const auto until_left = [&](std::int64_t time) {
+    return Micros{time - facts.now_us} + limit.span();
+  };
+  if (facts.used > 0) decision.reset_after = until_left(facts.newest);
+  if (!decision.allowed) decision.retry_after = until_left(facts.leaves);
   return decision;
 }
 

@@ -40,9 +40,25 @@ class Log {
   std::uint64_t total_before_ = 0;  // Total of the newest forgotten entry.
 };
 
+// What a decision needs to know of a log.
+struct LogFacts {
+  std::int64_t now_us;  // Not before the newest entry.
+  std::int64_t used;    // Units in the window.
+  std::int64_t newest;  // Time of the newest entry, if any is in the window.
+  std::int64_t
+      leaves;  // If the request does not fit: time of the last entry that must leave first.
+};
+
+// `log` is null for an untouched budget.
+LogFacts Look(const Limit& limit, const Log* log, TimePoint now, std::int64_t cost);
+
+Decision Decide(const Limit& limit, const LogFacts& facts, std::int64_t cost);
+
 // `log` is null for an untouched budget; 0 <= cost <= limit.amount(). An admitted request of
 // positive cost is then recorded with Log::Add.
-Decision Decide(const Limit& limit, const Log* log, TimePoint now, std::int64_t cost);
+inline Decision Decide(const Limit& limit, const Log* log, TimePoint now, std::int64_t cost) {
+  return Decide(limit, Look(limit, log, now, cost), cost);
+}
 
 // Whether the state equals an untouched budget by now, so that it may be dropped.
 inline bool Recovered(const Limit& limit, const Log& log, TimePoint now) {

@@ -8,9 +8,11 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "core/combine.h"
 #include "core/text.h"
 #include "store/memory/memory_store_impl.h"
 #include "store/memory/snapshot.h"
+#include "store/validate.h"
 
 namespace sluice {
 namespace {
@@ -20,65 +22,11 @@ using memory::Evaluation;
 using memory::Shard;
 using memory::Slot;
 
-Error InvalidKey(const Charge& charge) {
-  return {ErrorCode::kInvalidKey,
-          text::Cat("a key of ", charge.key.size(), " bytes; expected 1 to ", kKeyBytesMax)};
-}
-
-Error InvalidCost(const Limit& limit, std::int64_t cost) {
-  if (cost < 0) {
-    return {ErrorCode::kInvalidCost, text::Cat("cost ", cost, "; expected 0 or more")};
-  }
-  return {ErrorCode::kCostExceedsLimit,
-          text::Cat("cost ", cost, " can never be granted: ", limit.ToString(), " holds ",
-                    limit.amount(), " at most")};
-}
-
-Error InvalidTime(TimePoint now) {
-  return {ErrorCode::kInvalidTime,
-          text::Cat("time ", now.time_since_epoch().count(), "us; expected 0 to ",
-                    kTimeMax.time_since_epoch().count())};
-}
-
-bool IsValid(const Charge& charge, TimePoint now) {
-  return charge.key.size() - 1 < kKeyBytesMax && charge.name.size() <= kNameBytesMax &&
-         charge.cost >= 0 && charge.cost <= charge.limit->amount() && now >= TimePoint{} &&
-         now <= kTimeMax;
-}
-
-// Says why IsValid says no.
-Error Invalid(const Charge& charge, TimePoint now) {
-  if (charge.key.empty() || charge.key.size() > kKeyBytesMax) return InvalidKey(charge);
-  if (charge.name.size() > kNameBytesMax) {
-    return {ErrorCode::kInvalidRequest, text::Cat("a name of ", charge.name.size(),
-                                                  " bytes; expected at most ", kNameBytesMax)};
-  }
-  if (charge.cost < 0 || charge.cost > charge.limit->amount())
-    return InvalidCost(*charge.limit, charge.cost);
-  return InvalidTime(now);
-}
-
 memory::Seed RandomSeed() {
   memory::Seed seed;
   // Without a secret seed clients could choose colliding keys; there is nothing to fall back on.
   if (::getentropy(seed.data(), sizeof(seed)) != 0) std::abort();
   return seed;
-}
-
-// What several decisions come to; see Request::outcome.
-Decision Combine(std::span<const Decision> each) {
-  Decision overall = each.front();
-  for (const Decision& one : each.subspan(1)) {
-    if (one.remaining < overall.remaining) {
-      overall.remaining = one.remaining;
-      overall.limit = one.limit;
-    }
-    overall.allowed = overall.allowed && one.allowed;
-    overall.retry_after = std::max(overall.retry_after, one.retry_after);
-    overall.reset_after = std::max(overall.reset_after, one.reset_after);
-    overall.delay = std::max(overall.delay, one.delay);
-  }
-  return overall;
 }
 
 // Locks any set of shards in ascending order, which no two threads can deadlock on.
@@ -219,16 +167,7 @@ Expected<Decision> MemoryStore::Impl::Check(const Charge& charge, std::optional<
 Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
                                                std::span<Decision> each,
                                                std::optional<TimePoint> at) {
-  if (charges.empty() || charges.size() > kChargesMax) {
-    return std::unexpected(
-        Error{ErrorCode::kInvalidRequest,
-              text::Cat(charges.size(), " limits in one request; expected 1 to ", kChargesMax)});
-  }
-  if (!each.empty() && each.size() != charges.size()) {
-    return std::unexpected(
-        Error{ErrorCode::kInvalidRequest, text::Cat("room for ", each.size(), " decisions on ",
-                                                    charges.size(), " limits; expected as many")});
-  }
+  if (!HasValidShape(charges, each)) return std::unexpected(InvalidShape(charges, each));
   const TimePoint now = at ? *at : options_.clock->Now();
   std::array<Place, kChargesMax> places;
   ShardLocks locks(shards());
@@ -255,10 +194,7 @@ Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
     for (std::size_t j = 0; j < i; ++j) {
       if (places[j].shard != places[i].shard || places[j].identity != places[i].identity) continue;
       if (*charges[j].limit != limit) {
-        return std::unexpected(
-            Error{ErrorCode::kInvalidRequest,
-                  text::Cat("two limits under the name ", text::Quote(charges[i].name), ": ",
-                            charges[j].limit->ToString(), " and ", limit.ToString())});
+        return std::unexpected(TwoLimitsUnderOneName(charges[j], charges[i]));
       }
       if (!superseded[j]) costs[i] += costs[j];
       superseded.set(j);
@@ -290,7 +226,7 @@ Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
   locks.ForEach([&](Shard& shard) { sweep_due |= shard.CountDecision(); });
   if (sweep_due) SweepNext(Horizon(now), memory::kSlotsPerSweep);
   std::ranges::copy(std::span(decisions).first(each.size()), each.begin());
-  return Combine(std::span(decisions).first(charges.size()));
+  return core::Combine(std::span(decisions).first(charges.size()));
 }
 
 Expected<bool> MemoryStore::Impl::Reset(const Charge& charge) {

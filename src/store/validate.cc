@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/validate.h"
+
+#include "core/text.h"
+
+namespace sluice {
+namespace {
+
+Error InvalidKey(const Charge& charge) {
+  return {ErrorCode::kInvalidKey,
+          text::Cat("a key of ", charge.key.size(), " bytes; expected 1 to ", kKeyBytesMax)};
+}
+
+Error InvalidTime(TimePoint now) {
+  return {ErrorCode::kInvalidTime,
+          text::Cat("time ", now.time_since_epoch().count(), "us; expected 0 to ",
+                    kTimeMax.time_since_epoch().count())};
+}
+
+}  // namespace
+
+Error InvalidCost(const Limit& limit, std::int64_t cost) {
+  if (cost < 0) {
+    return {ErrorCode::kInvalidCost, text::Cat("cost ", cost, "; expected 0 or more")};
+  }
+  return {ErrorCode::kCostExceedsLimit,
+          text::Cat("cost ", cost, " can never be granted: ", limit.ToString(), " holds ",
+                    limit.amount(), " at most")};
+}
+
+Error Invalid(const Charge& charge, TimePoint now) {
+  if (charge.key.empty() || charge.key.size() > kKeyBytesMax) return InvalidKey(charge);
+  if (charge.name.size() > kNameBytesMax) {
+    return {ErrorCode::kInvalidRequest, text::Cat("a name of ", charge.name.size(),
+                                                  " bytes; expected at most ", kNameBytesMax)};
+  }
+  if (charge.cost < 0 || charge.cost > charge.limit->amount())
+    return InvalidCost(*charge.limit, charge.cost);
+  return InvalidTime(now);
+}
+
+Error InvalidShape(std::span<const Charge> charges, std::span<const Decision> each) {
+  if (charges.empty() || charges.size() > kChargesMax) {
+    return {ErrorCode::kInvalidRequest,
+            text::Cat(charges.size(), " limits in one request; expected 1 to ", kChargesMax)};
+  }
+  return {ErrorCode::kInvalidRequest, text::Cat("room for ", each.size(), " decisions on ",
+                                                charges.size(), " limits; expected as many")};
+}
+
+Error TwoLimitsUnderOneName(const Charge& a, const Charge& b) {
+  return {ErrorCode::kInvalidRequest,
+          text::Cat("two limits under the name ", text::Quote(b.name), ": ", a.limit->ToString(),
+                    " and ", b.limit->ToString())};
+}
+
+}  // namespace sluice

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every store asks of a request before it looks at any state.
+#pragma once
+
+#include <span>
+
+#include "sluice/store.h"
+
+namespace sluice {
+
+inline bool IsValid(const Charge& charge, TimePoint now) {
+  return charge.key.size() - 1 < kKeyBytesMax && charge.name.size() <= kNameBytesMax &&
+         charge.cost >= 0 && charge.cost <= charge.limit->amount() && now >= TimePoint{} &&
+         now <= kTimeMax;
+}
+
+// Says why IsValid says no.
+Error Invalid(const Charge& charge, TimePoint now);
+
+// `cost` is negative, or more than the limit can ever grant.
+Error InvalidCost(const Limit& limit, std::int64_t cost);
+
+inline bool HasValidShape(std::span<const Charge> charges, std::span<const Decision> each) {
+  return !charges.empty() && charges.size() <= kChargesMax &&
+         (each.empty() || each.size() == charges.size());
+}
+
+// Says why HasValidShape says no.
+Error InvalidShape(std::span<const Charge> charges, std::span<const Decision> each);
+
+Error TwoLimitsUnderOneName(const Charge& a, const Charge& b);
+
+}  // namespace sluice
