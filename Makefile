@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test run bench-engine lint format asan tsan fuzz clean
+.PHONY: help setup build test run bench-engine bench-redis lint format asan tsan fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -25,11 +25,14 @@ run: setup ## See it at work
 bench-engine: build ## The engine's speed and memory
 	@build/release/bench/engine_bench
 
+bench-redis: build ## The Redis store's speed
+	@build/release/bench/redis_bench
+
 lint: setup ## Format, tidy and include-direction checks
 	@tools/lint
 
 format: setup ## Format all sources
-	@git ls-files '*.h' '*.cc' | xargs clang-format-19 -i
+	@git ls-files -co --exclude-standard '*.h' '*.cc' | xargs clang-format-19 -i
 
 asan: setup ## The unit tests under the address and undefined-behaviour sanitizers
 	@tools/build asan

@@ -5,17 +5,19 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS sluice_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS sluice EXPORT sluice ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY include/sluice DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/sluice DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 set(SLUICE_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/sluice)
 install(EXPORT sluice NAMESPACE sluice:: FILE sluice-targets.cmake
         DESTINATION ${SLUICE_CMAKE_DIR})
-configure_package_config_file(cmake/sluice-config.cmake.in sluice-config.cmake
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/sluice-config.cmake.in sluice-config.cmake
                               INSTALL_DESTINATION ${SLUICE_CMAKE_DIR})
 write_basic_package_version_file(sluice-config-version.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/sluice-config.cmake
-              ${CMAKE_BINARY_DIR}/sluice-config-version.cmake
+install(FILES ${PROJECT_BINARY_DIR}/sluice-config.cmake
+              ${PROJECT_BINARY_DIR}/sluice-config-version.cmake
         DESTINATION ${SLUICE_CMAKE_DIR})
 
-configure_file(cmake/sluice.pc.in sluice.pc @ONLY)
-install(FILES ${CMAKE_BINARY_DIR}/sluice.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH SLUICE_PREFIX_FROM_PC
+     ${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(${PROJECT_SOURCE_DIR}/cmake/sluice.pc.in sluice.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/sluice.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -32,7 +32,7 @@ if(SLUICE_SANITIZE)
 elseif(CMAKE_BUILD_TYPE MATCHES "Rel")
   # Hardening: checked libc calls, stack canaries, no writable relocations, position independence.
   add_compile_options(-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -D_GLIBCXX_ASSERTIONS
-                      -fstack-protector-strong -fstack-clash-protection -fcf-protection)
+                      -fstack-protector-strong -fstack-clash-protection)
   add_link_options(-Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
 endif()
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)

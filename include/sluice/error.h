@@ -22,7 +22,7 @@ enum class ErrorCode : std::uint8_t {
   kNotFound,          // The file is not there.
   kIo,                // The operating system refused a read or a write.
   kUnavailable,       // The store cannot be reached or does not serve; nothing was charged.
-  kTimeout,           // No answer in time: it may have been charged, and must not be sent again.
+  kOutcomeUnknown,    // Sent but not answered: it may have been charged. Do not send it again.
   kAccessDenied,      // The store refused our credentials or a command.
   kStoreError,        // The store answered with an error that should not occur.
 };
@@ -37,7 +37,7 @@ struct Error {
   // Whether the same call may succeed later without being changed.
   bool transient() const {
     return code == ErrorCode::kStoreFull || code == ErrorCode::kIo ||
-           code == ErrorCode::kUnavailable || code == ErrorCode::kTimeout;
+           code == ErrorCode::kUnavailable || code == ErrorCode::kOutcomeUnknown;
   }
 };
 

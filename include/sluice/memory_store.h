@@ -11,11 +11,15 @@
 
 namespace sluice {
 
-// Keeps the state in this process: sharded, at most 48 bytes a key, bounded.
+// Keeps the state in this process: sharded and bounded. A state takes at most 48 bytes at any
+// number of keys; under sliding_window, some 100 bytes more and 16 to 32 for each request
+// remembered.
 //
-// Every method may be called from any thread at any time. A check takes one short lock, allocates
-// nothing unless the key is new, and costs about as much as a look-up in a good hash map. State
-// that has recovered to an untouched budget is dropped bit by bit by the checks that follow.
+// Every method may be called from any thread at any time. A check takes one short lock and costs
+// about as much as a look-up in a good hash map; it allocates only if the key is new or a
+// sliding_window must remember more. State that has recovered to an untouched budget is dropped bit
+// by bit by the checks that follow. If the clock is then set back, that budget is whole; see
+// Options::recovered_kept_for.
 //
 // When `keys_max` states are live, none of them is dropped for a newcomer: new keys then share a
 // few overflow states per limit until room returns, so that a flood of fresh keys can neither reset
@@ -30,14 +34,15 @@ class MemoryStore final : public Store {
     // it they fail with kStoreFull.
     std::int64_t log_entries_max = 1 << 26;
 
-    // How long state is kept after it recovered. Zero suits live traffic, whose time moves forward.
-    // A replay of records that are out of order keeps all of it.
+    // How long state is kept after it recovered. Zero suits a clock that moves forward. If yours
+    // may be set back, keep it as long as that: a budget that was forgotten is whole. A replay of
+    // records that are out of order keeps all of it.
     Micros recovered_kept_for{0};
   };
 
   struct Stats {
     std::int64_t keys = 0;                // States held, one for each limit of a key.
-    std::int64_t bytes = 0;               // Memory held by them.
+    std::int64_t bytes = 0;               // Their memory, but for what the allocator adds.
     std::int64_t log_entries = 0;         // Room for requests held by sliding_window limits.
     std::int64_t dropped = 0;             // States dropped because they had recovered.
     std::int64_t overflow_decisions = 0;  // Decided on a shared state because the store was full.
@@ -60,18 +65,21 @@ class MemoryStore final : public Store {
   // Decides at once; `done` runs before this returns.
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override;
 
-  // Makes the budget of this key and limit (or name) whole. Says whether state was held.
+  // Makes the budget of this key and name, or of this key and limit, whole. Says whether state was
+  // held. The limit is needed in either case. One short lock.
   Expected<bool> Reset(const Charge& charge);
 
   // Visits every shard in turn; costs microseconds.
   Stats GetStats() const;
 
-  // Writes all state to `path`: a temporary file beside it, synced, then renamed, readable by the
-  // owner alone. Checks go on meanwhile and wait for the copy of one shard at most: well under a
-  // millisecond a million keys. Returns how many states were written. Error: kIo.
+  // Writes all state to `path`: a temporary file beside it, synced, then renamed, readable by its
+  // owner alone. Checks go on meanwhile; each waits at most until one of 256 shards is copied,
+  // which takes about a millisecond at ten million keys, plus the time to copy what its
+  // sliding_window limits remember. Returns how many states were written. Error: kIo.
   Expected<std::int64_t> Save(const std::filesystem::path& path) const;
 
-  // A store with the state of a snapshot. Errors: kNotFound; kIo; kSnapshotDamaged if the file is
+  // A store with the state of a snapshot, as it was, even if that is more than `keys_max`. Takes
+  // about a second for ten million keys. Errors: kNotFound; kIo; kSnapshotDamaged if the file is
   // not exactly what Save wrote, in which case it is renamed to `path` + ".damaged".
   static Expected<std::unique_ptr<MemoryStore>> Restore(const std::filesystem::path& path,
                                                         const Options& options);

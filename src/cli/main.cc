@@ -9,7 +9,9 @@
 #include <iostream>
 #include <string>
 
+#include "cli/check_command.h"
 #include "cli/exit_code.h"
+#include "cli/purge_command.h"
 #include "cli/replay_command.h"
 
 namespace {
@@ -42,7 +44,9 @@ int Run(int argc, char** argv) {
     return "sluice: " + std::string(error.what()) +
            "\nTry 'sluice --help' or 'sluice COMMAND --help'.\n";
   });
-  sluice::cli::ReplayCommand replay(app);
+  const sluice::cli::ReplayCommand replay(app);
+  const sluice::cli::CheckCommand check(app);
+  const sluice::cli::PurgeCommand purge(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -53,6 +57,8 @@ int Run(int argc, char** argv) {
     std::cerr << "sluice: a command is needed\n\n" << app.help();
     return sluice::cli::kExitError;
   }
+  if (app.got_subcommand(check.app())) return check.Run();
+  if (app.got_subcommand(purge.app())) return purge.Run();
   return replay.Run();
 }
 

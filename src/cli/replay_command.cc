@@ -2,22 +2,28 @@
 #include "cli/replay_command.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
+#include <future>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <random>
 #include <system_error>
 #include <utility>
 
 #include "cli/exit_code.h"
 #include "cli/progress.h"
 #include "cli/spool.h"
+#include "cli/stores.h"
 #include "core/text.h"
 #include "replay/line_reader.h"
 #include "replay/summary.h"
 #include "sluice/memory_store.h"
+#include "sluice/redis_store.h"
 
 namespace sluice::cli {
 namespace {
@@ -45,22 +51,23 @@ MemoryStore::Options ReplayOptions() {
           .recovered_kept_for = Micros::max()};
 }
 
-Expected<std::vector<Limit>> ParseLimits(const std::vector<std::string>& texts) {
-  if (texts.size() > kChargesMax) {
-    return std::unexpected(
-        Error{ErrorCode::kInvalidRequest,
-              text::Cat(texts.size(), " limits; expected at most ", kChargesMax)});
+// Empties the key space that a replay on Redis had for itself.
+struct PurgeAtEnd {
+  std::shared_ptr<RedisStore> store;
+  ~PurgeAtEnd() {
+    if (store) static_cast<void>(store->Purge("*", false));
   }
-  std::vector<Limit> limits;
-  for (const std::string& text : texts) {
-    auto limit = Limit::Parse(text);
-    if (!limit) {
-      return std::unexpected(Error{limit.error().code, text::Cat("--limit ", text::Quote(text),
-                                                                 ": ", limit.error().message)});
-    }
-    limits.push_back(*limit);
-  }
-  return limits;
+};
+
+// The store to replay on. On Redis, a key space of its own keeps it apart from live traffic.
+Expected<std::shared_ptr<Store>> OpenStore(const std::string& text, PurgeAtEnd& purge) {
+  if (text == kMemory) return std::make_shared<MemoryStore>(ReplayOptions());
+  auto redis = RedisStore::Create(
+      {.uri = text,
+       .prefix = text::Cat("sluice-replay:", ::getpid(), ".", std::random_device{}())});
+  if (!redis) return std::unexpected(redis.error());
+  purge.store = *std::move(redis);
+  return purge.store;
 }
 
 struct Input {
@@ -95,13 +102,12 @@ class Replay {
     bool skip_bad;
   };
 
-  Replay(std::vector<Limit> limits, const Options& options)
+  Replay(Store& store, std::vector<Limit> limits, const Options& options)
       : options_(options),
         limits_(std::move(limits)),
         parser_(options.format),
-        store_(ReplayOptions()),
-        summary_(limits_),
-        each_(limits_.size()) {
+        store_(store),
+        summary_(limits_) {
     // Named by position: equal limits are then still two budgets, as in a rule.
     for (std::size_t i = 0; i < limits_.size(); ++i) names_.push_back(std::to_string(i));
   }
@@ -116,14 +122,22 @@ class Replay {
         return std::unexpected(Error{
             ErrorCode::kIo, text::Cat("cannot read ", input.name, ": ", status.error().message)});
       }
-      if (*status == LineReader::Status::kEnd) return {};
-      const Expected<void> done =
-          *status == LineReader::Status::kTooLong ? std::unexpected(TooLong()) : Step(line);
-      if (!done && (done.error().code == ErrorCode::kIo || !options_.skip_bad)) {
-        return std::unexpected(At(input, reader, done.error()));
+      if (*status == LineReader::Status::kEnd) return Decide(input);
+      const auto record = *status == LineReader::Status::kTooLong ? TooLong() : parser_.Parse(line);
+      if (!record) {
+        // What is wrong in a line before this one comes first.
+        if (auto decided = Decide(input); !decided) return decided;
+        if (auto bad = BadLine(input, reader.line_number(), record.error()); !bad) return bad;
+        continue;
       }
-      if (!done) summary_.AddBadLine();
-      if (reader.line_number() % 4096 == 0) progress.Update(reader.bytes_read());
+      if (!*record) continue;
+      asked_.push_back({.line = reader.line_number(),
+                        .timestamp_us = (*record)->timestamp_us,
+                        .key = std::string((*record)->key),
+                        .cost = (*record)->cost});
+      if (asked_.size() < kAtOnce) continue;
+      if (auto decided = Decide(input); !decided) return decided;
+      progress.Update(reader.bytes_read());
     }
   }
 
@@ -131,44 +145,82 @@ class Replay {
   Spool& decisions() { return decisions_; }
 
  private:
-  static Error TooLong() {
-    return {ErrorCode::kInvalidInput,
-            text::Cat("longer than ", LineReader::kLineBytesMax, " bytes")};
+  // Enough that a Redis is kept busy, few enough to stay in the cache.
+  static constexpr std::size_t kAtOnce = 1024;
+
+  struct Asked {
+    std::int64_t line;
+    std::int64_t timestamp_us;
+    std::string key;
+    std::int64_t cost;
+  };
+
+  static Expected<std::optional<Record>> TooLong() {
+    return std::unexpected(Error{ErrorCode::kInvalidInput,
+                                 text::Cat("longer than ", LineReader::kLineBytesMax, " bytes")});
   }
 
-  static Error At(const Input& input, const LineReader& reader, const Error& error) {
-    return {error.code, text::Cat(input.name, ":", reader.line_number(), ": ", error.message)};
-  }
-
-  Expected<void> Step(std::string_view line) {
-    const auto parsed = parser_.Parse(line);
-    if (!parsed) return std::unexpected(parsed.error());
-    if (!*parsed) return {};
-    const Record& record = **parsed;
-
-    charges_.clear();
-    for (std::size_t i = 0; i < limits_.size(); ++i) {
-      charges_.push_back(
-          {.key = record.key, .limit = &limits_[i], .name = names_[i], .cost = record.cost});
-    }
-    const auto decision = store_.CheckAll(charges_, each_, TimePoint{Micros{record.timestamp_us}});
-    if (!decision) {
+  // An error unless bad lines are skipped.
+  Expected<void> BadLine(const Input& input, std::int64_t line, const Error& error) {
+    if (!options_.skip_bad) {
       return std::unexpected(
-          Error{decision.error().code,
-                text::Cat(ToString(decision.error().code), ": ", decision.error().message)});
+          Error{error.code, text::Cat(input.name, ":", line, ": ", error.message)});
     }
-    summary_.Add(record, *decision, each_);
-    return options_.keep_decisions ? decisions_.Append(DecisionLine(*decision)) : Expected<void>{};
+    summary_.AddBadLine();
+    return {};
+  }
+
+  // Decides all that was asked so far, in order.
+  Expected<void> Decide(const Input& input) {
+    const std::size_t limits = limits_.size();
+    charges_.clear();
+    for (const Asked& asked : asked_) {
+      for (std::size_t i = 0; i < limits; ++i) {
+        charges_.push_back(
+            {.key = asked.key, .limit = &limits_[i], .name = names_[i], .cost = asked.cost});
+      }
+    }
+    each_.resize(charges_.size());
+    requests_.clear();
+    for (std::size_t i = 0; i < asked_.size(); ++i) {
+      requests_.push_back({.charges = std::span(charges_).subspan(i * limits, limits),
+                           .now = TimePoint{Micros{asked_[i].timestamp_us}},
+                           .each = std::span(each_).subspan(i * limits, limits)});
+    }
+    std::promise<void> answered;
+    store_.Apply(requests_, [&] { answered.set_value(); });
+    answered.get_future().wait();
+
+    for (std::size_t i = 0; i < asked_.size(); ++i) {
+      const Asked& asked = asked_[i];
+      const auto& outcome = requests_[i].outcome;
+      if (!outcome) {
+        const Error error{outcome.error().code,
+                          text::Cat(ToString(outcome.error().code), ": ", outcome.error().message)};
+        // An outage is not the line's fault.
+        if (error.transient()) return std::unexpected(error);
+        if (auto bad = BadLine(input, asked.line, error); !bad) return bad;
+        continue;
+      }
+      summary_.Add({.timestamp_us = asked.timestamp_us, .key = asked.key, .cost = asked.cost},
+                   *outcome, requests_[i].each);
+      if (!options_.keep_decisions) continue;
+      if (auto kept = decisions_.Append(DecisionLine(*outcome)); !kept) return kept;
+    }
+    asked_.clear();
+    return {};
   }
 
   const Options options_;
   const std::vector<Limit> limits_;
   replay::RecordParser parser_;
-  MemoryStore store_;
+  Store& store_;
   replay::Summary summary_;
   std::vector<std::string> names_;
+  std::vector<Asked> asked_;
   std::vector<Charge> charges_;
   std::vector<Decision> each_;
+  std::vector<Request> requests_;
   Spool decisions_;
 };
 
@@ -192,9 +244,8 @@ ReplayCommand::ReplayCommand(CLI::App& app) {
       ->required()
       ->type_name("SPEC")
       ->allow_extra_args(false);
-  command->add_option("--store", store_, "Where the state lives")
-      ->check(CLI::IsMember({"memory"}, CLI::ignore_case))
-      ->type_name("memory")
+  command->add_option("--store", store_, "Where the state lives: memory, or the URI of a Redis")
+      ->type_name("URI")
       ->capture_default_str();
   command->add_option("--format", format_, "Read this format instead of detecting it")
       ->transform(CLI::IsMember({"csv", "jsonl"}, CLI::ignore_case))
@@ -216,7 +267,10 @@ int ReplayCommand::Run() const {
   const replay::Format format = format_ == "csv"     ? replay::Format::kCsv
                                 : format_ == "jsonl" ? replay::Format::kJsonLines
                                                      : replay::Format::kDetect;
-  Replay replay(*std::move(limits),
+  PurgeAtEnd purge;
+  const auto store = OpenStore(store_, purge);
+  if (!store) return Fail(store.error());
+  Replay replay(**store, *std::move(limits),
                 {.format = format, .keep_decisions = decisions_, .skip_bad = skip_bad_});
   if (const auto done = replay.Run(*input); !done) return Fail(done.error());
 

@@ -15,9 +15,14 @@
 
 namespace sluice::core {
 
+// Below this, integers are exact in a Redis script, too.
+inline constexpr std::int64_t kExactMax = (std::int64_t{1} << 53) - 1;
+
 struct BucketState {
-  std::int64_t level;  // 0 .. limit.whole()
-  std::int64_t time;   // In ticks; when the level was last written.
+  // At most limit.whole(). Negative after the limit was lowered below what was used: a debt, of no
+  // more than kExactMax less than whole.
+  std::int64_t level;
+  std::int64_t time;  // In ticks; when the level was last written.
 
   friend bool operator==(const BucketState&, const BucketState&) = default;
 };
@@ -40,14 +45,14 @@ inline BucketStep Decide(const Limit& limit, const BucketState* state, TimePoint
   const std::int64_t whole = limit.whole();
   const std::int64_t before = state ? LevelAt(limit, *state, instant.ticks()) : whole;
   const std::int64_t needed = cost * limit.unit();
-  const bool allowed = before >= needed;
+  const bool allowed = before >= needed || cost == 0;
   const std::int64_t level = allowed ? before - needed : before;
 
   BucketStep step;
   step.next = {.level = level, .time = instant.ticks()};
   step.decision.allowed = allowed;
   step.decision.limit = limit.amount();
-  step.decision.remaining = level / limit.unit();
+  step.decision.remaining = std::max<std::int64_t>(0, level) / limit.unit();
   step.decision.reset_after = instant.Until(CeilDiv(whole - level, limit.rate()));
   if (!allowed) {
     step.decision.retry_after = instant.Until(CeilDiv(needed - before, limit.rate()));
@@ -61,13 +66,6 @@ inline BucketStep Decide(const Limit& limit, const BucketState* state, TimePoint
 inline bool Recovered(const Limit& limit, const BucketState& state, TimePoint now) {
   const Instant instant(limit, now, state.time);
   return LevelAt(limit, state, instant.ticks()) == limit.whole();
-}
-
-// The state under a changed limit. What was used stays used: a raised capacity takes effect at once
-// and a lowered one never grants more. Requires the same rate, unit and tick.
-inline BucketState Carry(const Limit& from, const BucketState& state, const Limit& to) {
-  const std::int64_t used = from.whole() - state.level;
-  return {.level = std::max<std::int64_t>(0, to.whole() - used), .time = state.time};
 }
 
 }  // namespace sluice::core

@@ -14,7 +14,7 @@ namespace sluice::core {
 
 struct WindowState {
   std::int64_t start;  // In ticks; a multiple of the window.
-  std::int64_t count;  // 0 .. limit.amount()
+  std::int64_t count;  // Above limit.amount() after that was lowered below what was used.
 
   friend bool operator==(const WindowState&, const WindowState&) = default;
 };
@@ -31,13 +31,13 @@ inline WindowStep Decide(const Limit& limit, const WindowState* state, TimePoint
   const std::int64_t elapsed = instant.ticks() % limit.unit();
   const std::int64_t start = instant.ticks() - elapsed;
   const std::int64_t before = state && state->start == start ? state->count : 0;
-  const bool allowed = cost <= limit.amount() - before;
+  const bool allowed = cost <= limit.amount() - before || cost == 0;
 
   WindowStep step;
   step.next = {.start = start, .count = allowed ? before + cost : before};
   step.decision.allowed = allowed;
   step.decision.limit = limit.amount();
-  step.decision.remaining = limit.amount() - step.next.count;
+  step.decision.remaining = std::max<std::int64_t>(0, limit.amount() - step.next.count);
   step.decision.reset_after = instant.Until(limit.unit() - elapsed);
   if (!allowed) step.decision.retry_after = step.decision.reset_after;
   return step;
@@ -47,11 +47,6 @@ inline WindowStep Decide(const Limit& limit, const WindowState* state, TimePoint
 inline bool Recovered(const Limit& limit, const WindowState& state, TimePoint now) {
   const Instant instant(limit, now, state.start);
   return state.count == 0 || instant.ticks() >= state.start + limit.unit();
-}
-
-// The state under a changed limit of the same window: what was counted stays counted.
-inline WindowState Carry(const WindowState& state, const Limit& to) {
-  return {.start = state.start, .count = std::min(state.count, to.amount())};
 }
 
 }  // namespace sluice::core

@@ -7,18 +7,17 @@
 #include <optional>
 #include <utility>
 
+#include "core/bucket.h"
 #include "core/text.h"
+#include "core/window_counter.h"
 
 namespace sluice {
 namespace {
 
 using Int128 = __int128;
 
-// Redis scripts compute in doubles; below this bound every integer is exact there.
-constexpr std::int64_t kExactMax = (std::int64_t{1} << 53) - 1;
-
-// A stored counter state is 144 bits: a 52-bit window number and two counts of 46 bits.
-constexpr std::int64_t kCounterAmountMax = (std::int64_t{1} << 46) - 1;
+using core::kCounterAmountMax;
+using core::kExactMax;
 
 constexpr std::array kTicks = {Micros{1}, Micros{1'000}, Micros{1'000'000}};
 
@@ -83,42 +82,6 @@ constexpr std::uint64_t Mix(std::uint64_t x) {
 }
 
 }  // namespace
-
-std::string_view ToString(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kInvalidLimit:
-      return "INVALID_LIMIT";
-    case ErrorCode::kInvalidKey:
-      return "INVALID_KEY";
-    case ErrorCode::kInvalidCost:
-      return "INVALID_COST";
-    case ErrorCode::kCostExceedsLimit:
-      return "COST_EXCEEDS_LIMIT";
-    case ErrorCode::kInvalidTime:
-      return "INVALID_TIME";
-    case ErrorCode::kInvalidRequest:
-      return "INVALID_REQUEST";
-    case ErrorCode::kInvalidInput:
-      return "INVALID_INPUT";
-    case ErrorCode::kStoreFull:
-      return "STORE_FULL";
-    case ErrorCode::kSnapshotDamaged:
-      return "SNAPSHOT_DAMAGED";
-    case ErrorCode::kNotFound:
-      return "NOT_FOUND";
-    case ErrorCode::kIo:
-      return "IO";
-    case ErrorCode::kUnavailable:
-      return "UNAVAILABLE";
-    case ErrorCode::kTimeout:
-      return "TIMEOUT";
-    case ErrorCode::kAccessDenied:
-      return "ACCESS_DENIED";
-    case ErrorCode::kStoreError:
-      return "STORE_ERROR";
-  }
-  std::unreachable();
-}
 
 Limit::Limit(Algorithm algorithm, std::int64_t amount, std::int64_t refill, Micros span)
     : algorithm_(algorithm), amount_(amount), refill_(refill), span_(span) {

@@ -83,7 +83,7 @@ TEST(LimitText, ErrorsNameTheFieldTheValueAndWhatIsAccepted) {
   EXPECT_THAT(ParseError("limit=1,window=s"), HasSubstr("\"s\""));
   EXPECT_THAT(ParseError("limit=1,window=9999999999999d"), HasSubstr("too long"));
   EXPECT_THAT(ParseError("limit=1,window=1s,"), HasSubstr("name=value"));
-  EXPECT_THAT(ParseError("a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1,i=1"), HasSubstr("too many fields"));
+  EXPECT_THAT(ParseError("a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1,i=1"), HasSubstr("more than 8 fields"));
 }
 
 TEST(Limit, RefusesNumbersOutOfRangeByName) {

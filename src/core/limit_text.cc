@@ -89,8 +89,7 @@ std::optional<std::int64_t> ParseInteger(std::string_view text) {
 
 Expected<std::int64_t> ParseCount(const Pair& pair) {
   if (const auto value = ParseInteger(pair.value)) return *value;
-  return Invalid(
-      text::Cat(pair.name, "=", text::Quote(pair.value), ": expected a whole number below 2^63"));
+  return Invalid(text::Cat(pair.name, "=", text::Quote(pair.value), ": expected a whole number"));
 }
 
 Expected<Micros> ParseDuration(const Pair& pair) {
@@ -126,9 +125,10 @@ class Pairs {
       }
       const Pair pair{text::Trim(part.substr(0, equals)), text::Trim(part.substr(equals + 1))};
       if (pairs.Find(pair.name)) {
-        return Invalid(text::Cat(text::Quote(pair.name), " is given twice"));
+        return Invalid(text::Cat(text::Quote(pair.name), " is given twice; expected it once"));
       }
-      if (pairs.count_ == kPairsMax) return Invalid("too many fields");
+      if (pairs.count_ == kPairsMax)
+        return Invalid(text::Cat("more than ", kPairsMax, " fields; no limit has that many"));
       pairs.pairs_[pairs.count_++] = pair;
       if (comma == text.size()) return pairs;
       text.remove_prefix(comma + 1);

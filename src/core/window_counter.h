@@ -15,11 +15,20 @@ namespace sluice::core {
 
 struct CounterState {
   std::int64_t window;    // Number of the current window since the epoch.
-  std::int64_t previous;  // 0 .. limit.amount(), as is `current`.
+  std::int64_t previous;  // Above limit.amount(), but not CountMax, after that was lowered;
+                          // as is `current`.
   std::int64_t current;
 
   friend bool operator==(const CounterState&, const CounterState&) = default;
 };
+
+// A stored state is 144 bits: a 52-bit window number and two counts of 46 bits.
+inline constexpr std::int64_t kCounterAmountMax = (std::int64_t{1} << 46) - 1;
+
+// The largest count that the arithmetic bears; more is as good as this.
+inline std::int64_t CountMax(const Limit& limit) {
+  return std::min(kCounterAmountMax, 256 * limit.amount());
+}
 
 struct CounterStep {
   Decision decision;
@@ -77,18 +86,20 @@ inline CounterStep Decide(const Limit& limit, const CounterState* state, TimePoi
   return step;
 }
 
+// Whole units used at a moment, rounded up; without an upper bound, as after a lowered limit.
+inline std::int64_t UsedUnits(const Limit& limit, const CounterState& state, TimePoint now) {
+  const std::int64_t window = limit.unit();
+  const Instant instant(limit, now, state.window * window);
+  const CounterState counts = CountsIn(instant.ticks() / window, &state);
+  const std::int64_t elapsed = instant.ticks() % window;
+  return CeilDiv(counts.previous * (window - elapsed), window) + counts.current;
+}
+
 // Whether the state equals an untouched budget by now, so that it may be dropped.
 inline bool Recovered(const Limit& limit, const CounterState& state, TimePoint now) {
   const Instant instant(limit, now, state.window * limit.unit());
   const std::int64_t windows = state.current > 0 ? 2 : state.previous > 0 ? 1 : 0;
   return instant.ticks() >= (state.window + windows) * limit.unit();
-}
-
-// The state under a changed limit of the same window: what was counted stays counted.
-inline CounterState Carry(const CounterState& state, const Limit& to) {
-  return {.window = state.window,
-          .previous = std::min(state.previous, to.amount()),
-          .current = std::min(state.current, to.amount())};
 }
 
 }  // namespace sluice::core

@@ -19,6 +19,15 @@ void Log::Forget(std::int64_t until_us) {
   }
 }
 
+bool Log::HasRoom(Micros window, TimePoint now) const {
+  if (entries_.size() < entries_.capacity()) return true;
+  if (empty()) return first_ > 0;
+  const std::int64_t time = now.time_since_epoch().count();
+  if (time <= entries_.back().time) return true;  // It merges with the newest.
+  const auto live = std::ranges::upper_bound(entries_, time - window.count(), {}, &Entry::time);
+  return 2 * static_cast<std::size_t>(live - entries_.begin()) >= entries_.size();  // See Forget.
+}
+
 void Log::Add(Micros window, TimePoint now, std::int64_t units) {
   std::int64_t time = now.time_since_epoch().count();
   if (!empty()) time = std::max(time, entries_.back().time);

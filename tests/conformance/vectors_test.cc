@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <limits>
 #include <memory>
 #include <sstream>
@@ -15,6 +16,8 @@
 #include "conformance/model.h"
 #include "conformance/model_spec.h"
 #include "sluice/memory_store.h"
+#include "sluice/redis_store.h"
+#include "support/redis_server.h"
 
 namespace sluice {
 namespace {
@@ -86,9 +89,9 @@ Decider OnStore(std::shared_ptr<Store> store) {
           {.key = step.key, .limit = &limits[i], .name = names[i], .cost = step.cost});
     }
     Request request{.charges = charges, .now = TimePoint{Micros{step.now_us}}};
-    bool answered = false;
-    store->Apply({&request, 1}, [&] { answered = true; });
-    EXPECT_TRUE(answered);
+    std::promise<void> answered;
+    store->Apply({&request, 1}, [&] { answered.set_value(); });
+    answered.get_future().wait();
     return request.outcome;
   };
 }
@@ -104,6 +107,14 @@ Decider OnModel() {
     if (group.cost_exceeds) return std::unexpected(Error{ErrorCode::kCostExceedsLimit, ""});
     return DecisionOf(group.overall);
   };
+}
+
+// One server for all vectors, and a key space for each.
+Decider OnRedis() {
+  static testing_support::RedisServer server;
+  static int vectors = 0;
+  const std::string prefix = "v" + std::to_string(++vectors);
+  return OnStore(RedisStore::Create({.uri = server.Uri("?prefix=" + prefix)}).value());
 }
 
 struct Subject {
@@ -122,6 +133,7 @@ std::vector<Subject> Subjects() {
              MemoryStore::Options{.recovered_kept_for = Micros::max()}));
        }},
       {"model", OnModel},
+      {"redis", OnRedis},
   };
 }
 

@@ -22,9 +22,10 @@ struct Hash128 {
   friend bool operator==(const Hash128&, const Hash128&) = default;
 };
 
-// SipHash-c-d with 128 bits of output, of the eight bytes of `tag` followed by `bytes`.
-template <int kCompressionRounds, int kFinalRounds>
-Hash128 SipHash(const Seed& seed, std::uint64_t tag, std::string_view bytes) {
+// SipHash-c-d with 128 bits of output, of the eight bytes of each word followed by `bytes`.
+template <int kCompressionRounds, int kFinalRounds, std::size_t kWords>
+Hash128 SipHash(const Seed& seed, const std::array<std::uint64_t, kWords>& words,
+                std::string_view bytes) {
   std::uint64_t v0 = seed[0] ^ 0x736f6d6570736575;
   std::uint64_t v1 = seed[1] ^ 0x646f72616e646f6d ^ 0xee;
   std::uint64_t v2 = seed[0] ^ 0x6c7967656e657261;
@@ -49,7 +50,7 @@ Hash128 SipHash(const Seed& seed, std::uint64_t tag, std::string_view bytes) {
     v0 ^= word;
   };
 
-  compress(tag);
+  for (const std::uint64_t word : words) compress(word);
   const char* next = bytes.data();
   std::size_t left = bytes.size();
   for (; left >= 8; left -= 8, next += 8) {
@@ -57,7 +58,7 @@ Hash128 SipHash(const Seed& seed, std::uint64_t tag, std::string_view bytes) {
     std::memcpy(&word, next, 8);
     compress(word);
   }
-  std::uint64_t last = static_cast<std::uint64_t>(bytes.size() + sizeof(tag)) << 56;
+  std::uint64_t last = static_cast<std::uint64_t>(bytes.size() + 8 * kWords) << 56;
   for (std::size_t i = 0; i < left; ++i) {
     last |= static_cast<std::uint64_t>(static_cast<unsigned char>(next[i])) << (8 * i);
   }

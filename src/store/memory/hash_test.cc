@@ -18,7 +18,7 @@ TEST(SipHash, AgreesWithThePublishedVectors) {
   std::uint64_t tag = 0;
   std::memcpy(&tag, message.data(), 8);
   const auto hash_of_first = [&](std::size_t bytes) {
-    return SipHash<2, 4>(kSeed, tag, std::string_view(message).substr(8, bytes - 8));
+    return SipHash<2, 4>(kSeed, std::array{tag}, std::string_view(message).substr(8, bytes - 8));
   };
   EXPECT_EQ(hash_of_first(8), (Hash128{0x61f55862baa9623b, 0xb49714f364e2830f}));
   EXPECT_EQ(hash_of_first(9), (Hash128{0xabbad90a06994426, 0xed716dbb028b7fc4}));
@@ -27,12 +27,15 @@ TEST(SipHash, AgreesWithThePublishedVectors) {
   EXPECT_EQ(hash_of_first(23), (Hash128{0xe0f5a9d5dd84d1c9, 0x1c69bf9a9ae28ccf}));
 }
 
-TEST(SipHash, DependsOnSeedTagAndEveryByte) {
-  const Hash128 hash = SipHash<1, 3>({1, 2}, 3, "key");
-  EXPECT_NE(hash, (SipHash<1, 3>({1, 3}, 3, "key")));
-  EXPECT_NE(hash, (SipHash<1, 3>({1, 2}, 4, "key")));
-  EXPECT_NE(hash, (SipHash<1, 3>({1, 2}, 3, "kez")));
-  EXPECT_NE(hash, (SipHash<1, 3>({1, 2}, 3, std::string_view("key\0", 4))));
+TEST(SipHash, DependsOnSeedWordsAndEveryByte) {
+  const auto hash = [](std::uint64_t seed, std::uint64_t word, std::string_view bytes) {
+    return SipHash<1, 3>({1, seed}, std::array{word}, bytes);
+  };
+  const Hash128 one = hash(2, 3, "key");
+  EXPECT_NE(one, hash(3, 3, "key"));
+  EXPECT_NE(one, hash(2, 4, "key"));
+  EXPECT_NE(one, hash(2, 3, "kez"));
+  EXPECT_NE(one, hash(2, 3, std::string_view("key\0", 4)));
 }
 
 }  // namespace

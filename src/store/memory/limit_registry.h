@@ -24,8 +24,8 @@ class LimitRegistry {
 
   // The limit's number, never 0, with one more slot referring to it. Requires CanAcquire.
   std::uint16_t Acquire(const Limit& limit) {
-    const auto [found, added] = numbers_.try_emplace(limit, 0);
-    if (added) found->second = Add(limit);
+    auto found = numbers_.find(limit);
+    if (found == numbers_.end()) found = numbers_.emplace(limit, Add(limit)).first;
     ++entries_[found->second - 1].uses;
     return found->second;
   }

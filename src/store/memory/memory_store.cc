@@ -56,31 +56,54 @@ class ShardLocks {
   std::bitset<MemoryStore::Impl::kShards> chosen_;
 };
 
+// What a state's identity is made of besides the key: the name, or else the limit's own numbers.
+std::array<std::uint64_t, 3> WordsOf(const memory::Seed& seed, const Charge& charge) {
+  if (charge.name.empty()) {
+    const Limit& limit = *charge.limit;
+    return {static_cast<std::uint64_t>(limit.algorithm()) << 56 |
+                static_cast<std::uint64_t>(limit.amount()),
+            static_cast<std::uint64_t>(limit.refill()),
+            static_cast<std::uint64_t>(limit.span().count())};
+  }
+  constexpr std::array<std::uint64_t, 0> kNoWords = {};
+  const memory::Hash128 name = memory::SipHash<1, 3>(seed, kNoWords, charge.name);
+  return {name.low, name.high, ~std::uint64_t{0}};
+}
+
+memory::Identity IdentityOf(const memory::Hash128& hash) {
+  return {.hash = hash.low, .check = static_cast<std::uint32_t>(hash.high)};
+}
+
+MemoryStore::Options Sane(MemoryStore::Options options) {
+  options.keys_max = std::max<std::int64_t>(1, options.keys_max);
+  options.recovered_kept_for = std::max(Micros{0}, options.recovered_kept_for);
+  if (!options.clock) options.clock = &SystemClock();
+  return options;
+}
+
 }  // namespace
 
 MemoryStore::Impl::Impl(const Options& options, const memory::Seed& seed)
-    : options_(options), seed_(seed), shards_(std::make_unique<Shard[]>(kShards)) {
+    : options_(Sane(options)), seed_(seed), shards_(std::make_unique<Shard[]>(kShards)) {
   for (Shard& shard : shards()) shard.set_totals(&totals_);
 }
 
 MemoryStore::Impl::Place MemoryStore::Impl::PlaceOf(const Charge& charge) const {
-  constexpr std::uint64_t kNameTag = 0x73756c65'6d616e65;
-  const std::uint64_t tag = charge.name.empty()
-                                ? charge.limit->fingerprint()
-                                : memory::SipHash<1, 3>(seed_, kNameTag, charge.name).low;
-  const memory::Hash128 hash = memory::SipHash<1, 3>(seed_, tag, charge.key);
-  return {.shard = hash.high >> 56,
-          .identity = {.hash = hash.low, .check = static_cast<std::uint32_t>(hash.high)},
-          .tag = tag};
+  const memory::Hash128 hash = memory::SipHash<1, 3>(seed_, WordsOf(seed_, charge), charge.key);
+  return {.shard = hash.high >> 56, .identity = IdentityOf(hash)};
 }
 
 TimePoint MemoryStore::Impl::Horizon(TimePoint now) const {
   return std::max(TimePoint{}, now - options_.recovered_kept_for);
 }
 
-bool MemoryStore::Impl::LogsFull(const Limit& limit) const {
-  return memory::IsLog(limit) &&
-         totals_.log_entries.load(std::memory_order_relaxed) >= options_.log_entries_max;
+// Whether recording a request would take more memory than all logs together may have.
+bool MemoryStore::Impl::LogsFull(const Limit& limit, const Slot* slot, TimePoint now) const {
+  if (!memory::IsLog(limit) ||
+      totals_.log_entries.load(std::memory_order_relaxed) < options_.log_entries_max) {
+    return false;
+  }
+  return !slot || !memory::Unpack<core::Log*>(slot->state())->HasRoom(limit.span(), now);
 }
 
 Error MemoryStore::Impl::LogsFullError() const {
@@ -89,9 +112,17 @@ Error MemoryStore::Impl::LogsFullError() const {
                     " requests, the most that log_entries_max allows")};
 }
 
+bool MemoryStore::Impl::HasRoom(const Limit& limit, std::int64_t new_keys) const {
+  return totals_.keys.load(std::memory_order_relaxed) + new_keys < options_.keys_max &&
+         !LogsFull(limit, nullptr, TimePoint{});
+}
+
 // The slot to decide on, or null for an untouched budget. When there is no room for a new key, the
-// place becomes the shard's overflow state of this limit. Requires the shard's lock.
-Expected<Slot*> MemoryStore::Impl::Resolve(Place& place, const Limit& limit, TimePoint now) {
+// place becomes the shard's overflow state of this limit. `new_keys` are new in the same request.
+// Requires the shard's lock.
+Expected<Slot*> MemoryStore::Impl::Resolve(Place& place, const Charge& charge, TimePoint now,
+                                           std::int64_t new_keys) {
+  const Limit& limit = *charge.limit;
   Shard& shard = shards_[place.shard];
   Slot* slot = shard.Find(place.identity);
   if (slot && shard.LimitOf(*slot) == limit) return slot;
@@ -100,10 +131,14 @@ Expected<Slot*> MemoryStore::Impl::Resolve(Place& place, const Limit& limit, Tim
                                  text::Cat("states under ", memory::LimitRegistry::kLimitsMax,
                                            " different limits are live, the most there can be")});
   }
-  if (!slot && totals_.keys.load(std::memory_order_relaxed) >= options_.keys_max &&
-      !Reclaim(shard, now)) {
+  // Overflow states may have taken it past its bound, so that one place less is not always enough.
+  while (!slot && !HasRoom(limit, new_keys) && Reclaim(shard, now)) {
+  }
+  if (!slot && !HasRoom(limit, new_keys)) {
     ++shard.overflow_decisions;
-    place.identity = {.hash = place.tag, .check = ~std::uint32_t{0}};
+    // No real key is empty.
+    place.identity = IdentityOf(memory::SipHash<1, 3>(seed_, WordsOf(seed_, charge), ""));
+    place.overflow = true;
     slot = shard.Find(place.identity);
   }
   if (slot && shard.LimitOf(*slot) != limit) shard.Convert(slot, limit, now);
@@ -148,18 +183,20 @@ Expected<Decision> MemoryStore::Impl::Check(const Charge& charge, std::optional<
   std::unique_lock lock(shard.lock());
   Slot* slot = shard.Find(place.identity);
   if (!slot || shard.LimitOf(*slot) != limit) [[unlikely]] {
-    const auto resolved = Resolve(place, limit, now);
+    const auto resolved = Resolve(place, charge, now, 0);
     if (!resolved) return std::unexpected(resolved.error());
     slot = *resolved;
   }
   const Evaluation evaluation = Evaluate(limit, slot, now, charge.cost);
-  if (evaluation.decision.allowed && charge.cost > 0) {
-    if (LogsFull(limit)) return std::unexpected(LogsFullError());
+  const bool takes = evaluation.decision.allowed && charge.cost > 0;
+  const bool logs_full = takes && LogsFull(limit, slot, now);
+  if (takes && !logs_full) {
     shard.Commit(slot, place.identity, limit, evaluation.next, now, charge.cost);
   }
-  if (shard.CountDecision()) [[unlikely]] {
+  if (shard.CountDecision() || logs_full) [[unlikely]] {
     lock.unlock();
     SweepNext(Horizon(now), memory::kSlotsPerSweep);
+    if (logs_full) return std::unexpected(LogsFullError());
   }
   return evaluation.decision;
 }
@@ -170,55 +207,70 @@ Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
   if (!HasValidShape(charges, each)) return std::unexpected(InvalidShape(charges, each));
   const TimePoint now = at ? *at : options_.clock->Now();
   std::array<Place, kChargesMax> places;
-  ShardLocks locks(shards());
   for (std::size_t i = 0; i < charges.size(); ++i) {
     if (!IsValid(charges[i], now)) return std::unexpected(Invalid(charges[i], now));
     places[i] = PlaceOf(charges[i]);
+    for (std::size_t j = 0; j < i; ++j) {
+      if (SameState(places[i], places[j]) && *charges[i].limit != *charges[j].limit) {
+        return std::unexpected(TwoLimitsUnderOneName(charges[j], charges[i]));
+      }
+    }
   }
+  ShardLocks locks(shards());
   for (std::size_t i = 0; i < charges.size(); ++i) locks.Add(places[i].shard);
   locks.Lock();
 
-  // First decide without changing anything. Charges of one state add up: each is decided on top of
-  // those before it, and the last of them is the one to commit.
+  std::int64_t new_keys = 0;
+  for (std::size_t i = 0; i < charges.size(); ++i) {
+    const auto slot = Resolve(places[i], charges[i], now, new_keys);
+    if (!slot) return std::unexpected(slot.error());
+    new_keys += !*slot && charges[i].cost > 0 ? 1 : 0;
+  }
+
+  // First decide without taking anything. Charges of one state add up; the first of them commits.
   std::array<Decision, kChargesMax> decisions;
   std::array<memory::Packed, kChargesMax> next;
   std::array<std::int64_t, kChargesMax> costs;
-  std::bitset<kChargesMax> superseded;
   bool allowed = true;
   bool logs_full = false;
   for (std::size_t i = 0; i < charges.size(); ++i) {
     const Limit& limit = *charges[i].limit;
-    const auto slot = Resolve(places[i], limit, now);
-    if (!slot) return std::unexpected(slot.error());
-    costs[i] = charges[i].cost;
-    for (std::size_t j = 0; j < i; ++j) {
-      if (places[j].shard != places[i].shard || places[j].identity != places[i].identity) continue;
-      if (*charges[j].limit != limit) {
-        return std::unexpected(TwoLimitsUnderOneName(charges[j], charges[i]));
-      }
-      if (!superseded[j]) costs[i] += costs[j];
-      superseded.set(j);
+    costs[i] = 0;
+    for (std::size_t j = 0; j < charges.size(); ++j) {
+      if (SameState(places[i], places[j])) costs[i] += charges[j].cost;
     }
     if (costs[i] > limit.amount()) {
-      return std::unexpected(InvalidCost(limit, costs[i]));
+      // Strangers that share an overflow state ask for too much only together.
+      if (!places[i].overflow) return std::unexpected(InvalidCost(limit, costs[i]));
+      return std::unexpected(Error{ErrorCode::kStoreFull,
+                                   "the store is full, and keys of this request share a state that "
+                                   "cannot grant them all"});
     }
-    const Evaluation evaluation = Evaluate(limit, *slot, now, costs[i]);
+    // Looked up again here and below: making room for one key may have moved the others.
+    const Slot* const slot = shards_[places[i].shard].Find(places[i].identity);
+    const Evaluation evaluation = Evaluate(limit, slot, now, costs[i]);
     decisions[i] = evaluation.decision;
     next[i] = evaluation.next;
     allowed = allowed && evaluation.decision.allowed;
-    logs_full = logs_full || (costs[i] > 0 && LogsFull(limit));
+    logs_full = logs_full || (costs[i] > 0 && LogsFull(limit, slot, now));
   }
-  if (allowed && logs_full) return std::unexpected(LogsFullError());
+  if (allowed && logs_full) {
+    SweepNext(Horizon(now), memory::kSlotsPerSweep);
+    return std::unexpected(LogsFullError());
+  }
 
   for (std::size_t i = 0; i < charges.size(); ++i) {
-    // Looked up again: a commit before this one may have moved the slots.
     Shard& shard = shards_[places[i].shard];
     Slot* const slot = shard.Find(places[i].identity);
     if (!allowed) {
       // Those that would have let it pass are not charged either, and say so.
       if (decisions[i].allowed) decisions[i] = Evaluate(*charges[i].limit, slot, now, 0).decision;
       decisions[i].delay = Micros{0};
-    } else if (costs[i] > 0 && !superseded[i]) {
+      continue;
+    }
+    const auto same = [&](const Place& place) { return SameState(place, places[i]); };
+    const bool committed = std::any_of(places.begin(), places.begin() + i, same);
+    if (costs[i] > 0 && !committed) {
       shard.Commit(slot, places[i].identity, *charges[i].limit, next[i], now, costs[i]);
     }
   }

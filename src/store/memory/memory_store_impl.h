@@ -38,14 +38,20 @@ class MemoryStore::Impl {
   struct Place {
     std::size_t shard;
     memory::Identity identity;
-    std::uint64_t tag;  // What the identity is made of besides the key.
+    bool overflow = false;  // A state that new keys share because the store is full.
   };
 
+  static bool SameState(const Place& a, const Place& b) {
+    return a.shard == b.shard && a.identity == b.identity;
+  }
+
   Place PlaceOf(const Charge& charge) const;
-  Expected<memory::Slot*> Resolve(Place& place, const Limit& limit, TimePoint now);
+  Expected<memory::Slot*> Resolve(Place& place, const Charge& charge, TimePoint now,
+                                  std::int64_t new_keys);
+  bool HasRoom(const Limit& limit, std::int64_t new_keys) const;
   std::size_t SweepNext(TimePoint horizon, std::size_t slots);
   bool Reclaim(memory::Shard& own, TimePoint now);
-  bool LogsFull(const Limit& limit) const;
+  bool LogsFull(const Limit& limit, const memory::Slot* slot, TimePoint now) const;
   Error LogsFullError() const;
   TimePoint Horizon(TimePoint now) const;
 

@@ -126,8 +126,7 @@ TEST_F(MemoryStoreTest, ChargesOfOneStateAddUp) {
   const std::vector<Charge> charges(3, Charge{.key = "k", .limit = &limit, .cost = 3});
   std::vector<Decision> each(3);
   ASSERT_TRUE(store->CheckAll(charges, each)->allowed);
-  EXPECT_EQ(each[0].remaining, 7);
-  EXPECT_EQ(each[2].remaining, 1);
+  for (const Decision& decision : each) EXPECT_EQ(decision.remaining, 1);
   EXPECT_FALSE(store->CheckAll(charges)->allowed);
   EXPECT_EQ(store->Check({.key = "k", .limit = &limit, .cost = 0})->remaining, 1);
 
@@ -231,6 +230,38 @@ TEST_F(MemoryStoreTest, BoundsWhatLogsRemember) {
   EXPECT_TRUE(store->Check({.key = "k", .limit = &limit})) << "room has come back";
 }
 
+TEST_F(MemoryStoreTest, LogsFindRoomAgainOnceTheirRequestsHaveLeft) {
+  const auto store = Make({.log_entries_max = 1000});
+  const Limit limit = Log(5);
+  const auto check = [&](const std::string& key) {
+    return store->Check({.key = key, .limit = &limit});
+  };
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(check(std::to_string(i))->allowed);
+  // Full: strangers share a state, and those who are there keep theirs.
+  for (int i = 0; i < 1000; ++i) static_cast<void>(check("new" + std::to_string(i)));
+  EXPECT_EQ(store->Check({.key = "7", .limit = &limit, .cost = 0})->remaining, 4);
+  clock_.Advance(24h);
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(check(std::to_string(i))) << i;
+}
+
+TEST_F(MemoryStoreTest, AGroupNeverTakesTheStorePastItsBound) {
+  const auto store = Make({.keys_max = 10});
+  const Limit limit = Bucket(1, 1, 1h);
+  std::vector<std::string> keys;
+  for (int i = 0; i < 64; ++i) keys.push_back(std::to_string(i));
+  for (int i = 0; i < 9; ++i) ASSERT_TRUE(store->Check({.key = keys[i], .limit = &limit}));
+  std::vector<Charge> charges;
+  for (const std::string& key : keys) charges.push_back({.key = "x" + key, .limit = &limit});
+  std::vector<std::string> owned;
+  for (const std::string& key : keys) owned.push_back("x" + key);
+  for (std::size_t i = 0; i < 64; ++i) charges[i].key = owned[i];
+  const auto decision = store->CheckAll(charges);
+  // Some of the strangers meet in one shard, and cannot both be granted by the state they share.
+  EXPECT_TRUE(decision || decision.error().code == ErrorCode::kStoreFull);
+  EXPECT_LE(store->GetStats().keys, 10 + 64);
+  EXPECT_GT(store->GetStats().overflow_decisions, 60);
+}
+
 TEST_F(MemoryStoreTest, ForgetsLimitsThatNoStateRefersTo) {
   const auto store = Make();
   // Many more different limits over time than a shard could number at once.
@@ -302,6 +333,46 @@ TEST_F(ChangedLimit, KeepsWhatWasUsedAndARaisedOneTakesEffectAtOnce) {
       EXPECT_EQ(RemainingAfterChange(hundred, 40, ten), 0) << "a lowered one never grants more";
     }
   }
+}
+
+TEST_F(ChangedLimit, HandsNothingOutWhenItGoesBackAndForth) {
+  for (const Limit& large : {Bucket(100, 100, 1h), Log(100, 1h), *Limit::FixedWindow({100, 1h}),
+                             *Limit::SlidingWindowCounter({100, 1h})}) {
+    for (const Limit& small : {Bucket(1, 1, 1h), Log(1, 1h), *Limit::FixedWindow({1, 1h}),
+                               *Limit::SlidingWindowCounter({1, 1h})}) {
+      SCOPED_TRACE(large.ToString() + " and " + small.ToString());
+      const auto store = Make();
+      int admitted = 0;
+      for (int i = 0; i < 1000; ++i) {
+        const Limit& limit = i % 2 == 0 ? large : small;
+        admitted += store->Check({.key = "k", .limit = &limit, .name = "n"})->allowed;
+      }
+      EXPECT_EQ(admitted, 100);
+    }
+  }
+}
+
+TEST_F(ChangedLimit, NeverMovesTimeBackwards) {
+  const auto store = Make();
+  const Limit before = Bucket(100, 1, 1s);
+  const Limit after = Bucket(100, 2, 1s);
+  store->Check({.key = "k", .limit = &before, .name = "n", .cost = 100}).value();
+  const Charge peek{.key = "k", .limit = &after, .name = "n", .cost = 0};
+  clock_.Advance(-200s);
+  EXPECT_EQ(store->Check(peek)->remaining, 0);
+  clock_.Advance(200s);
+  EXPECT_EQ(store->Check(peek)->remaining, 0);
+}
+
+TEST_F(ChangedLimit, IsLeftAloneByARequestThatIsRefused) {
+  const auto store = Make();
+  const Limit large = Bucket(100, 1, 1h);
+  const Limit small = Bucket(1, 1, 1h);
+  store->Check({.key = "k", .limit = &large, .name = "n", .cost = 100}).value();
+  const std::vector<Charge> both = {{.key = "k", .limit = &small, .name = "n"},
+                                    {.key = "k", .limit = &large, .name = "n"}};
+  EXPECT_EQ(store->CheckAll(both).error().code, ErrorCode::kInvalidRequest);
+  EXPECT_EQ(store->Check({.key = "k", .limit = &large, .name = "n", .cost = 0})->remaining, 0);
 }
 
 TEST_F(ChangedLimit, GoesOnFromTheCarriedState) {

@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "core/convert.h"
+
 namespace sluice::memory {
 namespace {
 
@@ -68,11 +70,64 @@ Packed CarrySameUnits(const Limit& from, const Packed& state, const Limit& to) {
     case Kernel::kBucket:
       return Pack(core::Carry(from, Unpack<BucketState>(state), to));
     case Kernel::kWindow:
-      return Pack(core::Carry(Unpack<WindowState>(state), to));
+      return Pack(core::Carry(Unpack<WindowState>(state)));
     case Kernel::kCounter:
       return Pack(core::Carry(Unpack<CounterState>(state), to));
     case Kernel::kLog:
       return state;
+  }
+  std::unreachable();
+}
+
+// What a state says of itself at a moment: how much is used, and the moment, which is not before
+// its newest time.
+struct Usage {
+  std::int64_t used;
+  TimePoint now;
+};
+
+Usage UsageOf(const Limit& limit, const Packed& state, TimePoint now) {
+  const auto not_before = [&](std::int64_t tick) {
+    return std::max(now, TimePoint{tick * limit.tick()});
+  };
+  switch (KernelOf(limit)) {
+    case Kernel::kBucket: {
+      const auto bucket = Unpack<BucketState>(state);
+      const TimePoint at = not_before(bucket.time);
+      const std::int64_t level = core::Decide(limit, &bucket, at, 0).next.level;
+      return {core::CeilDiv(limit.whole() - level, limit.unit()), at};
+    }
+    case Kernel::kWindow: {
+      const auto window = Unpack<WindowState>(state);
+      const TimePoint at = not_before(window.start);
+      return {core::Decide(limit, &window, at, 0).next.count, at};
+    }
+    case Kernel::kCounter: {
+      const auto counter = Unpack<CounterState>(state);
+      const TimePoint at = not_before(counter.window * limit.unit());
+      return {core::UsedUnits(limit, counter, at), at};
+    }
+    case Kernel::kLog: {
+      const core::LogFacts facts = core::Look(limit, Unpack<Log*>(state), now, 0);
+      return {facts.used, TimePoint{Micros{facts.now_us}}};
+    }
+  }
+  std::unreachable();
+}
+
+Packed UsedState(const Limit& limit, const Usage& usage) {
+  switch (KernelOf(limit)) {
+    case Kernel::kBucket:
+      return Pack(core::UsedBucket(limit, usage.now, usage.used));
+    case Kernel::kWindow:
+      return Pack(core::UsedWindow(limit, usage.now, usage.used));
+    case Kernel::kCounter:
+      return Pack(core::UsedCounter(limit, usage.now, usage.used));
+    case Kernel::kLog: {
+      auto log = std::make_unique<Log>();
+      if (usage.used > 0) log->Add(limit.span(), usage.now, usage.used);
+      return Pack(log.release());
+    }
   }
   std::unreachable();
 }
@@ -94,44 +149,41 @@ void Shard::CountLogEntries(std::size_t before, std::size_t after) {
 
 void Shard::Convert(Slot* slot, const Limit& limit, TimePoint now) {
   const Limit from = LimitOf(*slot);
+  const std::uint16_t number = limits_.Acquire(limit);
   if (SameUnits(from, limit)) {
     slot->set_state(CarrySameUnits(from, slot->state(), limit));
   } else {
-    // What is used at this moment counts as taken at this moment under the new limit.
-    const Decision before = Evaluate(from, slot, now, 0).decision;
-    const std::int64_t used = std::min(before.limit - before.remaining, limit.amount());
-    if (IsLog(from)) {
-      const std::unique_ptr<Log> log(Unpack<Log*>(slot->state()));
-      CountLogEntries(log->capacity(), 0);
-    }
-    if (IsLog(limit)) {
-      auto log = std::make_unique<Log>();
-      if (used > 0) log->Add(limit.span(), now, used);
-      CountLogEntries(0, log->capacity());
-      slot->set_state(Pack(log.release()));
-    } else {
-      slot->set_state(Evaluate(limit, nullptr, now, used).next);
-    }
+    const Packed state = UsedState(limit, UsageOf(from, slot->state(), now));
+    FreeLog(*slot);
+    slot->set_state(state);
+    if (IsLog(limit)) CountLogEntries(0, Unpack<Log*>(state)->capacity());
   }
-  const std::uint16_t number = limits_.Acquire(limit);
   limits_.Release(slot->limit);
   slot->limit = number;
 }
 
+void Shard::FreeLog(const Slot& slot) {
+  if (!IsLog(LimitOf(slot))) return;
+  const std::unique_ptr<Log> log(Unpack<Log*>(slot.state()));
+  CountLogEntries(log->capacity(), 0);
+}
+
 void Shard::Commit(Slot* slot, const Identity& identity, const Limit& limit, const Packed& next,
                    TimePoint now, std::int64_t cost) {
-  const bool is_new = slot == nullptr;
-  if (is_new) {
-    const std::uint16_t number = limits_.Acquire(limit);
-    slot = table_.Insert(identity);
-    slot->limit = number;
-    totals_->keys.fetch_add(1, std::memory_order_relaxed);
-  }
-  if (!IsLog(limit)) {
-    slot->set_state(next);
+  if (!slot) {
+    // Whatever allocates comes before the first change.
+    Packed state = next;
+    std::unique_ptr<Log> log;
+    if (IsLog(limit)) {
+      log = std::make_unique<Log>();
+      log->Add(limit.span(), now, cost);
+      state = Pack(log.get());
+    }
+    Restore(identity, limit, state);
+    static_cast<void>(log.release());
     return;
   }
-  if (is_new) slot->set_state(Pack(new Log));
+  if (!IsLog(limit)) return slot->set_state(next);
   Log* const log = Unpack<Log*>(slot->state());
   const std::size_t before = log->capacity();
   log->Add(limit.span(), now, cost);
@@ -148,10 +200,7 @@ void Shard::Restore(const Identity& identity, const Limit& limit, const Packed& 
 }
 
 void Shard::Erase(Slot* slot) {
-  if (IsLog(LimitOf(*slot))) {
-    const std::unique_ptr<Log> log(Unpack<Log*>(slot->state()));
-    CountLogEntries(log->capacity(), 0);
-  }
+  FreeLog(*slot);
   limits_.Release(slot->limit);
   table_.Erase(slot);
   totals_->keys.fetch_sub(1, std::memory_order_relaxed);

@@ -68,12 +68,14 @@ class alignas(128) Shard {
 
   // Takes in the states of a snapshot: first how many, then each, in the order of their hashes.
   void Reserve(std::size_t size) { table_.Reserve(size); }
+  bool crowded() const { return table_.crowded(); }
   void Restore(const Identity& identity, const Limit& limit, const Packed& state);
 
   std::int64_t dropped = 0;
   std::int64_t overflow_decisions = 0;
 
  private:
+  void FreeLog(const Slot& slot);
   void CountLogEntries(std::size_t before, std::size_t after);
 
   mutable SpinLock lock_;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -26,7 +27,7 @@ constexpr std::uint32_t kVersion = 1;
 constexpr std::uint32_t kHeader = 1;
 constexpr std::uint32_t kShard = 2;
 constexpr std::uint32_t kEnd = 3;
-constexpr std::int64_t kExactMax = (std::int64_t{1} << 53) - 1;
+using core::kExactMax;
 
 template <typename Number>
 void Put(std::string& out, Number number) {
@@ -42,38 +43,66 @@ Error IoError(const std::filesystem::path& path, std::string_view what) {
 
 Error Damaged(std::string what) { return {ErrorCode::kSnapshotDamaged, std::move(what)}; }
 
-// What is copied of a shard while its lock is held; everything slower happens afterwards.
+// What is copied of a shard while its lock is held; everything slower happens without it.
 struct Image {
   std::vector<Slot> slots;
   std::unordered_map<std::uint16_t, Limit> limits;
-  std::string log_records;
 
   void CopyFrom(const Shard& shard) {
     slots.clear();
     limits.clear();
-    log_records.clear();
-    const std::lock_guard lock(shard.lock());
+    logs_.clear();
+    log_entries_.clear();
+    std::unique_lock lock(shard.lock());
+    const std::size_t size = shard.slots().size();
+    lock.unlock();
+    slots.reserve(size);
+    lock.lock();
+    std::uint16_t known = 0;
     for (const Slot& slot : shard.slots()) {
       if (slot.empty()) continue;
       slots.push_back(slot);
-      limits.emplace(slot.limit, shard.LimitOf(slot));
-      if (IsLog(shard.LimitOf(slot))) CopyLog(*Unpack<core::Log*>(slot.state()));
+      if (slot.limit != known) {
+        limits.try_emplace(slot.limit, shard.LimitOf(slot));
+        known = slot.limit;
+      }
+      if (!IsLog(shard.LimitOf(slot))) continue;
+      const core::Log& log = *Unpack<core::Log*>(slot.state());
+      logs_.push_back({slots.size() - 1, log.entries().size(), log.total_before()});
+      log_entries_.insert(log_entries_.end(), log.entries().begin(), log.entries().end());
     }
+  }
+
+  // The entries of all logs as they are written; see the head of snapshot.h.
+  std::string EncodeLogs() {
+    std::string records;
+    std::size_t at = 0;
+    for (const CopiedLog& log : logs_) {
+      std::uint64_t total = log.total_before;
+      for (const core::Log::Entry& entry : std::span(log_entries_).subspan(at, log.entries)) {
+        Put(records, entry.time);
+        Put(records, entry.total - total);
+        total = entry.total;
+      }
+      at += log.entries;
+      slots[log.slot].b = log.entries;
+    }
+    return records;
   }
 
  private:
-  void CopyLog(const core::Log& log) {
-    std::uint64_t total = log.total_before();
-    for (const core::Log::Entry& entry : log.entries()) {
-      Put(log_records, entry.time);
-      Put(log_records, entry.total - total);
-      total = entry.total;
-    }
-    slots.back().b = log.entries().size();
-  }
+  struct CopiedLog {
+    std::size_t slot;
+    std::size_t entries;
+    std::uint64_t total_before;
+  };
+
+  std::vector<CopiedLog> logs_;
+  std::vector<core::Log::Entry> log_entries_;
 };
 
-std::string EncodeShard(const Image& image) {
+std::string EncodeShard(Image& image) {
+  const std::string log_records = image.EncodeLogs();
   std::string payload;
   std::unordered_map<std::uint16_t, std::uint16_t> numbers;
   Put(payload, static_cast<std::uint32_t>(image.limits.size()));
@@ -85,12 +114,12 @@ std::string EncodeShard(const Image& image) {
     Put(payload, limit.span().count());
   }
   Put(payload, static_cast<std::uint64_t>(image.slots.size()));
-  payload.reserve(payload.size() + image.slots.size() * sizeof(Slot) + image.log_records.size());
+  payload.reserve(payload.size() + image.slots.size() * sizeof(Slot) + log_records.size());
   for (Slot slot : image.slots) {
     slot.limit = numbers.at(slot.limit);
     payload.append(reinterpret_cast<const char*>(&slot), sizeof(slot));
   }
-  return payload + image.log_records;
+  return payload + log_records;
 }
 
 // A file that becomes visible under its name only when it is complete and on disk.
@@ -107,7 +136,8 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   Expected<void> Open() {
-    const int fd = ::open(temporary_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const int fd =
+        ::open(temporary_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd < 0) return std::unexpected(IoError(temporary_, "cannot create"));
     // The lock keeps a second writer out. One that opened the file before it was renamed must not
     // write either: what it holds is the finished snapshot by now.
@@ -121,7 +151,13 @@ class AtomicFile {
           Error{ErrorCode::kIo, text::Cat("snapshot ", path_.native(), ": already being written")});
     }
     fd_ = fd;
-    if (::ftruncate(fd_, 0) != 0) return std::unexpected(IoError(temporary_, "cannot truncate"));
+    // What lay there may be anyone's: it becomes ours alone, or is not used.
+    if (!S_ISREG(opened.st_mode) || opened.st_uid != ::geteuid() || ::fchmod(fd_, 0600) != 0 ||
+        ::ftruncate(fd_, 0) != 0) {
+      return std::unexpected(
+          Error{ErrorCode::kIo, text::Cat("snapshot ", path_.native(), ": ", temporary_.native(),
+                                          " is not a file of ours")});
+    }
     return {};
   }
 
@@ -262,17 +298,19 @@ bool Valid(const Limit& limit, const Packed& packed) {
     case Algorithm::kLeakyBucket:
     case Algorithm::kGcra: {
       const auto state = Unpack<core::BucketState>(packed);
-      return InRange(state.level, limit.whole()) && InRange(state.time, now_max);
+      return state.level <= limit.whole() && state.level >= limit.whole() - kExactMax &&
+             InRange(state.time, now_max);
     }
     case Algorithm::kFixedWindow: {
       const auto state = Unpack<core::WindowState>(packed);
       return InRange(state.start, now_max) && state.start % limit.unit() == 0 &&
-             InRange(state.count, limit.amount());
+             InRange(state.count, kExactMax);
     }
     case Algorithm::kSlidingWindowCounter: {
       const auto state = Unpack<core::CounterState>(packed);
-      return InRange(state.window, now_max / limit.unit()) &&
-             InRange(state.previous, limit.amount()) && InRange(state.current, limit.amount());
+      const std::int64_t most = core::CountMax(limit);
+      return InRange(state.window, now_max / limit.unit()) && InRange(state.previous, most) &&
+             InRange(state.current, most);
     }
     case Algorithm::kSlidingWindow:
       return true;  // Its entries are checked one by one.
@@ -321,7 +359,8 @@ Expected<std::int64_t> DecodeShard(std::string_view bytes, Shard& shard) {
   std::uint64_t hash = 0;
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto slot = payload.Get<Slot>();
-    if (slot.limit >= limits.size() || slot.hash < hash || shard.Find(slot.identity())) {
+    // Hashes ascend, and real ones are neither equal nor crowded.
+    if (slot.limit >= limits.size() || (i > 0 && slot.hash <= hash) || shard.crowded()) {
       return std::unexpected(Damaged("a state is out of place"));
     }
     hash = slot.hash;
@@ -343,8 +382,8 @@ Expected<std::int64_t> DecodeShard(std::string_view bytes, Shard& shard) {
 
 std::uint64_t BlockChecksum(std::uint32_t kind, std::uint32_t index, std::string_view payload) {
   constexpr Seed kSeed = {0x6563696c75732e31, 0x746f687370616e73};
-  const std::uint64_t tag = std::uint64_t{kind} << 32 | index;
-  return SipHash<1, 3>(kSeed, tag ^ payload.size() << 36, payload).low;
+  const std::array<std::uint64_t, 2> frame = {std::uint64_t{kind} << 32 | index, payload.size()};
+  return SipHash<1, 3>(kSeed, frame, payload).low;
 }
 
 Expected<std::int64_t> SaveSnapshot(const MemoryStore::Impl& store,

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -110,8 +111,16 @@ TEST_F(SnapshotTest, RestoresAnEmptyStore) {
 
 TEST_F(SnapshotTest, IsReadableByItsOwnerAlone) {
   MakeStore(10)->Save(path_).value();
-  EXPECT_EQ(std::filesystem::status(path_).permissions(),
-            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  const auto owner_alone = std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
+  EXPECT_EQ(std::filesystem::status(path_).permissions(), owner_alone);
+  // Also if something lay in its way.
+  const std::filesystem::path temporary = path_.native() + ".tmp";
+  std::ofstream(temporary) << "old";
+  std::filesystem::permissions(temporary, std::filesystem::perms::all);
+  MakeStore(10)->Save(path_).value();
+  EXPECT_EQ(std::filesystem::status(path_).permissions(), owner_alone);
+  ASSERT_EQ(::mkfifo(temporary.c_str(), 0600), 0);
+  EXPECT_FALSE(MakeStore(10)->Save(path_)) << "nor does a pipe make it wait";
 }
 
 TEST_F(SnapshotTest, AMissingFileIsAnErrorOfItsOwn) {
@@ -272,12 +281,15 @@ TEST_F(ForgedSnapshotTest, RefusesContentsThatTheArithmeticCouldNotTrust) {
   EXPECT_THAT(Refusal(File(std::string(12, '\0'), 0, 2)), HasSubstr("version 2; expected 1"));
   EXPECT_THAT(Refusal(File(bucket({{5, 0, 1, 1}}), 2)), HasSubstr("states are missing"));
   EXPECT_THAT(Refusal(File(bucket({{5, 0, 10'001, 1}}), 1)), HasSubstr("out of range"));
-  EXPECT_THAT(Refusal(File(bucket({{5, 0, ~0ull, 1}}), 1)), HasSubstr("out of range"));
+  EXPECT_THAT(Refusal(File(bucket({{5, 0, 1ull << 63, 1}}), 1)), HasSubstr("out of range"));
   EXPECT_THAT(Refusal(File(bucket({{5, 0, 1, 1ull << 52}}), 1)), HasSubstr("out of range"));
   EXPECT_THAT(Refusal(File(bucket({{5, 1, 1, 1}}), 1)), HasSubstr("out of place"));
   EXPECT_THAT(Refusal(File(bucket({{5, 0, 1, 1}, {4, 0, 1, 1}}), 2)), HasSubstr("out of place"));
   EXPECT_THAT(Refusal(File(bucket({{5, 0, 1, 1}, {5, 0, 1, 1}}), 2)), HasSubstr("out of place"));
   EXPECT_THAT(Refusal(File(bucket({{5, 0, 1, 1}}) + "x", 1)), HasSubstr("after the states"));
+  std::vector<State> crowd;
+  for (std::uint64_t i = 20'000; i > 0; --i) crowd.push_back({~0ull - i, 0, 1, 1});
+  EXPECT_THAT(Refusal(File(bucket(crowd), crowd.size())), HasSubstr("out of place"));
   EXPECT_THAT(Refusal(File(Shard(kTokenBucket, 0, 1, 1000, {}), 0)), HasSubstr("capacity=0"));
   EXPECT_THAT(Refusal(File(Shard(kGcra, std::numeric_limits<std::int64_t>::min(), 1, 1000, {}), 0)),
               HasSubstr("algorithm"));
@@ -286,7 +298,7 @@ TEST_F(ForgedSnapshotTest, RefusesContentsThatTheArithmeticCouldNotTrust) {
   EXPECT_THAT(Refusal(File(Shard(kFixedWindow, 10, 0, 1000, {{5, 0, 1, 1}}), 1)),
               HasSubstr("out of range"))
       << "not the start of a window";
-  EXPECT_THAT(Refusal(File(Shard(kFixedWindow, 10, 0, 1000, {{5, 0, 1000, 11}}), 1)),
+  EXPECT_THAT(Refusal(File(Shard(kFixedWindow, 10, 0, 1000, {{5, 0, 1000, 1ull << 53}}), 1)),
               HasSubstr("out of range"));
   EXPECT_THAT(Refusal(File(Shard(kSlidingWindowCounter, 10, 0, 1000, {{5, 0, 1ull << 51, 0}}), 1)),
               HasSubstr("out of range"));

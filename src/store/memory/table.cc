@@ -53,15 +53,15 @@ constexpr std::size_t Grown(std::size_t capacity) { return capacity + capacity /
 Table::~Table() { Free(slots_, slot_count()); }
 
 Slot* Table::Insert(const Identity& identity) {
-  if (size_ + 1 > SizeMax(capacity_)) Rebuild(Grown(capacity_));
+  if (size_ + 1 > SizeMax(capacity_)) Rebuild(Grown(capacity_), 0);
   while (true) {
     Slot* const end = slots_ + capacity_ + slack_;
     Slot* place = slots_ + Home(identity.hash, capacity_);
     while (!place->empty() && place->hash < identity.hash) ++place;
     Slot* free = place;
     while (!free->empty()) ++free;
-    if (free == end) {  // The slack is used up: rare, and cured by spreading out.
-      Rebuild(Grown(capacity_));
+    if (free == end) {  // The slack is used up, which is rare.
+      Rebuild(capacity_, 2 * slack_);
       continue;
     }
     std::memmove(place + 1, place, static_cast<std::size_t>(free - place) * sizeof(Slot));
@@ -83,17 +83,17 @@ void Table::Erase(Slot* slot) {
 }
 
 void Table::Reserve(std::size_t size) {
-  if (size > SizeMax(capacity_)) Rebuild(size * 32 / 25 + kCapacityMin);
+  if (size > SizeMax(capacity_)) Rebuild(size * 32 / 25 + kCapacityMin, 0);
 }
 
 void Table::ShrinkIfSparse() {
   if (capacity_ > 4 * kCapacityMin && size_ < capacity_ / 4) {
-    Rebuild(std::max(kCapacityMin, size_ * 2));
+    Rebuild(std::max(kCapacityMin, size_ * 2), 0);
   }
 }
 
-void Table::Rebuild(std::size_t capacity) {
-  const std::size_t slack = Slack(capacity);
+void Table::Rebuild(std::size_t capacity, std::size_t slack_min) {
+  const std::size_t slack = std::max(Slack(capacity), slack_min);
   Slot* const slots = AllocateZeroed(capacity + slack + 1);
   Slot* const end = slots + capacity + slack;
   Slot* next = slots;
@@ -102,7 +102,7 @@ void Table::Rebuild(std::size_t capacity) {
     next = std::max(next, slots + Home(slot.hash, capacity));
     if (next == end) {  // As in Insert.
       Free(slots, capacity + slack + 1);
-      return Rebuild(Grown(capacity));
+      return Rebuild(capacity, 2 * slack);
     }
     *next++ = slot;
   }

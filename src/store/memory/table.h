@@ -31,6 +31,9 @@ class Table {
   std::span<Slot> slots() { return {slots_, capacity_ == 0 ? 0 : capacity_ + slack_}; }
   std::span<const Slot> slots() const { return const_cast<Table*>(this)->slots(); }
 
+  // Whether more slots lie past the last home than chance would ever put there.
+  bool crowded() const { return slack_ > 1024; }
+
   // Null if absent. Valid until the next Insert or Erase.
   Slot* Find(const Identity& identity) {
     if (capacity_ == 0) return nullptr;
@@ -72,7 +75,7 @@ class Table {
   // One more than the slots in use: the last is always empty and ends every search.
   std::size_t slot_count() const { return capacity_ == 0 ? 0 : capacity_ + slack_ + 1; }
 
-  void Rebuild(std::size_t capacity);
+  void Rebuild(std::size_t capacity, std::size_t slack_min);
 
   Slot* slots_ = nullptr;
   std::uint64_t capacity_ = 0;  // Homes.

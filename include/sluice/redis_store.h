@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "sluice/store.h"
+
+namespace sluice {
+
+// Keeps the state in Redis, shared by everyone who uses the same server and prefix. Decides exactly
+// as MemoryStore does, by one atomic script, with the server's time.
+//
+// Requests that arrive while a call is on its way are gathered and go together in the next one;
+// an idle store sends at once. Equal requests on one state become one operation. Both are exact.
+//
+// Every method may be called from any thread at any time, except that Check, CheckAll, Reset and
+// Ping wait for the answer and must not be called from a `done` of Apply.
+class RedisStore final : public Store {
+ public:
+  struct Options {
+    // redis://[[user]:password@]host[:port][/database][?options], rediss:// for TLS,
+    // redis-sentinel://host:port,host:port/master-name, unix:///path. docs/reference/redis.md has
+    // all of them.
+    std::string uri = "redis://127.0.0.1:6379";
+
+    // What state keys start with; empty: what the URI says. 1 to 64 letters, digits and . _ - :
+    std::string prefix = {};
+
+    std::size_t batch_max = 128;       // Operations in one call of the script.
+    std::size_t in_flight_max = 2;     // Calls on their way.
+    std::size_t waiting_max = 65'536;  // Requests that wait for one; more fail with kUnavailable.
+  };
+
+  struct Stats {
+    std::int64_t requests = 0;
+    std::int64_t calls = 0;         // Of the script.
+    std::int64_t script_loads = 0;  // Because the server did not know it.
+    std::int64_t connects = 0;
+    std::int64_t unavailable = 0;  // Requests that failed and were provably not charged.
+    std::int64_t unanswered = 0;   // Requests that failed and may have been charged.
+  };
+
+  // Starts without the server: it connects in the background, again and again with growing pauses.
+  // Error: kInvalidInput, if the URI is wrong.
+  static Expected<std::unique_ptr<RedisStore>> Create(const Options& options);
+  ~RedisStore() override;
+  RedisStore(const RedisStore&) = delete;
+  RedisStore& operator=(const RedisStore&) = delete;
+
+  // Does not wait; `done` runs on the store's own thread. Errors, beyond those of MemoryStore:
+  // kUnavailable, kOutcomeUnknown, kAccessDenied, kStoreFull (Redis is out of memory), kStoreError.
+  void Apply(std::span<Request> requests, std::move_only_function<void()> done) override;
+
+  // As Apply, and wait.
+  Expected<Decision> Check(const Charge& charge, std::optional<TimePoint> now = {});
+  Expected<Decision> CheckAll(std::span<const Charge> charges, std::span<Decision> each = {},
+                              std::optional<TimePoint> now = {});
+
+  // Makes the budget of this key and limit (or name) whole. Says whether state was held.
+  Expected<bool> Reset(const Charge& charge);
+
+  // The time that the server takes to answer.
+  Expected<std::chrono::microseconds> Ping();
+
+  // How many keys of any kind the database holds.
+  Expected<std::int64_t> CountKeys();
+
+  struct PurgeProgress {
+    std::int64_t scanned = 0;  // About: keys of any kind that were looked at.
+    std::int64_t matched = 0;  // Removed, unless it is a dry run.
+  };
+
+  // Removes the states of all keys that match `pattern` (* and ? as in a shell), by SCAN and UNLINK
+  // in batches; never blocks the server, and never touches anything but states. `progress` runs now
+  // and then, on the store's thread.
+  Expected<PurgeProgress> Purge(std::string_view pattern, bool dry_run,
+                                std::move_only_function<void(const PurgeProgress&)> progress = {});
+
+  Stats GetStats() const;
+
+  // The URI without passwords.
+  std::string Description() const;
+
+  class Impl;
+
+ private:
+  explicit RedisStore(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice

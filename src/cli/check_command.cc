@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/check_command.h"
+
+#include <CLI/CLI.hpp>
+#include <boost/json.hpp>
+#include <cstdio>
+#include <string_view>
+
+#include "cli/exit_code.h"
+#include "cli/spool.h"
+#include "cli/stores.h"
+#include "core/text.h"
+#include "sluice/memory_store.h"
+#include "sluice/redis_store.h"
+
+namespace sluice::cli {
+namespace {
+
+// 1.5 s, 20 ms, 7 us: whole numbers and at most three digits after the point.
+std::string Readable(Micros wait) {
+  const std::int64_t us = wait.count();
+  if (us < 1'000) return text::Cat(us, " us");
+  const bool seconds = us >= 1'000'000;
+  const std::int64_t thousandths = seconds ? us / 1'000 : us;
+  std::string fraction = std::to_string(1'000 + thousandths % 1'000).substr(1);
+  fraction.erase(fraction.find_last_not_of('0') + 1);
+  return text::Cat(thousandths / 1'000, fraction.empty() ? "" : ".", fraction,
+                   seconds ? " s" : " ms");
+}
+
+std::string ToText(const Decision& decision) {
+  std::string out = text::Cat(decision.allowed ? "allowed" : "denied", ", ", decision.remaining,
+                              " of ", decision.limit, " left");
+  if (!decision.allowed) out += text::Cat(", retry in ", Readable(decision.retry_after));
+  if (decision.delay > Micros{0}) out += text::Cat(", go on in ", Readable(decision.delay));
+  return text::Cat(out, ", whole in ", Readable(decision.reset_after), "\n");
+}
+
+std::string ToJson(const Decision& decision) {
+  return boost::json::serialize(
+             boost::json::object{{"allowed", decision.allowed},
+                                 {"limit", decision.limit},
+                                 {"remaining", decision.remaining},
+                                 {"retry_after_us", decision.retry_after.count()},
+                                 {"reset_after_us", decision.reset_after.count()},
+                                 {"delay_us", decision.delay.count()}}) +
+         "\n";
+}
+
+int Fail(const Error& error) {
+  std::fprintf(stderr, "sluice check: %.*s: %s\n", static_cast<int>(ToString(error.code).size()),
+               ToString(error.code).data(), error.message.c_str());
+  return kExitError;
+}
+
+}  // namespace
+
+CheckCommand::CheckCommand(CLI::App& app)
+    : app_(app.add_subcommand("check", "Asks once whether a request may pass")) {
+  app_->footer(
+      "Exit status: 0 allowed, 1 denied, 2 error.\n"
+      "\n"
+      "Example:\n"
+      "  sluice check --store redis://127.0.0.1:6379 --limit limit=5,window=1m --key alice\n");
+  app_->add_option("--store", store_, "Where the state lives, such as redis://127.0.0.1:6379")
+      ->required()
+      ->type_name("URI");
+  app_->add_option("--limit", limits_, "A limit; several are all or nothing")
+      ->required()
+      ->type_name("SPEC")
+      ->allow_extra_args(false);
+  app_->add_option("--key", key_, "Whose budget it is")->required()->type_name("KEY");
+  app_->add_option("--cost", cost_, "Units to take; 0 looks without taking")
+      ->type_name("N")
+      ->capture_default_str();
+  app_->add_flag("--json", json_, "Print the decision as JSON, in microseconds");
+}
+
+int CheckCommand::Run() const {
+  const auto limits = ParseLimits(limits_);
+  if (!limits) return Fail(limits.error());
+  std::unique_ptr<Store> store;
+  if (store_ == kMemory) {
+    store = std::make_unique<MemoryStore>();
+  } else {
+    auto redis = RedisStore::Create({.uri = store_});
+    if (!redis) return Fail(redis.error());
+    store = *std::move(redis);
+  }
+  std::vector<Charge> charges;
+  for (const Limit& limit : *limits) {
+    charges.push_back({.key = key_, .limit = &limit, .cost = cost_});
+  }
+  Request request{.charges = charges};
+  const auto decision = Decide(*store, request);
+  if (!decision) return Fail(decision.error());
+  if (const auto written = WriteAll(stdout, json_ ? ToJson(*decision) : ToText(*decision));
+      !written) {
+    return Fail(written.error());
+  }
+  return decision->allowed ? kExitOk : kExitDenied;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/purge_command.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "cli/exit_code.h"
+#include "cli/progress.h"
+#include "cli/spool.h"
+#include "core/text.h"
+#include "sluice/redis_store.h"
+
+namespace sluice::cli {
+namespace {
+
+int Fail(const Error& error) {
+  std::fprintf(stderr, "sluice purge: %s\n", error.message.c_str());
+  return kExitError;
+}
+
+}  // namespace
+
+PurgeCommand::PurgeCommand(CLI::App& app)
+    : app_(app.add_subcommand("purge", "Removes the states of keys from a Redis")) {
+  app_->footer(
+      "Budgets of the keys that match become whole. Works through the server in small steps, by "
+      "SCAN\n"
+      "and UNLINK, and touches nothing but states. Very long keys are stored as hashes and match\n"
+      "only '*'.\n"
+      "\n"
+      "Example:\n"
+      "  sluice purge --store redis://127.0.0.1:6379 --match 'user:*' --dry-run\n");
+  app_->add_option("--store", store_, "The Redis, such as redis://127.0.0.1:6379")
+      ->required()
+      ->type_name("URI");
+  app_->add_option("--match", match_, "Keys to purge; * and ? match as in a shell")
+      ->required()
+      ->type_name("PATTERN");
+  app_->add_flag("--dry-run", dry_run_, "Count, and remove nothing");
+}
+
+int PurgeCommand::Run() const {
+  auto store = RedisStore::Create({.uri = store_});
+  if (!store) return Fail(store.error());
+  const auto total = (*store)->CountKeys();
+  if (!total) return Fail(total.error());
+  Progress progress("purge", *total);
+  const auto done = (*store)->Purge(match_, dry_run_, [&](const RedisStore::PurgeProgress& so_far) {
+    progress.Update(so_far.scanned);
+  });
+  if (!done) return Fail(done.error());
+  const auto written = WriteAll(
+      stdout, text::Cat(dry_run_ ? "would remove " : "removed ", done->matched, " states\n"));
+  return written ? kExitOk : Fail(written.error());
+}
+
+}  // namespace sluice::cli

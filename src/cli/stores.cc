@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/stores.h"
+
+#include <future>
+
+#include "core/text.h"
+
+namespace sluice::cli {
+
+Expected<std::vector<Limit>> ParseLimits(const std::vector<std::string>& texts) {
+  if (texts.size() > kChargesMax) {
+    return std::unexpected(
+        Error{ErrorCode::kInvalidRequest,
+              text::Cat(texts.size(), " limits; expected at most ", kChargesMax)});
+  }
+  std::vector<Limit> limits;
+  for (const std::string& text : texts) {
+    auto limit = Limit::Parse(text);
+    if (!limit) {
+      return std::unexpected(Error{limit.error().code, text::Cat("--limit ", text::Quote(text),
+                                                                 ": ", limit.error().message)});
+    }
+    limits.push_back(*limit);
+  }
+  return limits;
+}
+
+Expected<Decision> Decide(Store& store, Request& request) {
+  auto promise = std::make_shared<std::promise<void>>();
+  auto answered = promise->get_future();
+  store.Apply({&request, 1}, [promise] { promise->set_value(); });
+  answered.wait();
+  return request.outcome;
+}
+
+}  // namespace sluice::cli

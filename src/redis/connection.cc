@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "redis/connection.h"
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <utility>
+#include <variant>
+
+#include "core/text.h"
+
+namespace sluice::redis {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+constexpr std::size_t kReadChunk = 64 * 1024;
+
+std::unexpected<Error> Fail(Error error) { return std::unexpected(std::move(error)); }
+
+}  // namespace
+
+Error ErrorOf(std::string_view reply) {
+  const std::string_view word = reply.substr(0, reply.find(' '));
+  const auto is = [&](auto... words) { return ((word == words) || ...); };
+  ErrorCode code = ErrorCode::kStoreError;
+  if (is("OOM")) {
+    code = ErrorCode::kStoreFull;
+  } else if (is("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF",
+                "NOREPLICAS", "UNBLOCKED")) {
+    code = ErrorCode::kUnavailable;
+  } else if (is("NOAUTH", "WRONGPASS", "NOPERM") || reply.starts_with("ERR Client sent AUTH") ||
+             reply.starts_with("ERR AUTH")) {
+    code = ErrorCode::kAccessDenied;
+  }
+  return {code, text::Cat("Redis says ", text::Quote(reply))};
+}
+
+Connection::Connection(asio::any_io_executor executor, Options options)
+    : executor_(std::move(executor)), options_(std::move(options)) {}
+
+Connection::~Connection() = default;
+
+Connection::Socket& Connection::socket() { return tls_ ? tls_->next_layer() : *plain_; }
+
+Error Connection::Unreachable(std::string_view what) const {
+  return {ErrorCode::kUnavailable, text::Cat("Redis at ", options_.address.ToString(), ": ", what)};
+}
+
+asio::awaitable<Expected<void>> Connection::ConnectSocket() {
+  plain_.emplace(executor_);
+  if (options_.address.unix_socket) {
+    const asio::local::stream_protocol::endpoint endpoint(options_.address.host);
+    const auto [error] = co_await plain_->async_connect(endpoint, kAwait);
+    if (error) co_return Fail(Unreachable(error.message()));
+    co_return Expected<void>{};
+  }
+  asio::ip::tcp::resolver resolver(executor_);
+  const auto [not_found, endpoints] = co_await resolver.async_resolve(
+      options_.address.host, std::to_string(options_.address.port), kAwait);
+  if (not_found) co_return Fail(Unreachable(not_found.message()));
+  error_code last = asio::error::host_not_found;
+  for (const auto& entry : endpoints) {
+    plain_.emplace(executor_);
+    const asio::generic::stream_protocol::endpoint endpoint(entry.endpoint());
+    const auto [error] = co_await plain_->async_connect(endpoint, kAwait);
+    if (!error) {
+      // Commands are small and already gathered; waiting for more would only add delay.
+      error_code ignored;
+      plain_->set_option(asio::ip::tcp::no_delay(true), ignored);
+      co_return Expected<void>{};
+    }
+    last = error;
+  }
+  co_return Fail(Unreachable(last.message()));
+}
+
+asio::awaitable<Expected<void>> Connection::StartTls() {
+  const Tls& tls = options_.tls;
+  error_code error;
+  tls_context_.emplace(asio::ssl::context::tls_client);
+  const auto configure = [&](auto&& step, std::string_view what) -> Expected<void> {
+    step();
+    if (!error) return {};
+    return Fail(Unreachable(text::Cat("TLS: ", what, ": ", error.message())));
+  };
+  Expected<void> done;
+  if (tls.ca_file.empty()) {
+    done = configure([&] { tls_context_->set_default_verify_paths(error); }, "system certificates");
+  } else {
+    done = configure([&] { tls_context_->load_verify_file(tls.ca_file, error); }, tls.ca_file);
+  }
+  if (done && !tls.cert_file.empty()) {
+    done = configure([&] { tls_context_->use_certificate_chain_file(tls.cert_file, error); },
+                     tls.cert_file);
+  }
+  if (done && !tls.key_file.empty()) {
+    done = configure(
+        [&] { tls_context_->use_private_key_file(tls.key_file, asio::ssl::context::pem, error); },
+        tls.key_file);
+  }
+  if (!done) co_return done;
+
+  const std::string& name = tls.server_name.empty() ? options_.address.host : tls.server_name;
+  tls_.emplace(std::move(*plain_), *tls_context_);
+  plain_.reset();
+  SSL_set_tlsext_host_name(tls_->native_handle(), name.c_str());
+  if (tls.verify) {
+    tls_->set_verify_mode(asio::ssl::verify_peer, error);
+    tls_->set_verify_callback(asio::ssl::host_name_verification(name), error);
+  } else {
+    tls_->set_verify_mode(asio::ssl::verify_none, error);
+  }
+  const auto [failed] = co_await tls_->async_handshake(asio::ssl::stream_base::client, kAwait);
+  if (failed) co_return Fail(Unreachable(text::Cat("TLS: ", failed.message())));
+  co_return Expected<void>{};
+}
+
+// Who we are, and what we want to talk to. A server that knows no CLIENT SETNAME, or does not let
+// us use it, is no problem.
+asio::awaitable<Expected<void>> Connection::Introduce() {
+  // Commands are named before they are awaited: GCC 12 destroys such temporaries twice.
+  const Credentials& credentials = options_.credentials;
+  if (!credentials.empty()) {
+    std::string auth = Command("AUTH", credentials.password);
+    if (!credentials.user.empty()) auth = Command("AUTH", credentials.user, credentials.password);
+    const auto reply = co_await Ask(auth);
+    if (!reply) co_return Fail(reply.error());
+  }
+  if (options_.database != 0) {
+    const std::string select = Command("SELECT", std::to_string(options_.database));
+    const auto reply = co_await Ask(select);
+    if (!reply) co_return Fail(reply.error());
+  }
+  if (!options_.client_name.empty()) {
+    const std::string name = Command("CLIENT", "SETNAME", options_.client_name);
+    const auto reply = co_await Ask(name);
+    if (!reply && reply.error().code != ErrorCode::kAccessDenied &&
+        reply.error().code != ErrorCode::kStoreError) {
+      co_return Fail(reply.error());
+    }
+  }
+  // Any command at all tells a wrong password, or the lack of one, from a server that is there.
+  const std::string ping = Command("PING");
+  const auto pong = co_await Ask(ping);
+  if (!pong) co_return Fail(pong.error());
+  co_return Expected<void>{};
+}
+
+asio::awaitable<Expected<void>> Connection::Connect() {
+  Expected<void> done = co_await ConnectSocket();
+  if (done && options_.tls.enabled) done = co_await StartTls();
+  if (!done) co_return done;
+  Read();
+  co_return co_await Introduce();
+}
+
+asio::awaitable<Expected<void>> Connection::Open() {
+  using namespace asio::experimental::awaitable_operators;
+  const auto self = shared_from_this();
+  asio::steady_timer timer(executor_, options_.connect_timeout);
+  auto outcome = co_await (Connect() || timer.async_wait(kAwait));
+  Expected<void> done = outcome.index() == 0
+                            ? std::get<0>(std::move(outcome))
+                            : Fail(Unreachable(text::Cat("no connection within ",
+                                                         options_.connect_timeout.count(), " ms")));
+  if (done && closed_) done = Fail(Unreachable("the connection was closed"));
+  if (done) {
+    open_ = true;
+  } else {
+    on_close_ = nullptr;
+    Close(done.error());
+  }
+  co_return done;
+}
+
+asio::awaitable<Expected<std::vector<std::string>>> Connection::Ask(const std::string& command) {
+  using Answer = Expected<std::vector<std::string>>;
+  const auto self = shared_from_this();
+  const auto initiate = [self](auto completion, const std::string& bytes) {
+    auto shared = std::make_shared<decltype(completion)>(std::move(completion));
+    self->Send(bytes, [shared](Expected<std::span<const RespNode>> reply) {
+      Answer answer;
+      if (!reply) {
+        answer = Fail(reply.error());
+      } else if (reply->front().type == RespType::kError) {
+        answer = Fail(ErrorOf(reply->front().text));
+      } else {
+        for (const RespNode& node : *reply) {
+          if (node.type == RespType::kArray || node.type == RespType::kNull) continue;
+          answer->push_back(node.type == RespType::kInteger ? std::to_string(node.number)
+                                                            : std::string(node.text));
+        }
+      }
+      std::move (*shared)(std::move(answer));
+    });
+  };
+  co_return co_await asio::async_initiate<decltype(asio::use_awaitable), void(Answer)>(
+      initiate, asio::use_awaitable, command);
+}
+
+void Connection::Send(std::string_view command, Handler handler) {
+  if (closed_) {
+    handler(Fail(Unreachable("the connection is closed")));
+    return;
+  }
+  unsent_ += command;
+  ++unsent_commands_;
+  handlers_.push_back(std::move(handler));
+  if (writing_ || flush_posted_) return;
+  // Posted, so that all commands of this turn leave together.
+  flush_posted_ = true;
+  asio::post(executor_, [self = shared_from_this()] {
+    self->flush_posted_ = false;
+    self->Flush();
+  });
+}
+
+void Connection::Flush() {
+  if (writing_ || unsent_.empty() || closed_) return;
+  writing_ = true;
+  in_write_.clear();
+  in_write_.swap(unsent_);
+  unsent_commands_ = 0;
+  const auto written = [self = shared_from_this()](error_code error, std::size_t) {
+    self->writing_ = false;
+    if (error) {
+      self->Close(self->Unreachable(error.message()));
+    } else {
+      self->Flush();
+    }
+  };
+  if (tls_) {
+    asio::async_write(*tls_, asio::buffer(in_write_), written);
+  } else {
+    asio::async_write(*plain_, asio::buffer(in_write_), written);
+  }
+}
+
+void Connection::Read() {
+  const std::size_t have = received_.size();
+  received_.resize(have + kReadChunk);
+  const auto buffer = asio::buffer(received_.data() + have, kReadChunk);
+  const auto read = [self = shared_from_this(), have](error_code error, std::size_t bytes) {
+    self->received_.resize(have + bytes);
+    if (self->closed_) return;
+    if (error) {
+      self->Close(self->Unreachable(error.message()));
+    } else {
+      self->OnRead(bytes);
+    }
+  };
+  if (tls_) {
+    tls_->async_read_some(buffer, read);
+  } else {
+    plain_->async_read_some(buffer, read);
+  }
+}
+
+void Connection::OnRead(std::size_t) {
+  while (!closed_) {
+    const auto status = parser_.Parse(std::string_view(received_).substr(parsed_));
+    if (status == RespParser::Status::kIncomplete) break;
+    if (status == RespParser::Status::kError) {
+      return Close(Unreachable(text::Cat("it does not speak RESP: ", parser_.error())));
+    }
+    parsed_ += parser_.consumed();
+    if (parser_.nodes().front().type == RespType::kPush) continue;
+    if (handlers_.size() <= unsent_commands_) return Close(Unreachable("a reply to no command"));
+    Handler handler = std::move(handlers_.front());
+    handlers_.pop_front();
+    handler(parser_.nodes());
+  }
+  if (closed_) return;
+  received_.erase(0, parsed_);
+  parsed_ = 0;
+  Read();
+}
+
+void Connection::Close(const Error& reason) {
+  if (closed_) return;
+  closed_ = true;
+  const bool was_open = std::exchange(open_, false);
+  const auto self = shared_from_this();
+  if (plain_ || tls_) {
+    error_code ignored;
+    socket().close(ignored);
+  }
+  // The owner first, so that handlers that send again find it gone.
+  if (was_open && on_close_) std::exchange(on_close_, nullptr)(reason);
+  // What was not yet handed to a write never left; all before it may have arrived.
+  std::deque<Handler> handlers = std::move(handlers_);
+  const std::size_t sent = handlers.size() - unsent_commands_;
+  for (std::size_t i = 0; i < handlers.size(); ++i) {
+    handlers[i](Fail({i < sent ? ErrorCode::kOutcomeUnknown : reason.code, reason.message}));
+  }
+}
+
+}  // namespace sluice::redis

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "redis/resp.h"
+#include "sluice/store.h"
+
+namespace sluice::redis {
+
+// Requests on their way through one call of the script: what to send, and what the reply means. No
+// I/O. Equal requests on one state are folded into one operation; how many of them were admitted is
+// dealt out in the order in which they came.
+class Batch {
+ public:
+  static constexpr std::size_t kKeysMax = 1024;
+
+  // Takes the request in unless it is invalid, in which case its outcome says so, and the request
+  // counts as answered.
+  enum class Added { kTaken, kAnswered, kFull };
+
+  // `request` stays alive until it is answered. kFull: the batch has no room, or decides as of
+  // another moment than the request asks for; nothing was taken.
+  Added Add(Request& request, std::string_view prefix, std::size_t operations_max);
+
+  bool empty() const { return operations_.empty(); }
+  std::size_t requests() const { return requests_.size(); }
+
+  // The command that calls the script.
+  void AppendCommand(std::string& out, std::string_view sha) const;
+
+  // Sets the outcome of every request from the script's reply. Error: kStoreError if the reply is
+  // not what the script returns, in which case no outcome is set.
+  Expected<void> Decode(std::span<const RespNode> reply);
+
+  // Sets every outcome to this error.
+  void Fail(const Error& error);
+
+ private:
+  // One state that an operation takes from.
+  struct Part {
+    std::size_t limit;  // In limits_.
+    std::int64_t cost;
+  };
+
+  // Consecutive in parts_ and keys_ from `first_part`; its requests from `first_request` by `next`.
+  struct Operation {
+    std::size_t first_part;
+    std::size_t parts;
+    std::size_t first_charge;  // In part_of_charge_.
+    std::size_t times = 0;     // Requests folded into it.
+    std::size_t first_request;
+    std::size_t last_request;
+  };
+
+  struct Asked {
+    Request* request;
+    std::size_t next;  // The next request of the same operation.
+  };
+
+  std::size_t LimitNumber(const Limit& limit);
+  Operation* Foldable(const std::string& key, std::size_t limit, std::int64_t cost);
+  void Append(Operation& operation, Request& request);
+  void Answer(const Operation& operation, std::int64_t now_us, std::int64_t admitted,
+              std::span<const RespNode> states);
+
+  std::optional<TimePoint> now_;
+  std::vector<Limit> limits_;
+  std::vector<std::string> signatures_;
+  std::vector<Part> parts_;
+  std::vector<std::string> keys_;             // One for each part.
+  std::vector<std::uint8_t> part_of_charge_;  // Charges of one state share a part.
+  std::vector<Operation> operations_;
+  std::vector<Asked> requests_;
+  std::unordered_map<std::string, std::size_t> last_operation_;  // On each state.
+};
+
+}  // namespace sluice::redis

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store against real servers: what goes wrong with them is a typed error or a recovery.
+#include "sluice/redis_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <fstream>
+#include <future>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "support/redis_server.h"
+
+namespace sluice {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing_support::FreePort;
+using testing_support::RedisServer;
+
+const Limit kFive = *Limit::Parse("algorithm=fixed_window,limit=5,window=1d");
+const Limit kMany = *Limit::Parse("algorithm=token_bucket,capacity=1000000,refill=1,period=1h");
+
+std::unique_ptr<RedisStore> Open(const std::string& uri) {
+  auto store = RedisStore::Create({.uri = uri});
+  EXPECT_TRUE(store) << store.error().message;
+  return *std::move(store);
+}
+
+Expected<Decision> Check(RedisStore& store, const Limit& limit = kMany,
+                         std::string_view key = "k") {
+  return store.Check({.key = key, .limit = &limit});
+}
+
+// Until it decides again, for as long as a server may take to come back.
+bool Recovers(RedisStore& store) {
+  for (int i = 0; i < 400; ++i) {
+    if (Check(store)) return true;
+    std::this_thread::sleep_for(25ms);
+  }
+  return false;
+}
+
+TEST(RedisStore, DecidesAndResets) {
+  const RedisServer server;
+  const auto store = Open(server.Uri());
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(Check(*store, kFive)->allowed);
+  EXPECT_FALSE(Check(*store, kFive)->allowed);
+  EXPECT_TRUE(store->Reset({.key = "k", .limit = &kFive}).value());
+  EXPECT_FALSE(store->Reset({.key = "k", .limit = &kFive}).value());
+  EXPECT_TRUE(Check(*store, kFive)->allowed);
+  EXPECT_GT(store->Ping()->count(), 0);
+  EXPECT_EQ(Check(*store, kFive, "").error().code, ErrorCode::kInvalidKey);
+}
+
+TEST(RedisStore, SharesStateBetweenInstancesAndOutlivesThem) {
+  const RedisServer server;
+  EXPECT_EQ(Check(*Open(server.Uri()), kFive)->remaining, 4);
+  EXPECT_EQ(Check(*Open(server.Uri()), kFive)->remaining, 3);
+  EXPECT_EQ(Check(*Open(server.Uri("?prefix=other")), kFive)->remaining, 4);
+}
+
+TEST(RedisStore, ManyClientsNeverExceedTheLimitAndReachIt) {
+  const RedisServer server;
+  const Limit limit = *Limit::TokenBucket({.capacity = 2'000, .refill = 1'000, .period = 1s});
+  std::atomic<int> admitted = 0;
+  const auto start = std::chrono::steady_clock::now();
+  {
+    std::vector<std::jthread> clients;
+    for (int i = 0; i < 4; ++i) {
+      clients.emplace_back([&] {
+        const auto store = Open(server.Uri());
+        while (std::chrono::steady_clock::now() - start < 1500ms) {
+          const Charge charge{.key = "k", .limit = &limit};
+          std::vector<Request> requests(64, Request{.charges = {&charge, 1}});
+          std::promise<void> done;
+          store->Apply(requests, [&] { done.set_value(); });
+          done.get_future().wait();
+          for (const Request& request : requests) {
+            ASSERT_TRUE(request.outcome);
+            admitted += request.outcome->allowed;
+          }
+        }
+      });
+    }
+  }
+  const auto elapsed = std::chrono::steady_clock::now() - start;
+  EXPECT_LE(admitted, 2'000 + elapsed / 1ms + 1);
+  EXPECT_GE(admitted, (2'000 + 1'500) * 99 / 100);
+}
+
+TEST(RedisStore, GathersAndFoldsUnderLoad) {
+  const RedisServer server;
+  const auto store = Open(server.Uri());
+  ASSERT_TRUE(Check(*store));
+  const Charge charge{.key = "hot", .limit = &kFive};
+  std::vector<Request> requests(1000, Request{.charges = {&charge, 1}});
+  std::promise<void> done;
+  store->Apply(requests, [&] { done.set_value(); });
+  done.get_future().wait();
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(requests[i].outcome->allowed, i < 5) << "dealt out in the order of arrival";
+  }
+  EXPECT_LT(store->GetStats().calls, 20);
+}
+
+TEST(RedisStore, LoadsTheScriptAgainWhenTheServerForgotIt) {
+  const RedisServer server;
+  const auto store = Open(server.Uri());
+  for (int i = 0; i < 20; ++i) {
+    server.Cli("script flush");
+    std::vector<std::string> keys;
+    for (int k = 0; k < 300; ++k) keys.push_back(std::to_string(k));
+    std::vector<Charge> charges;
+    for (const std::string& key : keys) charges.push_back({.key = key, .limit = &kMany});
+    std::vector<Request> requests;
+    for (const Charge& charge : charges) requests.push_back({.charges = {&charge, 1}});
+    std::promise<void> done;
+    store->Apply(requests, [&] { done.set_value(); });
+    done.get_future().wait();
+    for (const Request& request : requests) ASSERT_TRUE(request.outcome);
+    ASSERT_EQ(requests[7].outcome->remaining, 1'000'000 - i - 1) << "and charges once";
+  }
+  EXPECT_GE(store->GetStats().script_loads, 19);
+  EXPECT_LE(store->GetStats().script_loads, 21) << "once, however many calls fail";
+}
+
+TEST(RedisStore, StartsWithoutAServerAndFindsItLater) {
+  const int port = FreePort();
+  const auto store = Open("redis://127.0.0.1:" + std::to_string(port));
+  const auto refused = Check(*store);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  EXPECT_TRUE(refused.error().transient());
+  const RedisServer server({.port = port});
+  EXPECT_TRUE(Recovers(*store));
+}
+
+TEST(RedisStore, RecoversFromAServerThatIsKilled) {
+  RedisServer server({.arguments = {"--appendonly", "yes", "--appendfsync", "always"}});
+  const auto store = Open(server.Uri());
+  ASSERT_EQ(Check(*store, kFive)->remaining, 4);
+  server.Kill();
+  EXPECT_THAT(Check(*store).error().code,
+              AnyOf(ErrorCode::kUnavailable, ErrorCode::kOutcomeUnknown));
+  server.Start();
+  ASSERT_TRUE(Recovers(*store));
+  EXPECT_EQ(Check(*store, kFive)->remaining, 3) << "with persistence, state survives";
+  EXPECT_GE(store->GetStats().connects, 2);
+}
+
+TEST(RedisStore, AnswersInTimeWhenTheServerDoesNot) {
+  const RedisServer server;
+  const auto store = Open(server.Uri("?timeout=100ms"));
+  ASSERT_TRUE(Check(*store));
+  server.Cli("client pause 400 write");
+  const auto unknown = Check(*store);
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, ErrorCode::kOutcomeUnknown) << "it may have been charged";
+  EXPECT_TRUE(Recovers(*store));
+  // Stopped dead: the connection is given up and made anew.
+  server.Signal(SIGSTOP);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(Check(*store));
+  server.Signal(SIGCONT);
+  EXPECT_TRUE(Recovers(*store));
+}
+
+TEST(RedisStore, SaysWhatIsWrongWithCredentials) {
+  const RedisServer server({.arguments = {"--requirepass", "s3cret"}, .auth = ":s3cret"});
+  EXPECT_TRUE(Check(*Open(server.Uri())));
+  const std::string address = "127.0.0.1:" + std::to_string(server.port());
+  for (const std::string& uri :
+       {"redis://" + address, "redis://:wr0ng@" + address, "redis://nobody:wr0ng@" + address}) {
+    const auto store = Open(uri);
+    const auto denied = Check(*store);
+    ASSERT_FALSE(denied);
+    EXPECT_EQ(denied.error().code, ErrorCode::kAccessDenied);
+    EXPECT_THAT(denied.error().message, Not(HasSubstr("wr0ng")));
+    EXPECT_THAT(store->Description(), Not(HasSubstr("wr0ng")));
+  }
+}
+
+TEST(RedisStore, NeedsNoMoreThanTheDocumentedAcl) {
+  const RedisServer server;
+  // As in docs/reference/redis.md.
+  std::ifstream docs(SLUICE_DOCS "/reference/redis.md");
+  std::string line;
+  while (std::getline(docs, line) && !line.starts_with("ACL SETUSER sluice ")) {
+  }
+  ASSERT_THAT(line, HasSubstr(">PASSWORD"));
+  line.replace(line.find(">PASSWORD"), 9, ">pw");
+  // Every word in quotes: the shell must not look inside.
+  std::string quoted;
+  std::istringstream words(line);
+  for (std::string word; words >> word;) quoted += "'" + word + "' ";
+  ASSERT_EQ(server.Cli(quoted), "OK\n");
+  const auto store = Open("redis://sluice:pw@127.0.0.1:" + std::to_string(server.port()));
+  for (const char* text : {"algorithm=token_bucket,capacity=5,refill=1,period=1s",
+                           "algorithm=fixed_window,limit=5,window=1d",
+                           "algorithm=sliding_window,limit=5,window=1d", "limit=5,window=1d"}) {
+    const Limit limit = *Limit::Parse(text);
+    for (int i = 0; i < 5; ++i) {
+      const auto decision = store->Check({.key = "k", .limit = &limit, .name = "n", .cost = 2});
+      ASSERT_TRUE(decision) << decision.error().message;
+    }
+  }
+  EXPECT_TRUE(store->Reset({.key = "k", .limit = &kFive, .name = "n"}).value());
+  EXPECT_TRUE(store->Ping());
+  EXPECT_TRUE(store->Purge("*", false));
+  // And no less is of use: without the script, a clear error.
+  server.Cli("acl setuser sluice -evalsha");
+  EXPECT_EQ(Check(*store).error().code, ErrorCode::kAccessDenied);
+}
+
+TEST(RedisStore, TellsAFullServerApart) {
+  const RedisServer server({.arguments = {"--maxmemory-policy", "noeviction"}});
+  const auto store = Open(server.Uri());
+  ASSERT_TRUE(Check(*store));
+  server.Cli("config set maxmemory 1");
+  const auto full = Check(*store, kMany, "new");
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code, ErrorCode::kStoreFull);
+  server.Cli("config set maxmemory 0");
+  EXPECT_TRUE(Check(*store, kMany, "new"));
+}
+
+TEST(RedisStore, LeavesAReplica) {
+  const RedisServer master;
+  const RedisServer replica(
+      {.arguments = {"--replicaof", "127.0.0.1 " + std::to_string(master.port())}});
+  const auto store = Open(replica.Uri());
+  const auto refused = Check(*store);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  replica.Cli("replicaof no one");
+  EXPECT_TRUE(Recovers(*store));
+}
+
+TEST(RedisStore, SpeaksOverUnixSocketsAndOtherDatabases) {
+  char folder[] = "/tmp/sluice-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const std::string path = std::string(folder) + "/redis.sock";
+  const RedisServer server({.arguments = {"--unixsocket", path}});
+  EXPECT_EQ(Check(*Open("unix://" + path), kFive)->remaining, 4);
+  EXPECT_EQ(Check(*Open(server.Uri("/3")), kFive)->remaining, 4);
+  EXPECT_EQ(Check(*Open(server.Uri("/3")), kFive)->remaining, 3);
+  EXPECT_EQ(server.Cli("-n 3 dbsize"), "1\n");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(RedisStore, SpeaksTlsAndInsistsOnTheRightCertificate) {
+  char folder[] = "/tmp/sluice-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const std::string base = folder;
+  const auto make = [&](const std::string& name) {
+    return ::system(
+        ("openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext "
+         "subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout " +
+         base + "/" + name + ".key -out " + base + "/" + name + ".crt 2>/dev/null")
+            .c_str());
+  };
+  ASSERT_EQ(make("server"), 0);
+  ASSERT_EQ(make("other"), 0);
+  const int port = FreePort();
+  const RedisServer server(
+      {.arguments = {"--tls-port", std::to_string(port), "--tls-cert-file", base + "/server.crt",
+                     "--tls-key-file", base + "/server.key", "--tls-ca-cert-file",
+                     base + "/server.crt", "--tls-auth-clients", "no"},
+       .port = port,
+       .scheme = "rediss"});
+  EXPECT_TRUE(Check(*Open(server.Uri("?ca=" + base + "/server.crt"))));
+  EXPECT_TRUE(Check(*Open(server.Uri("?verify=no"))));
+  for (const std::string& query : {"?ca=" + base + "/other.crt", "?ca=" + base + "/missing.crt",
+                                   "?ca=" + base + "/server.crt&sni=elsewhere", std::string("")}) {
+    const auto refused = Check(*Open(server.Uri(query)));
+    ASSERT_FALSE(refused) << query;
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+    EXPECT_THAT(refused.error().message, HasSubstr("TLS"));
+  }
+  const auto plain = Check(*Open("redis://127.0.0.1:" + std::to_string(port)));
+  EXPECT_FALSE(plain) << "plain text to a TLS port";
+  std::filesystem::remove_all(folder);
+}
+
+TEST(RedisStore, FollowsSentinelsToTheNewMaster) {
+  const RedisServer master;
+  std::vector<std::unique_ptr<RedisServer>> replicas;
+  for (int i = 0; i < 2; ++i) {
+    replicas.push_back(std::make_unique<RedisServer>(RedisServer::Options{
+        .arguments = {"--replicaof", "127.0.0.1 " + std::to_string(master.port())}}));
+  }
+  std::vector<std::unique_ptr<RedisServer>> sentinels;
+  std::string addresses;
+  for (int i = 0; i < 3; ++i) {
+    const int port = FreePort();
+    const std::string config = "/tmp/sluice-sentinel-" + std::to_string(port) + ".conf";
+    std::ofstream(config) << "port " << port << "\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 "
+                          << master.port()
+                          << " 2\nsentinel down-after-milliseconds main 1000\n"
+                             "sentinel failover-timeout main 3000\n";
+    sentinels.push_back(std::make_unique<RedisServer>(
+        RedisServer::Options{.port = port, .sentinel_config = config}));
+    addresses += (i == 0 ? "" : ",") + ("127.0.0.1:" + std::to_string(port));
+  }
+  // Before the Sentinels know the replicas there is nothing to fail over to.
+  for (int i = 0; i < 400; ++i) {
+    if (sentinels[0]->Cli("sentinel master main").find("num-slaves\n2") != std::string::npos &&
+        sentinels[0]->Cli("sentinel master main").find("num-other-sentinels\n2") !=
+            std::string::npos) {
+      break;
+    }
+    std::this_thread::sleep_for(25ms);
+  }
+  const auto store = Open("redis-sentinel://" + addresses + "/main");
+  ASSERT_TRUE(Recovers(*store));
+  const_cast<RedisServer&>(master).Kill();
+  EXPECT_FALSE(Check(*store));
+  EXPECT_TRUE(Recovers(*store));
+  EXPECT_TRUE(replicas[0]->Cli("dbsize") != "0\n" || replicas[1]->Cli("dbsize") != "0\n");
+
+  const auto unknown = Check(*Open("redis-sentinel://" + addresses + "/nosuch"));
+  ASSERT_FALSE(unknown);
+  EXPECT_THAT(unknown.error().message, HasSubstr("knows no master \"nosuch\""));
+  for (const auto& sentinel : sentinels) {
+    std::filesystem::remove("/tmp/sluice-sentinel-" + std::to_string(sentinel->port()) + ".conf");
+  }
+}
+
+TEST(RedisStore, KeepsStateForTheWholeWindow) {
+  const RedisServer server;
+  const auto store = Open(server.Uri());
+  const Limit month = *Limit::Parse("algorithm=token_bucket,capacity=1,refill=1,period=30d");
+  store->Check({.key = "k", .limit = &month, .name = "n"}).value();
+  const long long ttl = std::stoll(server.Cli("pttl 'sluice:{k}:n'"));
+  EXPECT_GE(ttl, 30LL * 86'400'000 - 5'000) << "defect 6: a cap forgets longer windows";
+  EXPECT_LE(ttl, 30LL * 86'400'000 + 1'000);
+}
+
+TEST(RedisStore, KeepsHostileKeysApart) {
+  const RedisServer server;
+  const auto store = Open(server.Uri());
+  using namespace std::string_literals;
+  for (const std::string& key : {"a"s, "{a}"s, "a}:x"s, "a b"s, "a\r\nFLUSHALL\r\n"s, "a\0b"s,
+                                 "\xc3\xa9"s, "\xff"s, std::string(1024, 'k')}) {
+    EXPECT_EQ(Check(*store, kFive, key)->remaining, 4) << key;
+  }
+  EXPECT_EQ(Check(*store, kFive, std::string(1 << 20, 'k')).error().code, ErrorCode::kInvalidKey);
+}
+
+TEST(RedisStore, PurgesStatesAndNothingElse) {
+  const RedisServer server;
+  const auto store = Open(server.Uri());
+  for (int i = 0; i < 2'500; ++i) {
+    ASSERT_TRUE(Check(*store, kMany, "user:" + std::to_string(i)));
+    if (i % 10 == 0) {
+      ASSERT_TRUE(Check(*store, kMany, "ip:" + std::to_string(i)));
+    }
+  }
+  server.Cli("set sluice:rules:main x");
+  server.Cli("set other:{user:1}:n x");
+  EXPECT_EQ(store->Purge("user:*", true)->matched, 2'500);
+  EXPECT_EQ(store->CountKeys().value(), 2'500 + 250 + 2);
+  EXPECT_EQ(store->Purge("user:*", false)->matched, 2'500);
+  EXPECT_EQ(store->Purge("user:*", false)->matched, 0);
+  EXPECT_EQ(store->Purge("[iI]p*", false)->matched, 0) << "only * and ? are special";
+  EXPECT_EQ(store->Purge("*", false)->matched, 250);
+  EXPECT_EQ(server.Cli("dbsize"), "2\n");
+}
+
+TEST(RedisStore, RefusesAUriThatIsWrong) {
+  EXPECT_EQ(RedisStore::Create({.uri = "http://x"}).error().code, ErrorCode::kInvalidInput);
+  EXPECT_EQ(RedisStore::Create({.uri = ""}).error().code, ErrorCode::kInvalidInput);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,369 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- The one script of the Redis store: decides groups of charges atomically, at one moment, and writes
+-- what was admitted. It mirrors the kernels in src/core; where a name there differs, a comment says
+-- so. Change both, and the conformance tests, together.
+--
+-- KEYS   One state for each charge, in the order of the charges in ARGV. All are declared: the script
+--        touches nothing else.
+-- ARGV   now       Microseconds since the epoch, for tests and replay; '' for the server's TIME.
+--        limits    How many follow, each as five arguments:
+--          signature amount unit rate tick
+--                  The signature is 'kind:amount:unit:rate:tick', kind one of
+--                    b bucket    w fixed window    c sliding window counter    l sliding window log
+--                  and the numbers are those of sluice::Limit, the tick in microseconds.
+--        Then runs of groups, to the end. A run is
+--          groups charges repeat (limit cost){charges}
+--                  `groups` groups of `charges` charges each. Every group is one request, asked
+--                  `repeat` times in a row; `limit` counts from 1. No state occurs twice in a group.
+-- Reply  now, then for each group: how many of its `repeat` were admitted, and for each charge
+--        three numbers: the state before, from which the caller computes all that it reports.
+--          bucket    level, time, 0        window   start, count, 0
+--          counter   window, previous, current
+--          log       used, newest, leaves: units in the window, the newest time, and if one was not
+--                    admitted, when the last entry leaves that must leave for it to fit
+--        The second number is -1 for an untouched budget.
+--
+-- Numbers are doubles that stay integers below 2^53; quotients are floored, which is exact there.
+-- Never join numbers with '..', which keeps 14 digits. A denial writes nothing. Every write sets the
+-- expiry in the same command (a log: in the same script), no earlier than the state would equal an
+-- untouched budget. A state that was written under other numbers is carried over when it is next
+-- looked at: what was used stays used. See core/convert.h and Shard::Convert.
+
+local floor, format, match = math.floor, string.format, string.match
+local call, pcall = redis.call, redis.pcall
+
+-- A clock that is given runs apart from the server's: state must outlive the steps of a test.
+local injected = ARGV[1] ~= ''
+local now
+if injected then
+  now = tonumber(ARGV[1])
+else
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+local slack_ms = injected and 86400000 or 1
+
+local function make_limit(signature, amount, unit, rate, tick)
+  amount, unit, rate, tick = tonumber(amount), tonumber(unit), tonumber(rate), tonumber(tick)
+  return {signature = signature, kind = signature:sub(1, 1), amount = amount, unit = unit,
+          rate = rate, tick = tick, whole = amount * unit, prefix = #signature + 2}
+end
+
+-- Milliseconds for PX until a moment in microseconds. Redis takes no more than 2^63; this is 31,000
+-- years.
+local server_now = now
+local function ttl(micros)
+  local ms = floor((micros - server_now) / 1000) + 1 + slack_ms
+  if ms < 1 then return 1 end
+  return ms < 1e15 and ms or 1e15
+end
+
+-- core::Instant: the moment in the limit's ticks, not before the state's newest time.
+local function ticks_at(limit, newest)
+  local ticks = limit.tick == 1 and now or floor(now / limit.tick)
+  return (newest and newest > ticks) and newest or ticks
+end
+
+-- Each kernel:
+--   look(limit, a, b, c)   how many whole units are available, and the state as it is now
+--   write(key, limit, a, b, c)   stores a state
+--   take(limit, units, a, b, c)  the state less `units`
+--   used(limit, a, b, c)   how many units are used now, rounded up, and the state's newest time
+--   start(limit, used)     a state from which `used` were taken now, perhaps more than there are
+--   carry(from, limit, a, b, c)  a state under a limit that counts in the same units
+local kernel = {}
+local EXACT_MAX = 9007199254740991
+
+local function smaller(a, b) return a < b and a or b end
+
+-- core/bucket.h
+kernel.b = {
+  look = function(limit, level, time)
+    local ticks = ticks_at(limit, time)
+    if not level then return limit.amount, limit.whole, ticks end
+    local refilled = (ticks - time) * limit.rate
+    if refilled >= limit.whole - level then level = limit.whole else level = level + refilled end
+    return level > 0 and floor(level / limit.unit) or 0, level, ticks
+  end,
+  write = function(key, limit, level, time)
+    local whole_in = -floor(-(limit.whole - level) / limit.rate)
+    call('SET', key, format('%s %.0f %.0f', limit.signature, level, time),
+         'PX', ttl((time + whole_in) * limit.tick))
+  end,
+  take = function(limit, units, level, time) return level - units * limit.unit, time end,
+  used = function(limit, level, time)
+    local _, now_level, ticks = kernel.b.look(limit, level, time)
+    return -floor(-(limit.whole - now_level) / limit.unit), ticks * limit.tick
+  end,
+  start = function(limit, used)
+    return limit.whole - smaller(used, floor(EXACT_MAX / limit.unit)) * limit.unit, ticks_at(limit)
+  end,
+  carry = function(from, limit, level, time)
+    return limit.whole - smaller(from.whole - level, EXACT_MAX), time
+  end,
+}
+
+-- core/fixed_window.h
+kernel.w = {
+  look = function(limit, start, count)
+    local ticks = ticks_at(limit, start)
+    local current = ticks - ticks % limit.unit
+    if start ~= current then count = 0 end
+    return limit.amount - count, current, count
+  end,
+  write = function(key, limit, start, count)
+    call('SET', key, format('%s %.0f %.0f', limit.signature, start, count),
+         'PX', ttl((start + limit.unit) * limit.tick))
+  end,
+  take = function(limit, units, start, count) return start, count + units end,
+  used = function(limit, start, count)
+    local _, _, now_count = kernel.w.look(limit, start, count)
+    return now_count, start * limit.tick
+  end,
+  start = function(limit, used)
+    local _, start = kernel.w.look(limit)
+    return start, used
+  end,
+  carry = function(from, limit, start, count) return start, count end,
+}
+
+-- core/window_counter.h
+local function count_max(limit) return smaller(70368744177663, 256 * limit.amount) end
+
+kernel.c = {
+  look = function(limit, window, previous, current)
+    local unit = limit.unit
+    local ticks = ticks_at(limit, window and window * unit)
+    local number = floor(ticks / unit)
+    if window ~= number then
+      previous = window == number - 1 and current or 0
+      current = 0
+    end
+    local free = limit.whole - (previous * (unit - ticks % unit) + current * unit)
+    return free > 0 and floor(free / unit) or 0, number, previous, current
+  end,
+  write = function(key, limit, window, previous, current)
+    call('SET', key, format('%s %.0f %.0f %.0f', limit.signature, window, previous, current),
+         'PX', ttl((window + 2) * limit.unit * limit.tick))
+  end,
+  take = function(limit, units, window, previous, current)
+    return window, previous, current + units
+  end,
+  used = function(limit, window, previous, current)
+    local unit = limit.unit
+    local _, _, before, counted = kernel.c.look(limit, window, previous, current)
+    local left = unit - ticks_at(limit, window * unit) % unit
+    return -floor(-(before * left) / unit) + counted, window * unit * limit.tick
+  end,
+  start = function(limit, used)
+    local _, window = kernel.c.look(limit)
+    return window, 0, smaller(used, count_max(limit))
+  end,
+  carry = function(from, limit, window, previous, current)
+    return window, smaller(previous, count_max(limit)), smaller(current, count_max(limit))
+  end,
+}
+
+-- core/window_log.h: a sorted set by time. A member is 'total units window': what was recorded before
+-- it (modulo 2^53), its own units, and the window it was written under.
+local MODULUS = EXACT_MAX + 1
+
+local function entry(member)
+  local total, units, window = match(member, '^(%d+) (%d+) (%d+)')
+  return tonumber(total), tonumber(units), tonumber(window)
+end
+
+local function add(total, units)
+  return total >= MODULUS - units and total - (MODULUS - units) or total + units
+end
+
+local function since(total, before)
+  return total >= before and total - before or total + (MODULUS - before)
+end
+
+-- The log as it stands: {used, newest, total, units, member, base}, or nil if there is none, or
+-- false if the key holds something else.
+local function read_log(key, window)
+  local last = pcall('ZRANGE', key, -1, -1, 'WITHSCORES')
+  if last.err then return false end
+  if #last == 0 then return nil end
+  local log = {member = last[1], newest = tonumber(last[2])}
+  log.total, log.units, log.window = entry(log.member)
+  log.now = log.newest > now and log.newest or now
+  local live = call('ZRANGEBYSCORE', key, format('(%.0f', log.now - (window or log.window)), '+inf',
+                    'LIMIT', 0, 1)
+  log.base = live[1] and entry(live[1])
+  log.used = log.base and since(add(log.total, log.units), log.base) or 0
+  return log
+end
+
+local function take_log(key, limit, log, units)
+  local at, total = now, 0
+  if log then
+    at = log.now
+    call('ZREMRANGEBYSCORE', key, '-inf', format('%.0f', at - limit.unit))
+    if log.newest == at then
+      call('ZREM', key, log.member)
+      total, units = log.total, log.units + units
+    elseif log.used > 0 then
+      total = add(log.total, log.units)
+    end
+  end
+  call('ZADD', key, at, format('%.0f %.0f %.0f', total, units, limit.unit))
+  call('PEXPIRE', key, ttl(at + limit.unit))
+end
+
+-- When the entry leaves with which `units` of the oldest have left.
+local function leaves_at(key, limit, log, units)
+  if not log or units > log.used then return log and log.now or now end
+  local low = call('ZCOUNT', key, '-inf', format('%.0f', log.now - limit.unit))
+  local high = call('ZCARD', key) - 1
+  while low < high do
+    local middle = floor((low + high) / 2)
+    local total, own = entry(call('ZRANGE', key, middle, middle)[1])
+    if since(add(total, own), log.base) >= units then high = middle else low = middle + 1 end
+  end
+  return tonumber(call('ZRANGE', key, low, low, 'WITHSCORES')[2])
+end
+
+-- What a string holds: the limit it was written under and three numbers.
+local function parse(key, value)
+  local signature, amount, unit, rate, tick, a, b, c =
+    match(value, '^(%a:(%d+):(%d+):(%d+):(%d+)) (-?%d+) (%d+) ?(%d*)$')
+  if not signature then error('sluice: ' .. key .. ' holds something else') end
+  return make_limit(signature, amount, unit, rate, tick), tonumber(a), tonumber(b), tonumber(c)
+end
+
+-- Whether states under both limits are counted in the same units, so that they carry over as they
+-- are but for the amount.
+local function same_units(a, b)
+  if a.kind ~= b.kind then return false end
+  if a.kind == 'b' then return a.unit == b.unit and a.rate == b.rate and a.tick == b.tick end
+  return a.unit * a.tick == b.unit * b.tick
+end
+
+-- Runs a function at a moment that is not before `newest`.
+local function not_before(newest, run)
+  if newest > now then now = newest end
+  local a, b, c = run()
+  now = server_now
+  return a, b, c
+end
+
+-- The state of a key as three numbers under `limit`, or nothing for an untouched budget.
+local function read(key, limit)
+  local value = pcall('GET', key)
+  if not value then return end
+  local own = kernel[limit.kind]
+  if type(value) == 'table' then  -- An error: it is a log.
+    local log = read_log(key)
+    if not log then return end
+    local a, b, c = not_before(log.now, function() return own.start(limit, log.used) end)
+    own.write(key, limit, a, b, c)
+    return a, b, c
+  end
+  if value:sub(1, limit.prefix - 1) == limit.signature .. ' ' then
+    local a, b, c = match(value, '^(-?%d+) (%d+) ?(%d*)$', limit.prefix)
+    return tonumber(a), tonumber(b), tonumber(c)
+  end
+  local from, a, b, c = parse(key, value)
+  if same_units(from, limit) then
+    a, b, c = own.carry(from, limit, a, b, c)
+  else
+    local used, newest = kernel[from.kind].used(from, a, b, c)
+    a, b, c = not_before(newest, function() return own.start(limit, used) end)
+  end
+  own.write(key, limit, a, b, c)
+  return a, b, c
+end
+
+-- The same for a log: see read_log.
+local function read_under(key, limit)
+  local log = read_log(key, limit.unit)
+  if log == false then
+    local from, a, b, c = parse(key, call('GET', key))
+    local used, newest = kernel[from.kind].used(from, a, b, c)
+    call('DEL', key)
+    if used == 0 then return nil end
+    not_before(newest, function() take_log(key, limit, nil, used) end)
+    log = read_log(key, limit.unit)
+  elseif log and log.window ~= limit.unit then
+    -- The newest entry says which window the log is under.
+    call('ZREM', key, log.member)
+    log.member = format('%.0f %.0f %.0f', log.total, log.units, limit.unit)
+    call('ZADD', key, log.newest, log.member)
+    call('PEXPIRE', key, ttl(log.newest + limit.unit))
+  end
+  return log
+end
+
+local limits = {}
+local at = 3
+for i = 1, tonumber(ARGV[2]) do
+  limits[i] = make_limit(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
+  at = at + 5
+end
+
+local reply, filled = {now}, 1
+local key_at = 0
+local states = {}
+
+while ARGV[at] do
+  local groups, charges, times = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+  local under, costs = {}, {}
+  for i = 1, charges do
+    under[i] = limits[tonumber(ARGV[at + 1 + 2 * i])]
+    costs[i] = tonumber(ARGV[at + 2 + 2 * i])
+  end
+  at = at + 3 + 2 * charges
+
+  for _ = 1, groups do
+    -- First look at all states; then take from all, or from none.
+    local admitted = times
+    local head = filled + 1
+    filled = head
+    for i = 1, charges do
+      local key, limit, cost, state = KEYS[key_at + i], under[i], costs[i], states[i]
+      if not state then
+        state = {}
+        states[i] = state
+      end
+      local available, a, b, c
+      if limit.kind == 'l' then
+        local log = read_under(key, limit)
+        state.log = log
+        a, b = log and log.used or 0, log and log.newest or -1
+        available = limit.amount - a
+      else
+        a, b, c = read(key, limit)
+        available, state.a, state.b, state.c = kernel[limit.kind].look(limit, a, b, c)
+      end
+      reply[filled + 1], reply[filled + 2], reply[filled + 3] = a or 0, b or -1, c or 0
+      filled = filled + 3
+      if cost > 0 then
+        local fits = available > 0 and floor(available / cost) or 0
+        if fits < admitted then admitted = fits end
+      end
+    end
+    reply[head] = admitted
+
+    for i = 1, charges do
+      local key, limit, cost, state = KEYS[key_at + i], under[i], costs[i], states[i]
+      local units = admitted * cost
+      if limit.kind == 'l' then
+        local used = state.log and state.log.used or 0
+        local must_leave = used + units + cost - limit.amount
+        if admitted < times and cost > 0 and must_leave > 0 then
+          reply[head + 3 * i] = leaves_at(key, limit, state.log, must_leave)
+        end
+        if units > 0 then take_log(key, limit, state.log, units) end
+      elseif units > 0 then
+        local own = kernel[limit.kind]
+        own.write(key, limit, own.take(limit, units, state.a, state.b, state.c))
+      end
+    end
+    key_at = key_at + charges
+  end
+end
+
+return reply

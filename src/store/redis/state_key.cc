@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/redis/state_key.h"
+
+#include <openssl/evp.h>
+
+#include <array>
+
+#include "core/text.h"
+
+namespace sluice::redis {
+namespace {
+
+constexpr std::size_t kPartBytesMax = 128;
+constexpr std::string_view kDigits = "0123456789abcdef";
+
+void AppendHash(std::string& out, std::string_view text) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  unsigned int size = 0;
+  EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr);
+  out += '#';
+  for (unsigned int i = 0; i < size; ++i) {
+    out += kDigits[digest[i] >> 4];
+    out += kDigits[digest[i] & 15];
+  }
+}
+
+void AppendEscaped(std::string& out, std::string_view text) {
+  const std::size_t before = out.size();
+  for (const char c : text) {
+    const bool plain =
+        c > ' ' && c <= '~' && c != '%' && c != '{' && c != '}' && c != '#' && c != '=';
+    if (plain) {
+      out += c;
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      out += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+    if (out.size() - before > kPartBytesMax) {
+      out.resize(before);
+      AppendHash(out, text);
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+std::string KeyPrefix(std::string_view prefix, std::string_view key) {
+  std::string out;
+  out.reserve(prefix.size() + key.size() + 64);
+  out += prefix;
+  out += ":{";
+  AppendEscaped(out, key);
+  out += "}:";
+  return out;
+}
+
+std::string StateKey(std::string_view prefix, const Charge& charge) {
+  std::string out = KeyPrefix(prefix, charge.key);
+  if (!charge.name.empty()) {
+    AppendEscaped(out, charge.name);
+  } else {
+    const Limit& limit = *charge.limit;
+    out += text::Cat("=", ToString(limit.algorithm()), ",", limit.amount(), ",", limit.refill(),
+                     ",", limit.span().count());
+  }
+  return out;
+}
+
+}  // namespace sluice::redis

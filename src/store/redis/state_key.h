@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "sluice/store.h"
+
+namespace sluice::redis {
+
+// The Redis key of a charge's state: `<prefix>:{<key>}:<name>`. The braces make all limits of a key
+// share a slot of a Cluster.
+//
+// Key and name are escaped, so that different ones never meet and no client can place braces of its
+// own: bytes other than printable ASCII, and any of % { } # =, become %xx. A key or name that is
+// long after that is replaced by # and its SHA-256. Without a name, the limit itself stands there,
+// after an = sign.
+std::string StateKey(std::string_view prefix, const Charge& charge);
+
+// What precedes the state of any limit of this key: `<prefix>:{<key>}:`.
+std::string KeyPrefix(std::string_view prefix, std::string_view key);
+
+}  // namespace sluice::redis

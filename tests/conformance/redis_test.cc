@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Redis decides like memory: the same random traffic, with injected time, must get the same answer
+// in every field. Memory in turn is held against the reference model in property_test.cc.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "conformance/model_spec.h"
+#include "conformance/traffic.h"
+#include "sluice/memory_store.h"
+#include "sluice/redis_store.h"
+#include "support/redis_server.h"
+
+namespace sluice {
+namespace {
+
+testing_support::RedisServer& Server() {
+  static testing_support::RedisServer server;
+  return server;
+}
+
+// What was asked of memory and what it said, to be asked of Redis in one go.
+class Recording {
+ public:
+  // Decides on memory; the recording owns all that the request points to.
+  Expected<Decision> Ask(MemoryStore& memory, const std::vector<Charge>& charges,
+                         std::int64_t now_us) {
+    Step& step = steps_.emplace_back();
+    for (const Charge& charge : charges) {
+      step.keys.emplace_back(charge.key);
+      step.names.emplace_back(charge.name);
+      step.limits.push_back(*charge.limit);
+    }
+    for (std::size_t i = 0; i < charges.size(); ++i) {
+      step.charges.push_back({.key = step.keys[i],
+                              .limit = &step.limits[i],
+                              .name = step.names[i],
+                              .cost = charges[i].cost});
+    }
+    step.expected_each.resize(charges.size());
+    step.each.resize(charges.size());
+    step.expected = memory.CheckAll(step.charges, step.expected_each, At(now_us));
+    requests_.push_back({.charges = step.charges, .now = At(now_us), .each = step.each});
+    return step.expected;
+  }
+
+  void ExpectSameOf(Store& store) {
+    std::promise<void> done;
+    store.Apply(requests_, [&] { done.set_value(); });
+    done.get_future().wait();
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const Step& step = steps_[i];
+      const Expected<Decision>& outcome = requests_[i].outcome;
+      SCOPED_TRACE("step " + std::to_string(i) +
+                   " now=" + std::to_string(requests_[i].now->time_since_epoch().count()) + " " +
+                   step.limits.front().ToString() +
+                   " cost=" + std::to_string(step.charges.front().cost));
+      ASSERT_EQ(outcome.has_value(), step.expected.has_value())
+          << (outcome ? "" : outcome.error().message);
+      if (!outcome) {
+        ASSERT_EQ(outcome.error().code, step.expected.error().code);
+        ASSERT_EQ(outcome.error().message, step.expected.error().message);
+        continue;
+      }
+      ASSERT_EQ(*outcome, *step.expected);
+      ASSERT_EQ(step.each, step.expected_each);
+    }
+  }
+
+ private:
+  struct Step {
+    std::vector<std::string> keys;
+    std::vector<std::string> names;
+    std::vector<Limit> limits;
+    std::vector<Charge> charges;
+    std::vector<Decision> each;
+    std::vector<Decision> expected_each;
+    Expected<Decision> expected = Decision{};
+  };
+
+  std::deque<Step> steps_;
+  std::vector<Request> requests_;
+};
+
+// A recorder of the same for Redis and memory, each in a key space of its own.
+class RedisConformance : public testing::Test {
+ protected:
+  static std::unique_ptr<RedisStore> MakeRedis() {
+    static int count = 0;
+    return RedisStore::Create(
+               {.uri = Server().Uri("?timeout=60s&prefix=r" + std::to_string(++count)),
+                .waiting_max = 1'000'000})
+        .value();
+  }
+  static MemoryStore::Options KeepingAll() { return {.recovered_kept_for = Micros::max()}; }
+};
+
+class RedisAgreesWithMemory : public RedisConformance,
+                              public testing::WithParamInterface<Algorithm> {};
+
+TEST_P(RedisAgreesWithMemory, InEveryFieldOfEveryDecision) {
+  for (const std::uint64_t seed : Seeds()) {
+    SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
+    Random random(seed);
+    const auto redis = MakeRedis();
+    MemoryStore memory(KeepingAll());
+    Recording recording;
+    for (int round = 0; round < 200; ++round) {
+      const Limit limit = RandomLimit(random, GetParam());
+      std::int64_t now = kStartUs + random.Between(0, std::min(limit.span().count(), kStartUs));
+      Decision last;
+      for (int step = 0; step < 100; ++step) {
+        now = NextTime(random, now, limit, last, Time::kAnyDirection);
+        const std::string key = std::to_string(round) + ":" + std::to_string(random.Between(0, 1));
+        // The same several times in a row is folded.
+        const std::int64_t cost = RandomCost(random, limit);
+        for (std::int64_t times = random.OneIn(3) ? random.Between(2, 6) : 1; times > 0; --times) {
+          const auto decision =
+              recording.Ask(memory, {{.key = key, .limit = &limit, .cost = cost}}, now);
+          if (decision) last = *decision;
+        }
+      }
+    }
+    recording.ExpectSameOf(*redis);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RedisAgreesWithMemory, testing::ValuesIn(kAlgorithms),
+                         [](const auto& param) { return std::string(ToString(param.param)); });
+
+TEST_F(RedisConformance, GroupsOverSeveralKeysAndLimits) {
+  for (const std::uint64_t seed : Seeds()) {
+    SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
+    Random random(seed);
+    const auto redis = MakeRedis();
+    MemoryStore memory(KeepingAll());
+    Recording recording;
+    for (int round = 0; round < 150; ++round) {
+      std::vector<Limit> limits;
+      for (std::int64_t i = random.Between(1, 5); i > 0; --i) {
+        limits.push_back(
+            RandomLimit(random, kAlgorithms[static_cast<std::size_t>(random.Between(0, 5))]));
+      }
+      std::int64_t now = kStartUs;
+      Decision last;
+      for (int step = 0; step < 60; ++step) {
+        const auto pick = static_cast<std::size_t>(
+            random.Between(0, static_cast<std::int64_t>(limits.size()) - 1));
+        now = NextTime(random, now, limits[pick], last, Time::kAnyDirection);
+        const std::int64_t cost = RandomCost(random, limits[pick]);
+        std::vector<std::string> keys;
+        for (std::size_t i = 0; i < limits.size() + 1; ++i) {
+          keys.push_back(std::to_string(round) + ":" + std::to_string(random.Between(0, 1)));
+        }
+        std::vector<Charge> charges;
+        for (std::size_t i = 0; i < limits.size(); ++i) {
+          charges.push_back({.key = keys[i],
+                             .limit = &limits[i],
+                             .cost = random.OneIn(5) ? 0 : std::min(cost, limits[i].amount())});
+        }
+        // Now and then a state occurs twice.
+        if (random.OneIn(4)) charges.push_back(charges.front());
+        const auto decision = recording.Ask(memory, charges, now);
+        if (decision) last = *decision;
+      }
+    }
+    recording.ExpectSameOf(*redis);
+  }
+}
+
+TEST_F(RedisConformance, LimitsThatChangeUnderTheirName) {
+  for (const std::uint64_t seed : Seeds()) {
+    SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
+    Random random(seed);
+    const auto redis = MakeRedis();
+    MemoryStore memory(KeepingAll());
+    Recording recording;
+    for (int round = 0; round < 300; ++round) {
+      std::vector<Limit> limits;
+      for (int i = 0; i < 3; ++i) {
+        limits.push_back(
+            RandomLimit(random, kAlgorithms[static_cast<std::size_t>(random.Between(0, 5))]));
+      }
+      // And one that differs from the first in its amount alone.
+      if (const auto other =
+              MakeLimit(limits[0].algorithm(), limits[0].amount() + random.Between(1, 9),
+                        limits[0].refill(), limits[0].span())) {
+        limits.push_back(*other);
+      }
+      std::int64_t now = kStartUs;
+      Decision last;
+      std::size_t current = 0;
+      for (int step = 0; step < 40; ++step) {
+        if (random.OneIn(5)) {
+          current = static_cast<std::size_t>(
+              random.Between(0, static_cast<std::int64_t>(limits.size()) - 1));
+        }
+        const Limit& limit = limits[current];
+        now = NextTime(random, now, limit, last, Time::kForward);
+        const std::string key = std::to_string(round);
+        const auto decision = recording.Ask(
+            memory, {{.key = key, .limit = &limit, .name = "n", .cost = RandomCost(random, limit)}},
+            now);
+        if (decision) last = *decision;
+      }
+    }
+    recording.ExpectSameOf(*redis);
+  }
+}
+
+TEST_F(RedisConformance, NoStateLivesForever) {
+  // Runs last in this file: all of the above have written by now.
+  EXPECT_EQ(Server().Cli("eval \"local n = 0; for _, k in ipairs(redis.call('keys', '*')) do "
+                         "if redis.call('pttl', k) == -1 then n = n + 1 end end return n\" 0"),
+            "0\n");
+}
+
+}  // namespace
+}  // namespace sluice

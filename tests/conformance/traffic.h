@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random limits and random traffic, for the property tests.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "sluice/decision.h"
+#include "sluice/limit.h"
+
+namespace sluice {
+
+inline constexpr std::int64_t kStartUs = 1'700'000'000'000'000;
+
+inline TimePoint At(std::int64_t time_us) { return TimePoint{Micros{time_us}}; }
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : engine_(seed) {}
+
+  std::int64_t Between(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(engine_);
+  }
+  bool OneIn(std::int64_t n) { return Between(1, n) == 1; }
+
+  // Small numbers, large ones and all sizes between are equally likely.
+  std::int64_t AnySize(std::int64_t max) {
+    const int bits = 64 - __builtin_clzll(static_cast<unsigned long long>(max));
+    return std::clamp<std::int64_t>(Between(0, (std::int64_t{1} << Between(0, bits - 1)) * 2 - 1),
+                                    1, max);
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+// A fixed seed finds regressions, a fresh one new bugs: each test runs with both.
+inline std::vector<std::uint64_t> Seeds() {
+  if (const char* given = std::getenv("SLUICE_TEST_SEED")) {
+    return {std::strtoull(given, nullptr, 10)};
+  }
+  return {1, std::random_device{}()};
+}
+
+inline Expected<Limit> MakeLimit(Algorithm algorithm, std::int64_t amount, std::int64_t refill,
+                                 Micros span) {
+  switch (algorithm) {
+    case Algorithm::kTokenBucket:
+      return Limit::TokenBucket({.capacity = amount, .refill = refill, .period = span});
+    case Algorithm::kLeakyBucket:
+      return Limit::LeakyBucket({.capacity = amount, .leak = refill, .period = span});
+    case Algorithm::kGcra:
+      return Limit::Gcra({.burst = amount - 1, .count = refill, .period = span});
+    case Algorithm::kFixedWindow:
+      return Limit::FixedWindow({.limit = amount, .window = span});
+    case Algorithm::kSlidingWindow:
+      return Limit::SlidingWindow({.limit = amount, .window = span});
+    case Algorithm::kSlidingWindowCounter:
+      return Limit::SlidingWindowCounter({.limit = amount, .window = span});
+  }
+  std::unreachable();
+}
+
+inline constexpr std::array kAlgorithms = {
+    Algorithm::kTokenBucket, Algorithm::kLeakyBucket,   Algorithm::kGcra,
+    Algorithm::kFixedWindow, Algorithm::kSlidingWindow, Algorithm::kSlidingWindowCounter};
+
+inline Limit RandomLimit(Random& random, Algorithm algorithm) {
+  while (true) {
+    // Mostly limits as people write them, some with numbers as large as they go. A log's amount
+    // stays small: the model remembers every request.
+    const bool human = !random.OneIn(4);
+    const bool log = algorithm == Algorithm::kSlidingWindow;
+    const std::int64_t amount = human || log ? random.Between(1, 30) : random.AnySize(1LL << 53);
+    const std::int64_t refill = human ? random.Between(1, 30) : random.AnySize(1LL << 53);
+    std::int64_t span = human ? random.Between(1, 100) : random.AnySize(kSpanMax.count());
+    if (human) {
+      constexpr std::array<std::int64_t, 5> kUnits = {1, 1'000, 1'000'000, 60'000'000,
+                                                      86'400'000'000};
+      span *= kUnits[static_cast<std::size_t>(random.Between(0, 4))];
+    }
+    if (const auto limit = MakeLimit(algorithm, amount, refill, Micros{span})) return *limit;
+  }
+}
+
+enum class Time { kForward, kAnyDirection };
+
+// Moments that matter: the same, the next microsecond, a wait that was reported or one microsecond
+// off it, parts and multiples of the span, and long pauses.
+inline std::int64_t NextTime(Random& random, std::int64_t now, const Limit& limit,
+                             const Decision& last, Time direction) {
+  const std::int64_t span = limit.span().count();
+  const std::int64_t per_unit = span / std::max<std::int64_t>(1, limit.refill());
+  std::int64_t step = 0;
+  switch (random.Between(0, 9)) {
+    case 0:
+    case 1:
+      step = 0;
+      break;
+    case 2:
+      step = 1;
+      break;
+    case 3:
+      step = last.retry_after.count() + random.Between(-1, 1);
+      break;
+    case 4:
+      step = last.reset_after.count() + random.Between(-1, 1);
+      break;
+    case 5:
+      step = random.Between(0, span);
+      break;
+    case 6:
+      step = random.Between(0, 3) * span + random.Between(-1, 1);
+      break;
+    case 7:
+      step = random.Between(0, 2 * per_unit + 1);
+      break;
+    case 8:
+      step = random.Between(0, std::max<std::int64_t>(1, span / 20));
+      break;
+    default:
+      step = random.OneIn(20) ? random.AnySize(1LL << 50) : 0;
+  }
+  if (direction == Time::kAnyDirection && random.OneIn(6)) step = -step;
+  if (direction == Time::kForward) step = std::max<std::int64_t>(0, step);
+  const std::int64_t end = kTimeMax.time_since_epoch().count();
+  // Near the end of time, start over: with time going forward alone, stay.
+  if (step > end - now) return direction == Time::kForward ? now : kStartUs;
+  return std::max<std::int64_t>(0, now + step);
+}
+
+inline std::int64_t RandomCost(Random& random, const Limit& limit) {
+  switch (random.Between(0, 9)) {
+    case 0:
+      return 0;
+    case 1:
+      return limit.amount();
+    case 2:
+      return limit.amount() + random.Between(0, 1);
+    case 3:
+    case 4:
+      return random.Between(0, limit.amount());
+    default:
+      return std::min<std::int64_t>(limit.amount(), random.Between(1, 3));
+  }
+}
+
+}  // namespace sluice
