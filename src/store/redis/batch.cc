@@ -21,6 +21,10 @@ namespace {
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 constexpr std::size_t kNumbersPerState = 3;
 
+bool IsSame(const Charge& a, const Charge& b) {
+  return a.cost == b.cost && a.key == b.key && a.name == b.name && *a.limit == *b.limit;
+}
+
 char KindOf(const Limit& limit) {
   switch (limit.algorithm()) {
     case Algorithm::kTokenBucket:
@@ -66,7 +70,13 @@ class Budget {
   }
 
   Decision Look(std::int64_t cost) const { return Step(cost).first; }
-  void Take(std::int64_t cost) { state_ = Step(cost).second; }
+
+  // Decides, and moves on if the request was admitted.
+  Decision Take(std::int64_t cost, bool admitted) {
+    auto [decision, next] = Step(cost);
+    if (admitted && cost > 0) state_ = next;
+    return decision;
+  }
 
  private:
   using State = std::variant<std::monostate, core::BucketState, core::WindowState,
@@ -148,6 +158,11 @@ Batch::Added Batch::Add(Request& request, std::string_view prefix, std::size_t o
   }
 
   if (charges.size() == 1) {
+    // A hot key comes many times in a row; its state need not be looked up each time.
+    if (previous_ && operations_.back().parts == 1 && IsSame(*previous_, charges.front())) {
+      Append(operations_.back(), request);
+      return Added::kTaken;
+    }
     const std::size_t limit = LimitNumber(*charges.front().limit);
     std::string key = StateKey(prefix, charges.front());
     if (Operation* same = Foldable(key, limit, charges.front().cost)) {
@@ -168,6 +183,7 @@ Batch::Added Batch::Add(Request& request, std::string_view prefix, std::size_t o
     keys_.push_back(std::move(key));
     Append(operation, request);
     operations_.push_back(operation);
+    previous_ = &charges.front();
     return Added::kTaken;
   }
 
@@ -198,6 +214,13 @@ Batch::Added Batch::Add(Request& request, std::string_view prefix, std::size_t o
       return refuse(InvalidCost(*charges[i].limit, parts[part].cost));
     }
   }
+  if (parts.size() == 1) {
+    // After all one state, so that no state occurs twice in a run of single ones.
+    if (Operation* same = Foldable(keys.front(), parts.front().limit, parts.front().cost)) {
+      Append(*same, request);
+      return Added::kTaken;
+    }
+  }
   now_ = request.now;
   Operation operation{.first_part = parts_.size(),
                       .parts = parts.size(),
@@ -211,6 +234,7 @@ Batch::Added Batch::Add(Request& request, std::string_view prefix, std::size_t o
   std::ranges::move(keys, std::back_inserter(keys_));
   Append(operation, request);
   operations_.push_back(operation);
+  previous_ = nullptr;
   return Added::kTaken;
 }
 
@@ -287,41 +311,52 @@ Expected<void> Batch::Decode(std::span<const RespNode> reply) {
 void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t admitted,
                    std::span<const RespNode> states) {
   const TimePoint now{Micros{now_us}};
-  std::vector<Budget> budgets;
-  budgets.reserve(operation.parts);
-  for (std::size_t i = 0; i < operation.parts; ++i) {
-    const auto numbers = states.subspan(kNumbersPerState * i, kNumbersPerState);
-    budgets.emplace_back(limits_[parts_[operation.first_part + i].limit], now, numbers[0].number,
-                         numbers[1].number, numbers[2].number);
-  }
-  std::array<Decision, kChargesMax> decisions;
-  for (std::size_t number = operation.first_request; number != kNone;
-       number = requests_[number].next) {
-    Request& request = *requests_[number].request;
-    const bool allowed = admitted-- > 0;
-    for (std::size_t i = 0; i < request.charges.size(); ++i) {
-      const std::size_t part = part_of_charge_[operation.first_charge + i];
-      decisions[i] = budgets[part].Look(parts_[operation.first_part + part].cost);
-      if (allowed) continue;
-      // Those that would have let it pass are not charged either, and say so.
-      if (decisions[i].allowed) decisions[i] = budgets[part].Look(0);
-      decisions[i].delay = Micros{0};
-    }
-    if (allowed) {
-      for (std::size_t part = 0; part < operation.parts; ++part) {
-        const std::int64_t cost = parts_[operation.first_part + part].cost;
-        if (cost > 0) budgets[part].Take(cost);
-      }
-    }
-    const Decision overall = core::Combine(std::span(decisions).first(request.charges.size()));
+  const auto budget_of = [&](std::size_t part) {
+    const auto numbers = states.subspan(kNumbersPerState * part, kNumbersPerState);
+    return Budget(limits_[parts_[operation.first_part + part].limit], now, numbers[0].number,
+                  numbers[1].number, numbers[2].number);
+  };
+  const auto decide = [&](Budget& budget, std::int64_t cost, bool allowed) {
+    Decision decision = budget.Take(cost, allowed);
+    if (allowed) return decision;
+    // Those that would have let it pass are not charged either, and say so.
+    if (decision.allowed) decision = budget.Look(0);
+    decision.delay = Micros{0};
+    return decision;
+  };
+  const auto answer = [&](Request& request, const Decision& overall, bool allowed) {
+    request.outcome = overall;
     if (overall.allowed != allowed) {
       request.outcome = std::unexpected(
           Error{ErrorCode::kStoreError, "the script and the library disagree on a decision"});
-      continue;
     }
-    request.outcome = overall;
-    std::ranges::copy(std::span(decisions).first(request.each.size()), request.each.begin());
+  };
+
+  if (operation.parts == 1) {
+    Budget budget = budget_of(0);
+    const std::int64_t cost = parts_[operation.first_part].cost;
+    for (std::size_t number = operation.first_request; number != kNone;
+         number = requests_[number].next) {
+      Request& request = *requests_[number].request;
+      const bool allowed = admitted-- > 0;
+      const Decision decision = decide(budget, cost, allowed);
+      std::ranges::fill(request.each, decision);
+      answer(request, decision, allowed);
+    }
+    return;
   }
+
+  // Requests over several states are not folded.
+  Request& request = *requests_[operation.first_request].request;
+  std::array<Decision, kChargesMax> of_part;
+  for (std::size_t part = 0; part < operation.parts; ++part) {
+    Budget budget = budget_of(part);
+    of_part[part] = decide(budget, parts_[operation.first_part + part].cost, admitted > 0);
+  }
+  for (std::size_t i = 0; i < request.each.size(); ++i) {
+    request.each[i] = of_part[part_of_charge_[operation.first_charge + i]];
+  }
+  answer(request, core::Combine(std::span(of_part).first(operation.parts)), admitted > 0);
 }
 
 void Batch::Fail(const Error& error) {

@@ -80,6 +80,7 @@ class Batch {
   std::vector<Operation> operations_;
   std::vector<Asked> requests_;
   std::unordered_map<std::string, std::size_t> last_operation_;  // On each state.
+  const Charge* previous_ = nullptr;  // Of the last operation, if that is a single charge.
 };
 
 }  // namespace sluice::redis

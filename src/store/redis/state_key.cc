@@ -4,6 +4,7 @@
 #include <openssl/evp.h>
 
 #include <array>
+#include <utility>
 
 #include "core/text.h"
 
@@ -43,6 +44,24 @@ void AppendEscaped(std::string& out, std::string_view text) {
   }
 }
 
+std::string_view ShortName(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kTokenBucket:
+      return "tb";
+    case Algorithm::kLeakyBucket:
+      return "lb";
+    case Algorithm::kGcra:
+      return "gcra";
+    case Algorithm::kFixedWindow:
+      return "fw";
+    case Algorithm::kSlidingWindow:
+      return "sw";
+    case Algorithm::kSlidingWindowCounter:
+      return "swc";
+  }
+  std::unreachable();
+}
+
 }  // namespace
 
 std::string KeyPrefix(std::string_view prefix, std::string_view key) {
@@ -61,7 +80,7 @@ std::string StateKey(std::string_view prefix, const Charge& charge) {
     AppendEscaped(out, charge.name);
   } else {
     const Limit& limit = *charge.limit;
-    out += text::Cat("=", ToString(limit.algorithm()), ",", limit.amount(), ",", limit.refill(),
+    out += text::Cat("=", ShortName(limit.algorithm()), ",", limit.amount(), ",", limit.refill(),
                      ",", limit.span().count());
   }
   return out;

@@ -17,7 +17,7 @@ std::string KeyOf(std::string_view key, std::string_view name = "n") {
 
 TEST(StateKey, IsReadable) {
   EXPECT_EQ(KeyOf("user:123", "burst"), "sluice:{user:123}:burst");
-  EXPECT_EQ(KeyOf("user:123", ""), "sluice:{user:123}:=sliding_window_counter,5,0,60000000");
+  EXPECT_EQ(KeyOf("user:123", ""), "sluice:{user:123}:=swc,5,0,60000000");
 }
 
 TEST(StateKey, LeavesNoRoomForBracesOfAClient) {
