@@ -83,7 +83,7 @@ int CheckCommand::Run() const {
   if (store_ == kMemory) {
     store = std::make_unique<MemoryStore>();
   } else {
-    auto redis = RedisStore::Create({.uri = store_});
+    auto redis = OpenRedis(store_);
     if (!redis) return Fail(redis.error());
     store = *std::move(redis);
   }

@@ -7,6 +7,7 @@
 #include "cli/exit_code.h"
 #include "cli/progress.h"
 #include "cli/spool.h"
+#include "cli/stores.h"
 #include "core/text.h"
 #include "sluice/redis_store.h"
 
@@ -40,7 +41,7 @@ PurgeCommand::PurgeCommand(CLI::App& app)
 }
 
 int PurgeCommand::Run() const {
-  auto store = RedisStore::Create({.uri = store_});
+  auto store = OpenRedis(store_);
   if (!store) return Fail(store.error());
   const auto total = (*store)->CountKeys();
   if (!total) return Fail(total.error());

@@ -62,9 +62,8 @@ struct PurgeAtEnd {
 // The store to replay on. On Redis, a key space of its own keeps it apart from live traffic.
 Expected<std::shared_ptr<Store>> OpenStore(const std::string& text, PurgeAtEnd& purge) {
   if (text == kMemory) return std::make_shared<MemoryStore>(ReplayOptions());
-  auto redis = RedisStore::Create(
-      {.uri = text,
-       .prefix = text::Cat("sluice-replay:", ::getpid(), ".", std::random_device{}())});
+  auto redis =
+      OpenRedis(text, text::Cat("sluice-replay:", ::getpid(), ".", std::random_device{}()));
   if (!redis) return std::unexpected(redis.error());
   purge.store = *std::move(redis);
   return purge.store;

@@ -2,10 +2,26 @@
 #include "cli/stores.h"
 
 #include <future>
+#include <utility>
 
 #include "core/text.h"
 
 namespace sluice::cli {
+
+Expected<std::unique_ptr<RedisStore>> OpenRedis(const std::string& uri, std::string prefix) {
+  // Only what cannot hold a password is shown.
+  if (!uri.contains(':') && !uri.contains('@')) {
+    return std::unexpected(Error{ErrorCode::kInvalidInput,
+                                 text::Cat("--store ", text::Quote(uri),
+                                           ": expected a URI such as redis://127.0.0.1:6379")});
+  }
+  auto store = RedisStore::Create({.uri = uri, .prefix = std::move(prefix)});
+  if (!store) {
+    return std::unexpected(
+        Error{store.error().code, text::Cat("--store: ", store.error().message)});
+  }
+  return store;
+}
 
 Expected<std::vector<Limit>> ParseLimits(const std::vector<std::string>& texts) {
   if (texts.size() > kChargesMax) {

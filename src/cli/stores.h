@@ -7,12 +7,16 @@
 #include <vector>
 
 #include "sluice/limit.h"
+#include "sluice/redis_store.h"
 #include "sluice/store.h"
 
 namespace sluice::cli {
 
 // What --store takes: "memory", or the URI of a Redis.
 inline constexpr std::string_view kMemory = "memory";
+
+// Opens a Redis; the error says what --store takes. `prefix` as in RedisStore::Options.
+Expected<std::unique_ptr<RedisStore>> OpenRedis(const std::string& uri, std::string prefix = {});
 
 // Reads what --limit was given; the error names the one that is wrong.
 Expected<std::vector<Limit>> ParseLimits(const std::vector<std::string>& texts);

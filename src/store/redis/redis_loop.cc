@@ -273,6 +273,7 @@ void RedisLoop::OnReply(const std::shared_ptr<Flight>& flight,
   std::erase(flights_, flight);
   if (flight->answered) return Pump();  // Too late; it was given up.
   std::optional<Error> error;
+  bool is_replica = false;
   if (!reply) {
     if (reply.error().code == ErrorCode::kUnavailable && !stopped_) {
       to_relaunch_.push_back(flight);  // Provably not sent.
@@ -285,6 +286,7 @@ void RedisLoop::OnReply(const std::shared_ptr<Flight>& flight,
       return ReloadScript();
     }
     error = ErrorOf(first.text);
+    is_replica = first.text.starts_with("READONLY");
   } else if (const auto decoded = flight->batch.Decode(*reply); !decoded) {
     error = decoded.error();
   }
@@ -294,9 +296,7 @@ void RedisLoop::OnReply(const std::shared_ptr<Flight>& flight,
   }
   Land(*flight);
   // A master that became a replica: another one takes the writes now.
-  if (error && error->message.contains("READONLY") && connection_) {
-    connection_->Close({ErrorCode::kUnavailable, error->message});
-  }
+  if (is_replica && connection_) connection_->Close({ErrorCode::kUnavailable, error->message});
   Pump();
 }
 

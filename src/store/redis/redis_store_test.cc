@@ -8,12 +8,20 @@
 #include <stdlib.h>
 
 #include <atomic>
+#include <boost/asio/bind_executor.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/use_future.hpp>
 #include <fstream>
 #include <future>
 #include <sstream>
 #include <thread>
 #include <vector>
 
+#include "sluice/asio.h"
 #include "support/redis_server.h"
 
 namespace sluice {
@@ -373,6 +381,35 @@ TEST(RedisStore, PurgesStatesAndNothingElse) {
   EXPECT_EQ(store->Purge("[iI]p*", false)->matched, 0) << "only * and ? are special";
   EXPECT_EQ(store->Purge("*", false)->matched, 250);
   EXPECT_EQ(server.Cli("dbsize"), "2\n");
+}
+
+TEST(AsyncApply, CompletesAsTheTokenSays) {
+  const RedisServer server;
+  const auto store = Open(server.Uri());
+  const Charge charge{.key = "k", .limit = &kFive};
+  Request request{.charges = {&charge, 1}};
+
+  EXPECT_EQ(AsyncApply(*store, request, boost::asio::use_future).get()->remaining, 4);
+
+  boost::asio::io_context context;
+  std::optional<std::int64_t> by_callback;
+  AsyncApply(*store, request, boost::asio::bind_executor(context, [&](Expected<Decision> decision) {
+    by_callback = decision->remaining;
+  }));
+  const auto work = boost::asio::make_work_guard(context);
+  while (!by_callback) context.run_one();
+  EXPECT_EQ(by_callback, 3);
+
+  std::optional<std::int64_t> by_coroutine;
+  boost::asio::co_spawn(
+      context,
+      [&]() -> boost::asio::awaitable<void> {
+        const auto decision = co_await AsyncApply(*store, request, boost::asio::use_awaitable);
+        by_coroutine = decision->remaining;
+      },
+      boost::asio::detached);
+  while (!by_coroutine) context.run_one();
+  EXPECT_EQ(by_coroutine, 2);
 }
 
 TEST(RedisStore, RefusesAUriThatIsWrong) {
