@@ -38,9 +38,9 @@ asan: setup ## The unit tests under the address and undefined-behaviour sanitize
 	@tools/build asan
 	@ctest --test-dir build/asan --output-on-failure -j $(JOBS)
 
-tsan: setup ## The unit tests under the thread sanitizer
-	@tools/build tsan
-	@ctest --test-dir build/tsan --output-on-failure -j $(JOBS)
+tsan: setup ## What runs on several threads, under the thread sanitizer
+	@tools/build tsan memory_test redis_store_test
+	@ctest --test-dir build/tsan --output-on-failure -j $(JOBS) -R '^(memory_test|redis_store_test)\.'
 
 fuzz: setup ## Every fuzz target, FUZZ_SECONDS=10 each
 	@tools/build fuzz

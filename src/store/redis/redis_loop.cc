@@ -304,6 +304,7 @@ void RedisLoop::OnReply(const std::shared_ptr<Flight>& flight,
 void RedisLoop::ReloadScript() {
   if (loading_script_ || !connection_) return;
   loading_script_ = true;
+  loading_since_ = Clock::now();
   counters_.script_loads.fetch_add(1, std::memory_order_relaxed);
   connection_->Send(Command("SCRIPT", "LOAD", kScript),
                     [this, self = shared_from_this()](Expected<std::span<const RespNode>> reply) {
@@ -363,7 +364,7 @@ void RedisLoop::ArmTimer() {
 void RedisLoop::OnTimer() {
   const auto now = Clock::now();
   const auto timeout = options_.endpoint.command_timeout;
-  bool given_up = false;
+  bool given_up = loading_script_ && loading_since_ + kTimeoutsMax * timeout <= now;
   for (const auto& flight : std::deque(flights_)) {
     given_up = given_up || flight->deadline + (kTimeoutsMax - 1) * timeout <= now;
     if (flight->answered || flight->deadline > now) continue;
@@ -395,7 +396,8 @@ void RedisLoop::OnTimer() {
     connection_->Close({ErrorCode::kUnavailable, text::Cat("Redis has not answered for ",
                                                            kTimeoutsMax * timeout.count(), " ms")});
   }
-  if (!flights_.empty() || !waiting_.empty() || !to_relaunch_.empty() || !errands_.empty()) {
+  if (loading_script_ || !flights_.empty() || !waiting_.empty() || !to_relaunch_.empty() ||
+      !errands_.empty()) {
     ArmTimer();
   }
 }

@@ -110,6 +110,7 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   bool attempting_ = true;                  // Whether one is being made, for which requests wait.
   bool stopped_ = false;
   bool loading_script_ = false;
+  Clock::time_point loading_since_;
 
   std::deque<Waiting> waiting_;
   std::deque<std::shared_ptr<Flight>> to_relaunch_;  // The server did not know the script.

@@ -24,10 +24,11 @@
 --        The second number is -1 for an untouched budget.
 --
 -- Numbers are doubles that stay integers below 2^53; quotients are floored, which is exact there.
--- Never join numbers with '..', which keeps 14 digits; '%d' keeps all, and is the fastest way. A denial writes nothing. Every write sets the
--- expiry in the same command (a log: in the same script), no earlier than the state would equal an
--- untouched budget. A state that was written under other numbers is carried over when it is next
--- looked at: what was used stays used. See core/convert.h and Shard::Convert.
+-- Never join numbers with '..', which keeps 14 digits; '%d' keeps all, and is the fastest way.
+-- A denial writes nothing. Every write sets the expiry in the same command (a log: in the same
+-- script), no earlier than the state would equal an untouched budget. A state that was written under
+-- other numbers is carried over when it is next looked at: what was used stays used. See
+-- core/convert.h and Shard::Convert.
 
 local floor, format, match, find = math.floor, string.format, string.match, string.find
 local call, pcall = redis.call, redis.pcall
