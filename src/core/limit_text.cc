@@ -2,7 +2,6 @@
 // The textual form of limits: `algorithm=token_bucket,capacity=100,refill=10,period=1s`.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 #include <span>
 #include <utility>
@@ -80,21 +79,14 @@ std::string Join(Fields names) {
   return joined;
 }
 
-std::optional<std::int64_t> ParseInteger(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 Expected<std::int64_t> ParseCount(const Pair& pair) {
-  if (const auto value = ParseInteger(pair.value)) return *value;
+  if (const auto value = text::ParseInteger(pair.value)) return *value;
   return Invalid(text::Cat(pair.name, "=", text::Quote(pair.value), ": expected a whole number"));
 }
 
 Expected<Micros> ParseDuration(const Pair& pair) {
   const auto digits = std::min(pair.value.find_first_not_of("0123456789"), pair.value.size());
-  const auto amount = ParseInteger(pair.value.substr(0, digits));
+  const auto amount = text::ParseInteger(pair.value.substr(0, digits));
   const auto unit = std::ranges::find_if(kUnits, [&](const Unit& candidate) {
     return text::EqualsIgnoreCase(candidate.name, pair.value.substr(digits));
   });

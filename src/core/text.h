@@ -3,6 +3,8 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +15,9 @@ std::string_view Trim(std::string_view text);
 
 // ASCII only; no locale.
 bool EqualsIgnoreCase(std::string_view a, std::string_view b);
+
+// A whole decimal number, perhaps with a minus sign, and nothing else.
+std::optional<std::int64_t> ParseInteger(std::string_view text);
 
 // With quotes, backslashes, control and non-ASCII bytes escaped.
 std::string Escape(std::string_view text);

@@ -256,7 +256,7 @@ void Connection::Read() {
     if (error) {
       self->Close(self->Unreachable(error.message()));
     } else {
-      self->OnRead(bytes);
+      self->OnRead();
     }
   };
   if (tls_) {
@@ -266,7 +266,7 @@ void Connection::Read() {
   }
 }
 
-void Connection::OnRead(std::size_t) {
+void Connection::OnRead() {
   while (!closed_) {
     const auto status = parser_.Parse(std::string_view(received_).substr(parsed_));
     if (status == RespParser::Status::kIncomplete) break;

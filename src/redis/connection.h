@@ -61,7 +61,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Close(const Error& reason);
 
   bool open() const { return open_; }
-  std::size_t outstanding() const { return handlers_.size(); }
 
   // Called once when an open connection breaks or is closed, before the handlers.
   void set_on_close(std::move_only_function<void(const Error&)> on_close) {
@@ -77,7 +76,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<Expected<void>> StartTls();
   boost::asio::awaitable<Expected<void>> Introduce();
   void Read();
-  void OnRead(std::size_t bytes);
+  void OnRead();
   void Flush();
   Socket& socket();
   Error Unreachable(std::string_view what) const;

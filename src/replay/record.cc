@@ -2,7 +2,6 @@
 #include "replay/record.h"
 
 #include <boost/json.hpp>
-#include <charconv>
 #include <limits>
 #include <utility>
 
@@ -14,13 +13,6 @@ namespace {
 
 std::unexpected<Error> Bad(std::string message) {
   return std::unexpected(Error{ErrorCode::kInvalidInput, std::move(message)});
-}
-
-std::optional<std::int64_t> ParseInteger(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 // `text` is what stood there, for the message alone.
@@ -119,13 +111,13 @@ Expected<std::optional<Record>> RecordParser::ParseCsv(std::string_view line) {
                          "; expected timestamp_us,key[,cost]"));
   }
   const std::string_view time_text = text::Trim(fields_[timestamp_column_]);
-  const auto timestamp = CheckTimestamp(ParseInteger(time_text), time_text);
+  const auto timestamp = CheckTimestamp(text::ParseInteger(time_text), time_text);
   if (!timestamp) return std::unexpected(timestamp.error());
 
   // An empty field is an absent cost.
   const std::string_view cost_text =
       cost_column_ < field_count_ ? text::Trim(fields_[cost_column_]) : std::string_view();
-  const auto cost = cost_text.empty() ? 1 : CheckCost(ParseInteger(cost_text), cost_text);
+  const auto cost = cost_text.empty() ? 1 : CheckCost(text::ParseInteger(cost_text), cost_text);
   if (!cost) return std::unexpected(cost.error());
   return Record{.timestamp_us = *timestamp, .key = fields_[key_column_], .cost = *cost};
 }
