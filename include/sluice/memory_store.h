@@ -68,6 +68,7 @@ class MemoryStore final : public Store {
   // Makes the budget of this key and name, or of this key and limit, whole. Says whether state was
   // held. The limit is needed in either case. One short lock.
   Expected<bool> Reset(const Charge& charge);
+  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override;
 
   // Visits every shard in turn; costs microseconds.
   Stats GetStats() const;

@@ -66,6 +66,9 @@ class RedisStore final : public Store {
   // Makes the budget of this key and limit (or name) whole. Says whether state was held.
   Expected<bool> Reset(const Charge& charge);
 
+  // Does not wait; `done` runs on the store's own thread, or at once if the charge is invalid.
+  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override;
+
   // The time that the server takes to answer.
   Expected<std::chrono::microseconds> Ping();
 

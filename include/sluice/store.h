@@ -35,6 +35,15 @@ struct Charge {
   std::int64_t cost = 1;  // 0 looks without taking.
 };
 
+enum class Action : std::uint8_t {
+  kCheck,  // Decide, and take the costs if every charge allows it.
+
+  // Take what was already granted elsewhere, such as by a fallback while this store was out of
+  // reach: of each charge as much as is left, at most its cost. Never denies; all numbers are those
+  // after the debit. A cost may exceed its limit.
+  kDebit,
+};
+
 // What is asked, and room for the answers. Several charges of one state add up.
 struct Request {
   std::span<const Charge> charges;  // 1 .. kChargesMax.
@@ -45,6 +54,8 @@ struct Request {
   // Out, optional: each charge's own numbers; either empty or as long as `charges`. In a denied
   // request, the charges with allowed == false are those that denied it; nothing was charged.
   std::span<Decision> each = {};
+
+  Action action = Action::kCheck;
 
   // Out. Allowed if every charge is; the smallest remaining, the longest waits.
   Expected<Decision> outcome = Decision{};
@@ -59,6 +70,11 @@ class Store {
   // once, perhaps before it returns. The requests and all they point to stay alive until then. A
   // store that cannot decide sets an error: a denial always comes from a limit.
   virtual void Apply(std::span<Request> requests, std::move_only_function<void()> done) = 0;
+
+  // Makes the budget of this key and name, or of this key and limit, whole, and then calls `done`
+  // exactly once, perhaps before it returns, with whether state was held. What the charge points to
+  // is needed only during the call; its cost is ignored.
+  virtual void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) = 0;
 };
 
 }  // namespace sluice

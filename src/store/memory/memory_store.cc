@@ -331,6 +331,10 @@ void MemoryStore::Apply(std::span<Request> requests, std::move_only_function<voi
   done();
 }
 
+void MemoryStore::Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) {
+  done(Reset(charge));
+}
+
 Expected<bool> MemoryStore::Reset(const Charge& charge) { return impl_->Reset(charge); }
 
 MemoryStore::Stats MemoryStore::GetStats() const { return impl_->GetStats(); }

@@ -70,22 +70,30 @@ class RedisStore::Impl {
     });
   }
 
-  // Sends a command and waits for what `read` makes of the reply.
+  // Sends a command; `done` gets what `read` makes of the reply.
+  template <typename T, typename Read>
+  void Send(std::string command, Read read, std::move_only_function<void(Expected<T>)> done) {
+    asio::post(context_, [loop = loop_, read, command = std::move(command),
+                          done = std::move(done)]() mutable {
+      loop->Send(std::move(command), [read, done = std::move(done)](Reply reply) mutable {
+        if (!reply) {
+          done(std::unexpected(reply.error()));
+        } else if (reply->front().type == RespType::kError) {
+          done(std::unexpected(redis::ErrorOf(reply->front().text)));
+        } else {
+          done(read(*reply));
+        }
+      });
+    });
+  }
+
+  // The same, and wait.
   template <typename T, typename Read>
   Expected<T> Ask(std::string command, Read read) {
     auto promise = std::make_shared<std::promise<Expected<T>>>();
     auto answer = promise->get_future();
-    asio::post(context_, [loop = loop_, promise, read, command = std::move(command)]() mutable {
-      loop->Send(std::move(command), [promise, read](Reply reply) {
-        if (!reply) {
-          promise->set_value(std::unexpected(reply.error()));
-        } else if (reply->front().type == RespType::kError) {
-          promise->set_value(std::unexpected(redis::ErrorOf(reply->front().text)));
-        } else {
-          promise->set_value(read(*reply));
-        }
-      });
-    });
+    Send<T>(std::move(command), read,
+            [promise](Expected<T> value) { promise->set_value(std::move(value)); });
     return answer.get();
   }
 
@@ -133,11 +141,18 @@ Expected<Decision> RedisStore::CheckAll(std::span<const Charge> charges, std::sp
   return std::move(request.outcome);
 }
 
-Expected<bool> RedisStore::Reset(const Charge& charge) {
+void RedisStore::Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) {
   const Charge peek{.key = charge.key, .limit = charge.limit, .name = charge.name, .cost = 0};
-  if (!IsValid(peek, TimePoint{})) return std::unexpected(Invalid(peek, TimePoint{}));
-  return impl_->Ask<bool>(Command("DEL", redis::StateKey(impl_->loop().endpoint().prefix, charge)),
-                          [](std::span<const RespNode> reply) { return reply.front().number > 0; });
+  if (!IsValid(peek, TimePoint{})) return done(std::unexpected(Invalid(peek, TimePoint{})));
+  impl_->Send<bool>(
+      Command("DEL", redis::StateKey(impl_->loop().endpoint().prefix, charge)),
+      [](std::span<const RespNode> reply) { return reply.front().number > 0; }, std::move(done));
+}
+
+Expected<bool> RedisStore::Reset(const Charge& charge) {
+  std::promise<Expected<bool>> answer;
+  Reset(charge, [&](Expected<bool> held) { answer.set_value(std::move(held)); });
+  return answer.get_future().get();
 }
 
 Expected<std::chrono::microseconds> RedisStore::Ping() {
