@@ -21,6 +21,17 @@ inline constexpr std::size_t kKeyBytesMax = 1024;
 inline constexpr std::size_t kNameBytesMax = 256;
 inline constexpr std::size_t kChargesMax = 64;  // In one request.
 
+// What becomes of a charge when the store cannot decide. Stores that know no fallback report the
+// error; see GuardedStore.
+enum class OnStoreFailure : std::uint8_t {
+  kFailClosed,  // The request fails with the store's error.
+  kFailOpen,    // The charge allows.
+  kLocal,       // A store in this process decides, on this instance's share of the limit.
+};
+
+// Who decided.
+enum class Source : std::uint8_t { kStore, kDenyCache, kLocal, kFailOpen };
+
 // One limit applied to one key. Nothing is owned: what it points to outlives the call.
 struct Charge {
   std::string_view key;  // Any bytes, 1 .. kKeyBytesMax.
@@ -33,6 +44,8 @@ struct Charge {
   std::string_view name = {};
 
   std::int64_t cost = 1;  // 0 looks without taking.
+
+  OnStoreFailure on_store_failure = OnStoreFailure::kFailClosed;
 };
 
 enum class Action : std::uint8_t {
@@ -59,6 +72,9 @@ struct Request {
 
   // Out. Allowed if every charge is; the smallest remaining, the longest waits.
   Expected<Decision> outcome = Decision{};
+
+  // Out. kStore unless a guard says otherwise: the least trustworthy source of any charge.
+  Source source = Source::kStore;
 };
 
 // Implementations are safe to use from any thread.
