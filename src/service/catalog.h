@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "rules/rls_config.h"
+#include "rules/rule_set.h"
+#include "sluice/limit.h"
+
+namespace sluice::service {
+
+// All that the configuration says about limits, at one moment. Immutable; a request sees exactly one
+// catalog from beginning to end.
+struct Catalog {
+  std::uint64_t generation = 0;  // Grows by one with every reload that took effect.
+
+  // Limits that clients may name: "limits:" of the configuration.
+  std::map<std::string, Limit, std::less<>> limits;
+
+  std::shared_ptr<const rules::RuleBook> rules;     // Never null.
+  std::shared_ptr<const rules::RlsConfig> domains;  // Of the Envoy Rate Limit Service; never null.
+};
+
+}  // namespace sluice::service

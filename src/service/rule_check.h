@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "rules/context.h"
+#include "rules/rule_set.h"
+#include "service/engine.h"
+
+namespace sluice::service {
+
+// One request put to a rule set: which rules apply, what each of their bands says, and the decision
+// over all of them. Rules that only shadow are charged on their own and never deny.
+//
+//   auto check = std::make_unique<RuleCheck>(engine.catalog());
+//   if (auto ready = check->Prepare("api", context, 1); !ready) Refuse(ready.error());
+//   RuleCheck& it = *check;
+//   it.Run(engine, [check = std::move(check)] { Answer(*check); });
+//
+// Reusable: Prepare starts anew, and allocates nothing once it has grown. Not thread-safe.
+class RuleCheck {
+ public:
+  explicit RuleCheck(std::shared_ptr<const Catalog> catalog) : catalog_(std::move(catalog)) {}
+  RuleCheck(const RuleCheck&) = delete;
+  RuleCheck& operator=(const RuleCheck&) = delete;
+
+  // Starts anew with this catalog.
+  void Reuse(std::shared_ptr<const Catalog> catalog) { catalog_ = std::move(catalog); }
+
+  // Errors: kNotFound if there is no such rule set; kInvalidCost. What the context points to is
+  // needed until this returns.
+  Expected<void> Prepare(std::string_view rule_set, const rules::Context& context,
+                         std::int64_t permits);
+
+  // Decides. `done` may run before this returns, and on another thread.
+  void Run(Engine& engine, std::move_only_function<void()> done);
+
+  // One rule that applied, and its own numbers.
+  struct Outcome {
+    const rules::Selected* selected;
+    std::span<const Decision> bands;  // As long as selected->bands if those were charged.
+    bool denied = false;              // By this rule; of a shadow: would have been.
+    std::optional<Error> error;       // Of a shadow that could not be decided.
+  };
+
+  const Catalog& catalog() const { return *catalog_; }
+  const rules::RuleSet& rule_set() const { return *rule_set_; }
+  std::span<const Outcome> outcomes() const { return outcomes_; }
+
+  // After Run. The decision over all rules that count; if none applied, or all that did are
+  // unlimited, it allows and `limited` is false. The error is an outage: never a denial.
+  const Expected<Decision>& decision() const { return decision_; }
+  bool limited() const { return limited_; }
+  Source source() const { return source_; }
+
+  // The first rule that denied and, if it was one of its bands, that band.
+  const rules::Rule* denied_by() const { return denied_by_; }
+  const rules::Band* denied_band() const { return denied_band_; }
+
+ private:
+  void Summarise();
+
+  std::shared_ptr<const Catalog> catalog_;
+  const rules::RuleSet* rule_set_ = nullptr;
+  rules::Selection selection_;
+  std::vector<Charge> charges_;
+  std::vector<Decision> each_;
+  std::vector<Request> requests_;  // The first, if any rule counts, is that of all that count.
+  std::vector<Outcome> outcomes_;
+  Expected<Decision> decision_ = Decision{};
+  bool limited_ = false;
+  bool refused_ = false;  // By a rule that needs no store: blocked, or no key.
+  Source source_ = Source::kStore;
+  const rules::Rule* denied_by_ = nullptr;
+  const rules::Band* denied_band_ = nullptr;
+};
+
+}  // namespace sluice::service
