@@ -64,6 +64,7 @@ class RuleCheck {
   const rules::Band* denied_band() const { return denied_band_; }
 
  private:
+  void Gather();
   void Summarise();
 
   std::shared_ptr<const Catalog> catalog_;
