@@ -12,6 +12,9 @@
 namespace sluice::config {
 namespace {
 
+using telemetry::LogFormat;
+using telemetry::LogLevel;
+
 std::unexpected<Error> Invalid(std::string message) {
   return std::unexpected(Error{ErrorCode::kInvalidInput, std::move(message)});
 }

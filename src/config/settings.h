@@ -15,11 +15,9 @@
 #include "sluice/limit.h"
 #include "sluice/store.h"
 #include "sluice/time.h"
+#include "telemetry/log.h"
 
 namespace sluice::config {
-
-enum class LogLevel { kDebug, kInfo, kWarn, kError, kOff };
-enum class LogFormat { kText, kJson };
 
 // What `sluice config` must not print.
 enum class Secret { kNo, kYes, kPasswordInUri };
@@ -99,8 +97,8 @@ struct Settings {
   } guard;
 
   struct Log {
-    LogLevel level = LogLevel::kInfo;
-    LogFormat format = LogFormat::kText;
+    telemetry::LogLevel level = telemetry::LogLevel::kInfo;
+    telemetry::LogFormat format = telemetry::LogFormat::kText;
   } log;
 };
 

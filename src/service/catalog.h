@@ -6,10 +6,12 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 
 #include "rules/envoy.h"
 #include "rules/rule_book.h"
 #include "sluice/limit.h"
+#include "telemetry/service_metrics.h"
 
 namespace sluice::service {
 
@@ -27,6 +29,8 @@ struct Catalog {
   std::set<std::string, std::less<>> managed;  // Rule sets that the admin API may change, by id.
 
   std::shared_ptr<const rules::RuleBook> rules;     // Never null.
+  std::unordered_map<const rules::Rule*, telemetry::RuleMetrics> rule_metrics;
+
   std::shared_ptr<const rules::RlsConfig> domains;  // Of the Envoy Rate Limit Service; never null.
 };
 

@@ -112,16 +112,18 @@ void RuleCheck::Summarise() {
   };
   for (Outcome& outcome : outcomes_) {
     const rules::Selected& selected = *outcome.selected;
-    if (selected.rule->shadow && selected.verdict == Verdict::kCharge) {
-      Request& own = requests_[next++];
-      if (!own.outcome) {
-        outcome.error = std::move(own.outcome.error());
-      } else {
-        outcome.denied = !own.outcome->allowed;
+    if (selected.rule->shadow) {
+      if (selected.verdict == Verdict::kCharge) {
+        Request& own = requests_[next++];
+        if (!own.outcome) {
+          outcome.error = std::move(own.outcome.error());
+        } else {
+          outcome.denied = !own.outcome->allowed;
+        }
       }
+      Count(outcome);
       continue;
     }
-    if (selected.rule->shadow) continue;
     const rules::Band* band = nullptr;
     if (decision_ && !decision_->allowed) {
       if (const auto found = denies(outcome.bands); found != outcome.bands.end()) {
@@ -133,6 +135,21 @@ void RuleCheck::Summarise() {
       denied_by_ = selected.rule;
       denied_band_ = band;
     }
+    Count(outcome);
+  }
+}
+
+void RuleCheck::Count(const Outcome& outcome) const {
+  using telemetry::RuleOutcome;
+  const auto metrics = catalog_->rule_metrics.find(outcome.selected->rule);
+  if (metrics == catalog_->rule_metrics.end()) return;
+  const bool shadow = outcome.selected->rule->shadow;
+  if (outcome.error || (!shadow && !decision_)) {
+    metrics->second.Count(RuleOutcome::kError);
+  } else if (outcome.denied) {
+    metrics->second.Count(shadow ? RuleOutcome::kShadowDenied : RuleOutcome::kDenied);
+  } else {
+    metrics->second.Count(RuleOutcome::kAllowed);
   }
 }
 

@@ -66,6 +66,7 @@ class RuleCheck {
  private:
   void Gather();
   void Summarise();
+  void Count(const Outcome& outcome) const;
 
   std::shared_ptr<const Catalog> catalog_;
   const rules::RuleSet* rule_set_ = nullptr;
