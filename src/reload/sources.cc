@@ -81,7 +81,7 @@ Expected<Sources> Read(const Places& places) {
   return sources;
 }
 
-std::expected<std::shared_ptr<const service::Catalog>, Problems> Build(const Sources& sources,
+std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& sources,
                                                                        std::uint64_t generation) {
   Problems problems;
   auto catalog = std::make_shared<service::Catalog>();

@@ -46,7 +46,7 @@ struct Places {
 Expected<Sources> Read(const Places& places);
 
 // All problems of all texts.
-std::expected<std::shared_ptr<const service::Catalog>, Problems> Build(const Sources& sources,
+std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& sources,
                                                                        std::uint64_t generation);
 
 }  // namespace sluice::reload
