@@ -220,7 +220,8 @@ struct Session::Callbacks {
   }
 };
 
-Session::Session(Handler& handler, const Limits& limits) : handler_(handler), limits_(limits) {
+Session::Session(Handler& handler, const Limits& limits, Counters& counters)
+    : handler_(handler), limits_(limits), counters_(counters) {
   nghttp2_session_callbacks* callbacks = nullptr;
   nghttp2_session_callbacks_new(&callbacks);
   nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, Callbacks::OnBeginHeaders);
@@ -306,7 +307,7 @@ void Session::Expire(SteadyTime now) {
   for (const auto& call : open_) {
     const auto expiry = call->expiry();
     if (!expiry || *expiry > now) continue;
-    ++counts_.deadlines_exceeded;
+    counters_.deadlines_exceeded.Add();
     if (call->known) handler_.OnAbandoned(call->id, *call->method);
     End(*call, {StatusCode::kDeadlineExceeded, "the call took longer than it may"});
   }
@@ -337,7 +338,7 @@ Session::Call* Session::Find(StreamId id) const {
 }
 
 void Session::Open(StreamId id) {
-  ++counts_.calls;
+  counters_.calls.Add();
   if (spare_.empty()) spare_.push_back(std::make_unique<Call>());
   std::unique_ptr<Call> call = std::move(spare_.back());
   spare_.pop_back();
@@ -413,6 +414,7 @@ void Session::OnHeadersEnd(Call& call) {
     status = {StatusCode::kUnimplemented, "unknown grpc-encoding; expected identity or gzip"};
   }
   if (!status.ok()) {
+    counters_.refused.Add();
     call.ended = true;
     call.status = std::move(status);
     SubmitStatus(call, http_status);
@@ -453,9 +455,9 @@ void Session::TakeMessages(Call& call) {
     const std::string_view rest = std::string_view(call.in).substr(taken);
     const std::size_t size = LengthIn(rest);
     if (size > limits_.message_bytes_max) {
-      RefuseMessage(call, StatusCode::kResourceExhausted,
-                    text::Cat("a message of ", size, " bytes; expected at most ",
-                              limits_.message_bytes_max));
+      RefuseMessage(
+          call, StatusCode::kResourceExhausted,
+          text::Cat("a message of ", size, " bytes; expected at most ", limits_.message_bytes_max));
     } else if (one && rest.size() > kPrefixBytes + size) {
       RefuseMessage(call, StatusCode::kUnimplemented, "more than the one message expected");
     } else if (rest.size() < kPrefixBytes + size || (one && !call.request_ended)) {
@@ -481,7 +483,7 @@ void Session::TakeMessage(Call& call, std::string_view framed) {
     return;
   }
   if (call.deadline && *call.deadline <= now_) {
-    ++counts_.deadlines_exceeded;
+    counters_.deadlines_exceeded.Add();
     End(call, {StatusCode::kDeadlineExceeded, "the deadline passed before the message came"});
     return;
   }
@@ -525,7 +527,7 @@ void Session::OnRequestEnd(Call& call) {
 }
 
 void Session::RefuseMessage(Call& call, StatusCode code, std::string message) {
-  ++counts_.messages_refused;
+  counters_.refused.Add();
   if (call.known) handler_.OnAbandoned(call.id, *call.method);
   End(call, {code, std::move(message)});
 }
@@ -576,7 +578,7 @@ void Session::CountQuietFrame() {
 }
 
 void Session::CountReset() {
-  ++counts_.resets;
+  counters_.resets.Add();
   StartFloodWindow();
   if (++resets_in_window_ > limits_.resets_max) Flood();
 }
@@ -590,6 +592,7 @@ void Session::StartFloodWindow() {
 
 void Session::Flood() {
   if (std::exchange(flooded_, true)) return;
+  counters_.floods.Add();
   nghttp2_session_terminate_session(session_, NGHTTP2_ENHANCE_YOUR_CALM);
 }
 

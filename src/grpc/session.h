@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "grpc/counters.h"
 #include "grpc/status.h"
 
 struct nghttp2_session;
@@ -77,15 +78,8 @@ class Session {
     virtual void OnAbandoned(StreamId id, const Method& method) = 0;
   };
 
-  struct Counts {
-    std::uint64_t calls = 0;
-    std::uint64_t messages_refused = 0;  // Too large, or not what was expected.
-    std::uint64_t deadlines_exceeded = 0;
-    std::uint64_t resets = 0;
-  };
-
-  // The handler outlives the session.
-  Session(Handler& handler, const Limits& limits);
+  // The handler and the counters outlive the session.
+  Session(Handler& handler, const Limits& limits, Counters& counters);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -114,12 +108,9 @@ class Session {
 
   // Nothing more will be read; close when all that Produce gave is written.
   bool finished() const;
-  // The client was sent away for a flood.
-  bool flooded() const { return flooded_; }
   // The client has said who it is.
   bool greeted() const { return greeted_; }
   std::size_t open_calls() const { return open_.size(); }
-  const Counts& counts() const { return counts_; }
 
  private:
   struct Call;
@@ -146,6 +137,7 @@ class Session {
   // Constant after construction.
   Handler& handler_;
   const Limits limits_;
+  Counters& counters_;
 
   nghttp2_session* session_ = nullptr;
   std::vector<std::unique_ptr<Call>> open_;  // Each knows its place.
@@ -159,7 +151,6 @@ class Session {
   bool greeted_ = false;
   bool broken_ = false;
   bool flooded_ = false;
-  Counts counts_;
 };
 
 }  // namespace sluice::grpc
