@@ -38,7 +38,9 @@ constexpr std::string_view VerdictName(Selected::Verdict verdict) {
 }
 
 std::string_view MessageOf(const RuleCheck& check) {
-  if (!check.decision()->allowed) return "Rate limit exceeded";
+  if (!check.decision()->allowed) {
+    return check.denied_band() ? "Rate limit exceeded" : "Refused by a rule";
+  }
   return check.outcomes().empty() ? "No rule applied" : "Request allowed";
 }
 
@@ -106,7 +108,9 @@ void Answer(Call& call, TimePoint now) {
   if (!check.decision()) return reply.Fail(check.decision().error());
   const std::vector<http::Policy> policies = PoliciesOf(check);
   const Decision& decision = *check.decision();
-  if (check.limited()) http::AppendRateLimitFields(reply.headers, decision, policies, now);
+  // A request that a rule refuses without a limit has no numbers, and no time when it would pass.
+  const bool has_numbers = check.limited() && (decision.allowed || check.denied_band());
+  if (has_numbers) http::AppendRateLimitFields(reply.headers, decision, policies, now);
   if (check.source() != Source::kStore) {
     reply.headers += text::Cat("X-Sluice-Source: ", SourceName(check.source()), "\r\n");
   }
