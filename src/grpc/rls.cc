@@ -125,7 +125,7 @@ void RlsBatch::Replace(const Call& call) {
       Asked& other = asked_[call.first + j];
       if (!other.match.limit || other.match.limit->name.empty()) continue;
       if (other.kind == Asked::Kind::kUnlimited) continue;
-      if (std::ranges::contains(by->replaces, other.match.limit->name)) {
+      if (std::ranges::find(by->replaces, other.match.limit->name) != by->replaces.end()) {
         other.kind = Asked::Kind::kFree;
       }
     }
