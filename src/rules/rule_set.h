@@ -39,6 +39,7 @@ struct Selected {
 };
 
 class RuleSet;
+struct SelectionScratch;
 
 // The outcome of RuleSet::Select, and its memory: used again and again, it allocates nothing. Views
 // point into it, into the rule set and into the context until the next Select. Not thread-safe.
@@ -54,9 +55,8 @@ class Selection {
 
  private:
   friend class RuleSet;
-  struct Scratch;
 
-  std::unique_ptr<Scratch> scratch_;
+  std::unique_ptr<SelectionScratch> scratch_;
 };
 
 // What a rule set is made of. Parsing guarantees all bounds and that names are distinct.
