@@ -15,8 +15,7 @@
 namespace sluice::grpc {
 namespace {
 
-using std::chrono_literals::operator""ms;
-using std::chrono_literals::operator""s;
+using namespace std::chrono_literals;  // NOLINT
 using test::Framed;
 using test::H2Client;
 using test::Headers;
