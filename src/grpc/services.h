@@ -29,8 +29,8 @@ class Services final : private Session::Handler {
   using Post = std::function<void(std::move_only_function<void()>)>;
 
   struct Options {
-    Session::Limits limits;
-    RlsOptions rls;
+    Session::Limits limits = {};
+    RlsOptions rls = {};
   };
 
   // The engine and the counters outlive it; and so they do what the engine has not answered.

@@ -425,7 +425,7 @@ TEST_F(SmallSessionTest, RefusesMoreStreamsThanItSaid) {
 }
 
 TEST_F(SmallSessionTest, EndsFloodsOfPings) {
-  for (int i = 0; i < 9; ++i) client_.Ping();  // And SETTINGS.
+  for (int i = 0; i < 8; ++i) client_.Ping();  // After SETTINGS and its ACK.
   Exchange();
   EXPECT_EQ(client_.goaway(), std::nullopt);
   for (int i = 0; i < 2; ++i) client_.Ping();
@@ -488,10 +488,9 @@ TEST_F(SmallSessionTest, CountsResetsThatTheClientProvokes) {
   for (int i = 0; i < 11; ++i) {
     const std::int32_t id = client_.Start(H2Client::CallHeaders(kOne.path), "", false);
     Exchange();
-    // A WINDOW_UPDATE by nothing is an error of the stream.
+    // A window that overflows is an error of the stream.
     session_.Receive(
-        Frame(NGHTTP2_WINDOW_UPDATE, 0, static_cast<std::uint32_t>(id), std::string(4, '\0')),
-        now_);
+        Frame(NGHTTP2_WINDOW_UPDATE, 0, static_cast<std::uint32_t>(id), "\x7f\xff\xff\xff"), now_);
     Exchange();
     now_ += 50ms;
   }
