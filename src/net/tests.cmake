@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+sluice_test(net_test
+  SOURCES src/net/listen_address_test.cc src/net/listener_test.cc src/net/loops_test.cc
+  LIBRARIES sluice_net sluice_test_support)
