@@ -273,7 +273,7 @@ void Connection::Answer(std::uint64_t number, const Response& response) {
 
 // The answer to the first that is pending.
 void Connection::PutOut(const Response& response) {
-  using enum Framing::Persistence;
+  using enum Delivery::Persistence;
   const Pending& request = pending_.front();
   const bool close = !request.keep_alive || (shard_->draining() && IsLast());
   AppendResponse(out_, response,

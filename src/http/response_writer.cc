@@ -33,13 +33,13 @@ class Writer {
   char* to_;
 };
 
-std::string_view ConnectionLine(Framing::Persistence persistence) {
+std::string_view ConnectionLine(Delivery::Persistence persistence) {
   switch (persistence) {
-    case Framing::Persistence::kDefault:
+    case Delivery::Persistence::kDefault:
       return "";
-    case Framing::Persistence::kKeepAlive:
+    case Delivery::Persistence::kKeepAlive:
       return "Connection: keep-alive\r\n";
-    case Framing::Persistence::kClose:
+    case Delivery::Persistence::kClose:
       return "Connection: close\r\n";
   }
   return "";
@@ -47,14 +47,14 @@ std::string_view ConnectionLine(Framing::Persistence persistence) {
 
 }  // namespace
 
-void AppendResponse(std::string& out, const Response& response, const Framing& framing) {
+void AppendResponse(std::string& out, const Response& response, const Delivery& delivery) {
   constexpr std::size_t kFixedBytesMax = 256;  // All that is not counted below.
   const std::string_view reason = ReasonPhrase(response.status);
   const bool has_content = response.status != 204 && response.status != 304;
-  const std::string_view body = framing.head_only || !has_content ? "" : response.body;
+  const std::string_view body = delivery.head_only || !has_content ? "" : response.body;
   const std::size_t before = out.size();
   const std::size_t size_max = before + kFixedBytesMax + reason.size() +
-                               framing.common_headers.size() + response.content_type.size() +
+                               delivery.common_headers.size() + response.content_type.size() +
                                response.headers.size() + body.size();
   out.resize_and_overwrite(size_max, [&](char* start, std::size_t) {
     Writer writer(start + before);
@@ -63,7 +63,7 @@ void AppendResponse(std::string& out, const Response& response, const Framing& f
     writer.Put(" ");
     writer.Put(reason);
     writer.Put("\r\n");
-    writer.Put(framing.common_headers);
+    writer.Put(delivery.common_headers);
     if (!response.content_type.empty()) {
       writer.Put("Content-Type: ");
       writer.Put(response.content_type);
@@ -74,7 +74,7 @@ void AppendResponse(std::string& out, const Response& response, const Framing& f
       writer.Put(response.body.size());
       writer.Put("\r\n");
     }
-    writer.Put(ConnectionLine(framing.persistence));
+    writer.Put(ConnectionLine(delivery.persistence));
     writer.Put(response.headers);
     writer.Put("\r\n");
     writer.Put(body);

@@ -12,13 +12,13 @@
 namespace sluice::http {
 
 // What the connection knows about an answer.
-struct Framing {
+struct Delivery {
   bool head_only = false;  // The answer to HEAD.
   enum class Persistence : std::uint8_t { kDefault, kKeepAlive, kClose } persistence{};
-  std::string_view common_headers;  // Complete lines that every answer has.
+  std::string_view common_headers = {};  // Complete lines that every answer has.
 };
 
-void AppendResponse(std::string& out, const Response& response, const Framing& framing);
+void AppendResponse(std::string& out, const Response& response, const Delivery& delivery);
 
 // {"error":{"code":"…","message":"…"}}; neither needs to be escaped.
 std::string ErrorBody(std::string_view code, std::string_view message);

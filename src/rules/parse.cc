@@ -252,9 +252,10 @@ class RuleParser {
   std::vector<Band> ParseBands(const YamlNode& node) {
     std::vector<Band> bands;
     Distinct distinct("label", reporter_);
+    int place = 0;
     for (const YamlNode* item : ReadList(node, "bands", kBandsMax, reporter_)) {
       // By place, so that it stays when the numbers change.
-      std::string label = text::Cat("band-", bands.size() + 1);
+      std::string label = text::Cat("band-", ++place);
       const auto limit = ParseBand(*item, label);
       distinct.Add(*item, label);
       if (!limit) continue;
@@ -458,10 +459,11 @@ class Lines {
   }
 
  private:
-  // Blank, or a remark on what follows.
+  // Blank, or a remark on what follows, or its dash.
   static bool IsBeyond(std::string_view line, std::size_t indent) {
     const auto first = line.find_first_not_of(" \t\r\n");
-    return first == std::string_view::npos || (line[first] == '#' && first < indent);
+    return first == std::string_view::npos ||
+           (first < indent && (line[first] == '#' || line[first] == '-'));
   }
 
   std::vector<std::string_view> lines_;

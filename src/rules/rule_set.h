@@ -61,15 +61,16 @@ class Selection {
 
 // What a rule set is made of. Parsing guarantees all bounds and that names are distinct.
 struct RuleSetSpec {
-  std::string id;
-  std::string description;
+  std::string id = {};
+  std::string description = {};
   bool enabled = true;
-  std::vector<Rule> rules;
+  std::vector<Rule> rules = {};
 
   // Where it was read from, for people.
-  std::string file;
+  std::string file = {};
   int line = 0;
-  std::string source;  // The lines themselves, as one document; empty if they cannot be told apart.
+  std::string source =
+      {};  // The lines themselves, as one document; empty if they cannot be told apart.
 };
 
 // Immutable; safe to use from any thread.
