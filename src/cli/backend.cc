@@ -242,7 +242,8 @@ class RedisBackend final : public Backend {
     add(kCounter, kUnits, kUnitsHelp, {{"state", "granted"}}, &Stats::local_units);
     add(kCounter, kUnits, kUnitsHelp, {{"state", "reported"}}, &Stats::reported_units);
     add(kCounter, kUnits, kUnitsHelp, {{"state", "recovered"}}, &Stats::recovered_units);
-    add(kCounter, kUnits, kUnitsHelp, {{"state", "unreported"}}, &Stats::unreported_units);
+    add(kCounter, kUnits, kUnitsHelp, {{"state", "charged"}}, &Stats::charged_units);
+    add(kCounter, kUnits, kUnitsHelp, {{"state", "dropped"}}, &Stats::dropped_units);
     add(kGauge, "sluice_deny_cache_entries", "Denials remembered.", {},
         &Stats::deny_cache_entries);
   }
