@@ -118,6 +118,8 @@ class Daemon::Impl {
     keeper_->Start();
     backend_->Start();
     loops_.Start();
+    if (http_) Announce("http", http_->address());
+    if (admin_) Announce("admin", admin_->address());
     logger_.Info("serving", {{"version", SLUICE_VERSION},
                              {"store", backend_->Description()},
                              {"threads", loops_.size()}});
@@ -202,7 +204,6 @@ class Daemon::Impl {
          .limits = HttpLimits()});
     if (!server) return std::unexpected(ProblemOf("http", server.error()));
     http_ = *std::move(server);
-    Announce("http", http_->address());
     return {};
   }
 
@@ -236,7 +237,6 @@ class Daemon::Impl {
          .limits = HttpLimits()});
     if (!server) return std::unexpected(ProblemOf("admin", server.error()));
     admin_ = *std::move(server);
-    Announce("admin", admin_->address());
     return {};
   }
 

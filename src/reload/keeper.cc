@@ -29,6 +29,7 @@ Keeper::Keeper(Options options, const Parts& parts)
       metrics_(parts.metrics) {}
 
 Keeper::~Keeper() {
+  managed_.Watch(nullptr);
   thread_.request_stop();
   watch_.Wake();
 }

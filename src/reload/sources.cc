@@ -102,7 +102,6 @@ std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& 
       catalog->defaults = std::move(file->defaults);
     } else {
       Append(problems, std::move(file.error()));
-      continue;  // Its rule sets would say the same again if it is no YAML.
     }
     take(rules::ParseRuleSets(text.content, text.file, rules::OtherKeys::kIgnore));
   }
@@ -133,7 +132,14 @@ std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& 
   } else {
     Append(problems, std::move(domains.error()));
   }
-  if (!problems.empty()) return std::unexpected(std::move(problems));
+  if (!problems.empty()) {
+    // Both readers of a configuration file say so if it is no YAML.
+    Problems once;
+    for (Problem& problem : problems) {
+      if (std::ranges::find(once, problem) == once.end()) once.push_back(std::move(problem));
+    }
+    return std::unexpected(std::move(once));
+  }
   return catalog;
 }
 
