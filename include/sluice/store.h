@@ -91,6 +91,10 @@ class Store {
   // exactly once, perhaps before it returns, with whether state was held. What the charge points to
   // is needed only during the call; its cost is ignored.
   virtual void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) = 0;
+
+  // Whether Apply always calls `done` before it returns, without waiting for anything: then there
+  // is no use in deadlines, nor in remembering what can be asked at once.
+  virtual bool AnswersInline() const { return false; }
 };
 
 }  // namespace sluice

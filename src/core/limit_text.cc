@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "core/duration.h"
 #include "core/text.h"
 #include "sluice/limit.h"
 
@@ -50,15 +51,6 @@ Fields FieldsOf(Algorithm algorithm) {
   std::unreachable();
 }
 
-struct Unit {
-  std::string_view name;
-  std::int64_t micros;
-};
-// Largest first: ToString picks the first that divides.
-constexpr std::array kUnits = {Unit{"d", 86'400'000'000}, Unit{"h", 3'600'000'000},
-                               Unit{"m", 60'000'000},     Unit{"s", 1'000'000},
-                               Unit{"ms", 1'000},         Unit{"us", 1}};
-
 constexpr std::size_t kPairsMax = 8;  // More than any algorithm has; bounds the work on bad input.
 
 struct Pair {
@@ -85,21 +77,9 @@ Expected<std::int64_t> ParseCount(const Pair& pair) {
 }
 
 Expected<Micros> ParseDuration(const Pair& pair) {
-  const auto digits = std::min(pair.value.find_first_not_of("0123456789"), pair.value.size());
-  const auto amount = text::ParseInteger(pair.value.substr(0, digits));
-  const auto unit = std::ranges::find_if(kUnits, [&](const Unit& candidate) {
-    return text::EqualsIgnoreCase(candidate.name, pair.value.substr(digits));
-  });
-  if (!amount || unit == kUnits.end()) {
-    return Invalid(
-        text::Cat(pair.name, "=", text::Quote(pair.value),
-                  ": expected a whole number followed by us, ms, s, m, h or d, such as 500ms"));
-  }
-  if (*amount > kSpanMax.count() / unit->micros) {
-    return Invalid(text::Cat(pair.name, "=", text::Quote(pair.value),
-                             ": too long; expected at most ", kSpanMax.count(), "us"));
-  }
-  return Micros{*amount * unit->micros};
+  auto duration = text::ParseDuration(pair.value);
+  if (!duration) return Invalid(text::Cat(pair.name, "=", duration.error().message));
+  return duration;
 }
 
 class Pairs {
@@ -221,9 +201,7 @@ std::string Limit::ToString() const {
   std::string text =
       text::Cat("algorithm=", sluice::ToString(algorithm_), ",", fields.front(), "=", amount);
   if (fields.size() == 3) text += text::Cat(",", fields[1], "=", refill_);
-  const auto unit = std::ranges::find_if(
-      kUnits, [&](const Unit& candidate) { return span_.count() % candidate.micros == 0; });
-  return text + text::Cat(",", fields.back(), "=", span_.count() / unit->micros, unit->name);
+  return text + text::Cat(",", fields.back(), "=", text::FormatDuration(span_));
 }
 
 }  // namespace sluice

@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <unordered_map>
 
-#include "rules/rls_config.h"
-#include "rules/rule_set.h"
+#include "rules/envoy.h"
+#include "rules/rule_book.h"
 #include "sluice/limit.h"
+#include "telemetry/service_metrics.h"
 
 namespace sluice::service {
 
@@ -20,7 +23,14 @@ struct Catalog {
   // Limits that clients may name: "limits:" of the configuration.
   std::map<std::string, Limit, std::less<>> limits;
 
+  // The limits of /api/v1/rate-limit, one for each algorithm: "defaults:".
+  std::map<Algorithm, Limit> defaults;
+
+  std::set<std::string, std::less<>> managed;  // Rule sets that the admin API may change, by id.
+
   std::shared_ptr<const rules::RuleBook> rules;     // Never null.
+  std::unordered_map<const rules::Rule*, telemetry::RuleMetrics> rule_metrics;
+
   std::shared_ptr<const rules::RlsConfig> domains;  // Of the Envoy Rate Limit Service; never null.
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <span>
@@ -11,8 +12,10 @@
 #include "sluice/store.h"
 
 namespace sluice::telemetry {
-class ServiceMetrics;
 class HeavyHitters;
+class LimitedLog;
+class Logger;
+class ServiceMetrics;
 }  // namespace sluice::telemetry
 
 namespace sluice::service {
@@ -24,19 +27,28 @@ class Engine {
   struct Parts {
     Store& store;
     telemetry::ServiceMetrics& metrics;
-    telemetry::HeavyHitters& busy;    // Keys by units asked for.
-    telemetry::HeavyHitters& denied;  // Keys by denials.
+    telemetry::HeavyHitters& keys;  // Which are asked for most, and denied most.
+    telemetry::Logger& logger;
+    const Clock& clock = SystemClock();
   };
 
   Engine(const Parts& parts, std::shared_ptr<const Catalog> catalog);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
   // As Store::Apply: all that the requests point to stays alive until `done` has been called, which
-  // may be before this returns and may be on another thread. With the memory store it always is
-  // before this returns, on this thread.
+  // may be before this returns and may be on another thread.
   void Apply(std::span<Request> requests, std::move_only_function<void()> done);
 
   // As Store::Reset.
   void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done);
+
+  // Whether `done` always runs before Apply returns, on the same thread.
+  bool AnswersInline() const { return store_.AnswersInline(); }
+
+  // For what answers say about moments; limits are decided by the store's own time.
+  TimePoint Now() const { return clock_.Now(); }
 
   // The current catalog; a few nanoseconds. Keep it as long as anything in it is in use.
   std::shared_ptr<const Catalog> catalog() const {
@@ -47,10 +59,18 @@ class Engine {
   }
 
  private:
+  void Account(std::span<const Request> requests, std::chrono::nanoseconds took);
+  void AccountFailure(const Request& request);
+
+  // Constant after construction.
   Store& store_;
   telemetry::ServiceMetrics& metrics_;
-  telemetry::HeavyHitters& busy_;
-  telemetry::HeavyHitters& denied_;
+  telemetry::HeavyHitters& keys_;
+  telemetry::Logger& logger_;
+  const Clock& clock_;
+
+  const std::unique_ptr<telemetry::LimitedLog> degraded_;
+  const std::unique_ptr<telemetry::LimitedLog> failed_;
   std::atomic<std::shared_ptr<const Catalog>> catalog_;
 };
 

@@ -64,7 +64,9 @@ class RuleCheck {
   const rules::Band* denied_band() const { return denied_band_; }
 
  private:
+  void Gather();
   void Summarise();
+  void Count(const Outcome& outcome) const;
 
   std::shared_ptr<const Catalog> catalog_;
   const rules::RuleSet* rule_set_ = nullptr;

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "sluice/memory_store.h"
+#include "sluice/store.h"
+
+namespace sluice {
+
+// Keeps deciding when the store around which it stands does not: every request is answered within
+// its deadline, by the store or else as each charge's `on_store_failure` says.
+// docs/guide/failure.md has what that means for each failure.
+//
+// A request whose deadline passes, that finds too many others in flight or the circuit breaker
+// open, or that the store answers with a failure (kStoreFull, kUnavailable, kOutcomeUnknown,
+// kAccessDenied, kStoreError), is decided by policy:
+// - if any of its charges is kFailClosed, the outcome is the error. An outage is never a denial;
+// - otherwise its kLocal charges are decided, all or none, by a memory store in this process on
+//   this instance's share of each limit (see Options::instances), and its kFailOpen charges allow.
+//   The outcome is the error after all if a cost exceeds that share.
+// Request::source says who decided. What is wrong with a request itself (kInvalidKey, kInvalidCost,
+// kCostExceedsLimit and so on) is the answer in any case, and no failure.
+//
+// Nothing is ever sent to the store a second time. What was taken from local shares is reported to
+// it with Action::kDebit once it answers again, as far as it still counts by then and provably was
+// not charged there already.
+//
+// A denial is remembered until it ends, and repeats of it are answered without the store
+// (Source::kDenyCache): a reset through this object, a changed limit, a cost that may fit and the
+// time itself end it. What other instances do is not seen: if one of them resets a state or refunds
+// it, this one denies until the wait that it was told is over; if one takes from it, waits reported
+// here are as early as the client was told the first time.
+//
+// Around a store that answers inline (Store::AnswersInline), only the policy is at work: there is
+// nothing to wait for and nothing to save.
+//
+// Every method may be called from any thread at any time.
+class GuardedStore final : public Store {
+ public:
+  enum class BreakerState : std::uint8_t {
+    kClosed,    // The store is asked.
+    kOpen,      // The store is not asked.
+    kHalfOpen,  // A few requests try the store.
+  };
+
+  enum class Reason : std::uint8_t {
+    kFailures,         // To kOpen: too many calls failed.
+    kSlowCalls,        // To kOpen: too many calls were slow.
+    kOpenTimeOver,     // To kHalfOpen.
+    kProbeFailed,      // To kOpen: a probe failed, was slow or missed its deadline.
+    kProbesSucceeded,  // To kClosed.
+  };
+
+  // A change of the breaker's state.
+  struct Transition {
+    BreakerState from;
+    BreakerState to;
+    Reason reason;
+    std::int64_t number = 0;  // Of this transition: 1, 2, 3 and so on.
+    // Of the window that opened it.
+    std::int64_t calls = 0;
+    std::int64_t failures = 0;
+    std::int64_t slow = 0;
+    Micros open_for{0};                 // To kOpen: until probes are tried.
+    std::optional<Error> last_failure;  // To kOpen: the latest that was seen.
+  };
+
+  struct BreakerOptions {
+    Micros window{1'000'000};  // The calls that count.
+    std::int64_t minimum_calls = 20;
+    std::int64_t failure_percent = 50;  // Opens from here on; above 100: never.
+    std::int64_t slow_percent = 80;     // Likewise.
+    Micros slow_after{15'000};
+
+    // How long it stays open at first. Each time that probes fail, or that it opens again within
+    // `settled_after` of closing, this doubles. Up to `jitter_percent` is added at random, so that
+    // instances do not probe in step.
+    Micros open_min{200'000};
+    Micros open_max{1'000'000};
+    Micros settled_after{10'000'000};
+    std::int64_t jitter_percent = 20;
+    std::optional<std::uint64_t> jitter_seed;  // None: from the operating system.
+
+    std::int64_t probes_max = 3;       // On their way at a time.
+    std::int64_t probes_to_close = 5;  // All of them good, none slow.
+    Micros probe_deadline{20'000};
+  };
+
+  // Numbers that make no sense are moved to the nearest that do.
+  struct Options {
+    Micros deadline{20'000};  // From Apply to `done`.
+
+    // Requests that the store has not answered, those past their deadline among them. Beyond it the
+    // policy decides at once.
+    std::size_t in_flight_max = 4'096;
+
+    BreakerOptions breaker;
+
+    // Among how many instances a limit is divided while the store fails: each grants
+    // amount / instances, at least 1, and refills at exactly rate / instances.
+    std::int64_t instances = 1;
+
+    MemoryStore::Options local;  // For what is decided locally.
+
+    // States whose local consumption waits to be reported; that of others is not reported.
+    std::size_t unreported_max = 65'536;
+
+    std::size_t deny_cache_entries = 65'536;  // 64 bytes each; 0: no cache.
+
+    // Measures how long ago something was: never set back. Not owned; null: the steady clock. The
+    // deadlines themselves always run on the steady clock.
+    const Clock* clock = nullptr;
+
+    // Called outside of all locks, on whichever thread changed the state; calls may overtake each
+    // other, see Transition::number. May not destroy the store.
+    std::function<void(const Transition&)> on_transition;
+  };
+
+  struct Status {
+    BreakerState breaker = BreakerState::kClosed;
+    std::optional<Transition> last_transition;
+    std::optional<Error> last_failure;
+    std::int64_t instances = 1;
+  };
+
+  // Counts of requests since the start, unless it says otherwise.
+  struct Stats {
+    std::int64_t in_flight = 0;  // Now.
+    std::int64_t abandoned = 0;  // Of these, past their deadline.
+
+    // Answers of the store in time; errors that are the request's own fault among them.
+    std::int64_t by_store = 0;
+
+    // Why the policy decided.
+    std::int64_t deadline_misses = 0;
+    std::int64_t store_failures = 0;
+    std::int64_t breaker_rejections = 0;
+    std::int64_t in_flight_rejections = 0;
+
+    // What the policy decided.
+    std::int64_t failed_closed = 0;
+    std::int64_t failed_open = 0;
+    std::int64_t local_allowed = 0;
+    std::int64_t local_denied = 0;
+
+    // Answers of the store to requests that the policy had decided by then.
+    std::int64_t late_charged = 0;      // Local consumption of these is not reported.
+    std::int64_t late_not_charged = 0;  // Denied, peeked or provably failed.
+    std::int64_t late_unknown = 0;      // Nobody knows; local consumption is not reported.
+
+    // Units taken locally, and what became of them.
+    std::int64_t local_units = 0;
+    std::int64_t reported_units = 0;    // Debited from the store.
+    std::int64_t recovered_units = 0;   // Not counting any more when it was their turn.
+    std::int64_t unreported_units = 0;  // Perhaps charged already, or `unreported_max` was reached.
+    std::int64_t states_to_report = 0;  // Now.
+
+    std::int64_t transitions = 0;  // Of the breaker.
+
+    std::int64_t deny_cache_hits = 0;
+    std::int64_t deny_cache_entries = 0;  // Now.
+    std::int64_t deny_cache_bytes = 0;
+
+    std::int64_t local_keys = 0;  // States held by the local store now.
+  };
+
+  // `inner` is not owned and outlives this object and every answer it still owes.
+  GuardedStore(Store& inner, const Options& options);
+
+  // Decides what still waits by policy.
+  ~GuardedStore() override;
+  GuardedStore(const GuardedStore&) = delete;
+  GuardedStore& operator=(const GuardedStore&) = delete;
+
+  // Does not wait. `done` runs before this returns, on a thread of the inner store, or on the
+  // guard's own, which it must not hold up.
+  void Apply(std::span<Request> requests, std::move_only_function<void()> done) override;
+
+  // Makes the inner store's budget whole and, whether or not that succeeds, the local one. Without
+  // deadline or policy: the answer is the inner store's.
+  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override;
+
+  bool AnswersInline() const override;
+
+  // How many instances there are, as it becomes known. What was taken locally stays taken.
+  void SetInstances(std::int64_t instances);
+
+  Status GetStatus() const;
+  Stats GetStats() const;
+
+  class Impl;
+
+ private:
+  const std::shared_ptr<Impl> impl_;
+};
+
+// "closed", "failures" and so on, for logs and metrics.
+std::string_view ToString(GuardedStore::BreakerState state);
+std::string_view ToString(GuardedStore::Reason reason);
+
+}  // namespace sluice

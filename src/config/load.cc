@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/load.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "core/text.h"
+#include "net/address.h"
+#include "net/listen_address.h"
+#include "redis/uri.h"
+
+namespace sluice::config {
+namespace {
+
+constexpr std::size_t kListMax = 10'000;
+constexpr std::size_t kNamedLimitsMax = 100'000;
+
+// Walks the file and gathers what is wrong with it.
+class Reader {
+ public:
+  Reader(std::string_view file, File& out, Problems& problems)
+      : file_(file), out_(out), problems_(problems) {}
+
+  void Read(const YAML::Node& root) {
+    if (root.IsNull()) return;  // An empty file is a file without settings.
+    if (!root.IsMap()) return Complain(root, "expected settings such as \"http:\" or \"store:\"");
+    std::set<std::string> seen;
+    for (const auto& entry : root) {
+      const std::string name = Name(entry.first, seen);
+      if (name == "limits") {
+        ReadLimits(entry.second);
+      } else if (name == "defaults") {
+        ReadDefaults(entry.second);
+      } else if (name == "ruleSets") {
+        out_.has_rule_sets = true;
+      } else if (IsSection(name)) {
+        ReadSection(name, entry.second);
+      } else if (!name.empty()) {
+        ReadSetting(name, entry.first, entry.second);
+      }
+    }
+  }
+
+ private:
+  void Complain(const YAML::Node& node, std::string message) {
+    const YAML::Mark mark = node.Mark();
+    problems_.push_back({std::string(file_), mark.is_null() ? 0 : mark.line + 1,
+                         mark.is_null() ? 0 : mark.column + 1, std::move(message)});
+  }
+
+  // The name of an entry; empty, and complained about, if it is none or comes again.
+  std::string Name(const YAML::Node& node, std::set<std::string>& seen) {
+    if (!node.IsScalar()) {
+      Complain(node, "expected a name");
+      return {};
+    }
+    if (!seen.insert(node.Scalar()).second) {
+      Complain(node, text::Cat(text::Quote(node.Scalar()), " is given twice; expected it once"));
+      return {};
+    }
+    return node.Scalar();
+  }
+
+  static bool IsSection(std::string_view name) {
+    return std::ranges::any_of(AllSettings(), [&](const Setting& setting) {
+      return setting.path.size() > name.size() && setting.path.starts_with(name) &&
+             setting.path[name.size()] == '.';
+    });
+  }
+
+  // The names that could stand where `section` is; "" is the top.
+  static std::string Known(std::string_view section) {
+    std::set<std::string> names;
+    for (const Setting& setting : AllSettings()) {
+      const auto dot = setting.path.find('.');
+      if (section.empty()) {
+        names.emplace(setting.path.substr(0, std::min(dot, setting.path.size())));
+      } else if (dot == section.size() && setting.path.starts_with(section)) {
+        names.emplace(setting.path.substr(dot + 1));
+      }
+    }
+    if (section.empty()) names.insert({"defaults", "limits", "ruleSets"});
+    std::string joined;
+    for (const std::string& name : names) joined += (joined.empty() ? "" : ", ") + name;
+    return joined;
+  }
+
+  void ReadSection(const std::string& section, const YAML::Node& node) {
+    if (node.IsNull()) return;
+    if (!node.IsMap()) {
+      return Complain(node, text::Cat(section, ": expected settings such as ", Known(section)));
+    }
+    std::set<std::string> seen;
+    for (const auto& entry : node) {
+      const std::string name = Name(entry.first, seen);
+      if (!name.empty()) ReadSetting(text::Cat(section, ".", name), entry.first, entry.second);
+    }
+  }
+
+  void ReadSetting(const std::string& path, const YAML::Node& key, const YAML::Node& node) {
+    const Setting* setting = FindSetting(path);
+    if (!setting) {
+      const auto dot = path.find('.');
+      const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
+      return Complain(key, text::Cat("there is no setting ", text::Quote(path),
+                                     "; expected one of ", Known(section)));
+    }
+    std::string value;
+    if (node.IsScalar()) {
+      value = node.Scalar();
+    } else if (node.IsSequence() && node.size() <= kListMax) {
+      for (const auto& item : node) {
+        if (!item.IsScalar()) return Complain(item, text::Cat(path, ": expected a list of texts"));
+        value += (value.empty() ? "" : ",") + item.Scalar();
+      }
+    } else if (!node.IsNull()) {
+      return Complain(node, text::Cat(path, ": expected ", setting->value));
+    }
+    if (const auto done = setting->set(out_.settings, value); !done) {
+      // The value of a secret stays secret, even if it is wrong.
+      Complain(node, setting->secret == Secret::kNo ? text::Cat(path, ": ", done.error().message)
+                                                    : text::Cat(path, ": not valid"));
+    }
+  }
+
+  // A limit in either form: the text, or its fields as a mapping.
+  Expected<Limit> ReadLimit(const YAML::Node& node, std::string_view algorithm = {}) {
+    const auto invalid = [](std::string message) {
+      return std::unexpected(Error{ErrorCode::kInvalidLimit, std::move(message)});
+    };
+    std::string spec;
+    if (!algorithm.empty()) spec = text::Cat("algorithm=", algorithm);
+    const auto append = [&](std::string_view part) {
+      if (!spec.empty()) spec += ',';
+      spec += part;
+    };
+    if (node.IsScalar()) {
+      append(node.Scalar());
+    } else if (node.IsMap() && node.size() <= 8) {
+      for (const auto& field : node) {
+        if (!field.first.IsScalar() || !field.second.IsScalar()) {
+          return invalid("expected fields such as limit: 100 and window: 60s");
+        }
+        if (field.second.Scalar().find_first_of(",=") != std::string::npos) {
+          return invalid(text::Cat(text::Quote(field.second.Scalar()), " is not the value of a field"));
+        }
+        append(text::Cat(field.first.Scalar(), "=", field.second.Scalar()));
+      }
+    } else {
+      return invalid("expected a limit such as \"limit=100,window=60s\" or its fields");
+    }
+    return Limit::Parse(spec);
+  }
+
+  void ReadLimits(const YAML::Node& node) {
+    if (node.IsNull()) return;
+    if (!node.IsMap()) return Complain(node, "limits: expected names, each with a limit");
+    if (node.size() > kNamedLimitsMax) {
+      return Complain(node, text::Cat("limits: expected at most ", kNamedLimitsMax));
+    }
+    std::set<std::string> seen;
+    for (const auto& entry : node) {
+      const std::string name = Name(entry.first, seen);
+      if (name.empty()) continue;
+      if (name.size() > kNameBytesMax) {
+        Complain(entry.first, text::Cat("expected a name of at most ", kNameBytesMax, " bytes"));
+        continue;
+      }
+      if (auto limit = ReadLimit(entry.second)) {
+        out_.limits.insert_or_assign(name, *limit);
+      } else {
+        Complain(entry.second, text::Cat("limits.", name, ": ", limit.error().message));
+      }
+    }
+  }
+
+  void ReadDefaults(const YAML::Node& node) {
+    if (node.IsNull()) return;
+    if (!node.IsMap()) return Complain(node, "defaults: expected algorithms, each with a limit");
+    std::set<std::string> seen;
+    for (const auto& entry : node) {
+      const std::string name = Name(entry.first, seen);
+      if (name.empty()) continue;
+      const auto algorithm = ParseAlgorithm(name);
+      if (!algorithm) {
+        Complain(entry.first, text::Cat("defaults: ", algorithm.error().message));
+        continue;
+      }
+      if (auto limit = ReadLimit(entry.second, ToString(*algorithm))) {
+        out_.defaults.insert_or_assign(*algorithm, *limit);
+      } else {
+        Complain(entry.second, text::Cat("defaults.", name, ": ", limit.error().message));
+      }
+    }
+  }
+
+  const std::string_view file_;
+  File& out_;
+  Problems& problems_;
+};
+
+void CheckTls(Problems& problems, std::string_view section, const std::string& certificate,
+              const std::string& key) {
+  if (certificate.empty() == key.empty()) return;
+  problems.push_back({"settings", 0, 0,
+                      text::Cat(section, ".tlsCertificate and ", section,
+                                ".tlsKey: expected both or neither")});
+}
+
+}  // namespace
+
+std::map<Algorithm, Limit> DefaultLimits() {
+  std::map<Algorithm, Limit> defaults;
+  for (const char* text :
+       {"algorithm=token_bucket,capacity=100,refill=10,period=1s",
+        "algorithm=leaky_bucket,capacity=10,leak=1,period=1s",
+        "algorithm=gcra,burst=99,count=10,period=1s", "algorithm=fixed_window,limit=10,window=60s",
+        "algorithm=sliding_window,limit=100,window=60s",
+        "algorithm=sliding_window_counter,limit=10,window=60s"}) {
+    const Limit limit = *Limit::Parse(text);
+    defaults.insert_or_assign(limit.algorithm(), limit);
+  }
+  return defaults;
+}
+
+std::expected<File, Problems> Parse(std::string_view yaml, std::string_view file) {
+  Problems problems;
+  File out;
+  if (yaml.size() > kFileBytesMax) {
+    problems.push_back({std::string(file), 0, 0,
+                        text::Cat("too long; expected at most ", kFileBytesMax, " bytes")});
+    return std::unexpected(std::move(problems));
+  }
+  try {
+    Reader(file, out, problems).Read(YAML::Load(std::string(yaml)));
+  } catch (const YAML::Exception& error) {
+    problems.push_back({std::string(file), error.mark.is_null() ? 0 : error.mark.line + 1,
+                        error.mark.is_null() ? 0 : error.mark.column + 1,
+                        text::Cat("not YAML: ", error.msg)});
+  }
+  if (!problems.empty()) return std::unexpected(std::move(problems));
+  return out;
+}
+
+Problems Override(Settings& settings,
+                  const std::function<std::optional<std::string>(const std::string&)>& environment,
+                  const std::vector<std::pair<std::string, std::string>>& flags) {
+  Problems problems;
+  const auto apply = [&](const Setting& setting, std::string_view origin, std::string_view value) {
+    if (const auto done = setting.set(settings, value); !done) {
+      problems.push_back({std::string(origin), 0, 0,
+                          setting.secret == Secret::kNo ? done.error().message : "not valid"});
+    }
+  };
+  for (const Setting& setting : AllSettings()) {
+    const std::string name = setting.Environment();
+    if (const auto value = environment(name)) apply(setting, name, *value);
+  }
+  for (const auto& [path, value] : flags) {
+    const Setting& setting = *FindSetting(path);
+    apply(setting, setting.flag, value);
+  }
+  return problems;
+}
+
+Problems Validate(const Settings& settings) {
+  Problems problems;
+  const auto complain = [&](std::string message) {
+    problems.push_back({"settings", 0, 0, std::move(message)});
+  };
+  for (const char* path : {"http.listen", "admin.listen", "resp.listen", "grpc.listen"}) {
+    const std::string address = FindSetting(path)->get(settings);
+    if (address.empty()) continue;
+    if (const auto parsed = net::ListenAddress::Parse(address); !parsed) {
+      complain(text::Cat(path, ": ", parsed.error().message));
+    }
+  }
+  CheckTls(problems, "http", settings.http.tls_certificate, settings.http.tls_key);
+  CheckTls(problems, "resp", settings.resp.tls_certificate, settings.resp.tls_key);
+  CheckTls(problems, "grpc", settings.grpc.tls_certificate, settings.grpc.tls_key);
+  for (const std::string& cidr : settings.client.trusted_proxies) {
+    if (const auto parsed = net::Cidr::Parse(cidr); !parsed) {
+      complain(text::Cat("client.trustedProxies: ", parsed.error().message));
+    }
+  }
+  for (const auto& [path, uri] :
+       {std::pair("store", settings.store), std::pair("rules.redis", settings.rules.redis)}) {
+    if (uri.empty() || uri == "memory" || uri == "store") continue;
+    if (const auto endpoint = redis::Endpoint::Parse(uri); !endpoint) {
+      complain(text::Cat(path, ": ", endpoint.error().message));
+    }
+  }
+  if (settings.rules.redis == "store" && settings.store == "memory") {
+    complain("rules.redis: \"store\" needs a store in Redis; expected a URI");
+  }
+  if (!settings.admin.token.empty() && !settings.admin.token_file.empty()) {
+    complain("admin.token and admin.tokenFile: expected one of them");
+  }
+  return problems;
+}
+
+Expected<std::string> ReadFile(const std::string& path, std::size_t max) {
+  const auto fail = [&](ErrorCode code, std::string_view what) {
+    return std::unexpected(Error{code, text::Cat(path, ": ", what)});
+  };
+  errno = 0;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
+                                                             std::fclose);
+  if (!file) return fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, std::strerror(errno));
+  std::string out;
+  char buffer[64 * 1024];
+  while (const std::size_t bytes = std::fread(buffer, 1, sizeof buffer, file.get())) {
+    out.append(buffer, bytes);
+    if (out.size() > max) {
+      return fail(ErrorCode::kInvalidInput, text::Cat("too long; expected at most ", max, " bytes"));
+    }
+  }
+  if (std::ferror(file.get())) return fail(ErrorCode::kIo, std::strerror(errno));
+  return out;
+}
+
+}  // namespace sluice::config

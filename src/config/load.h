@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <expected>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/settings.h"
+#include "core/problem.h"
+#include "sluice/limit.h"
+
+namespace sluice::config {
+
+inline constexpr std::size_t kFileBytesMax = 8 << 20;
+
+// The algorithms' limits behind /api/v1/rate-limit, by algorithm.
+std::map<Algorithm, Limit> DefaultLimits();
+
+// What a configuration file says, but for its rule sets.
+struct File {
+  Settings settings;
+  std::map<std::string, Limit, std::less<>> limits;            // "limits:", by name.
+  std::map<Algorithm, Limit> defaults = DefaultLimits();       // "defaults:", by algorithm.
+  bool has_rule_sets = false;                                  // It has a "ruleSets:" as well.
+};
+
+// Reads a configuration file. All that is wrong is reported, each with its place. `ruleSets` is left
+// to the rules layer.
+std::expected<File, Problems> Parse(std::string_view yaml, std::string_view file);
+
+// Values that win over the file's: first the environment, then flags. `environment` is asked for each
+// variable; `flags` are pairs of a setting's path and its text.
+Problems Override(Settings& settings,
+                  const std::function<std::optional<std::string>(const std::string&)>& environment,
+                  const std::vector<std::pair<std::string, std::string>>& flags);
+
+// What no single setting can say: a key without its certificate, an address that is none, ...
+Problems Validate(const Settings& settings);
+
+// Reads at most `max` bytes of a file. Errors: kNotFound, kIo, kInvalidInput if it is longer.
+Expected<std::string> ReadFile(const std::string& path, std::size_t max = kFileBytesMax);
+
+}  // namespace sluice::config

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/settings.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/duration.h"
+#include "core/text.h"
+#include "redis/uri.h"
+
+namespace sluice::config {
+namespace {
+
+using telemetry::LogFormat;
+using telemetry::LogLevel;
+
+std::unexpected<Error> Invalid(std::string message) {
+  return std::unexpected(Error{ErrorCode::kInvalidInput, std::move(message)});
+}
+
+struct Bounds {
+  std::int64_t min;
+  std::int64_t max;
+};
+
+// A choice by name, upper or lower case in the text.
+template <typename Enum>
+struct Name {
+  Enum value;
+  std::string_view name;
+};
+
+constexpr std::array kLevels = {
+    Name<LogLevel>{LogLevel::kDebug, "debug"}, Name<LogLevel>{LogLevel::kInfo, "info"},
+    Name<LogLevel>{LogLevel::kWarn, "warn"}, Name<LogLevel>{LogLevel::kError, "error"},
+    Name<LogLevel>{LogLevel::kOff, "off"}};
+constexpr std::array kFormats = {Name<LogFormat>{LogFormat::kText, "text"},
+                                 Name<LogFormat>{LogFormat::kJson, "json"}};
+constexpr std::array kPolicies = {
+    Name<OnStoreFailure>{OnStoreFailure::kFailOpen, "FAIL_OPEN"},
+    Name<OnStoreFailure>{OnStoreFailure::kFailClosed, "FAIL_CLOSED"},
+    Name<OnStoreFailure>{OnStoreFailure::kLocal, "LOCAL"}};
+constexpr std::array kSwitch = {Name<bool>{true, "true"}, Name<bool>{false, "false"}};
+
+constexpr const auto& NamesOf(LogLevel) { return kLevels; }
+constexpr const auto& NamesOf(LogFormat) { return kFormats; }
+constexpr const auto& NamesOf(OnStoreFailure) { return kPolicies; }
+constexpr const auto& NamesOf(bool) { return kSwitch; }
+
+template <typename Enum>
+Expected<void> Read(Enum& out, std::string_view text) {
+  const auto& names = NamesOf(Enum{});
+  std::string known;
+  for (const auto& [value, name] : names) {
+    if (text::EqualsIgnoreCase(name, text)) {
+      out = value;
+      return {};
+    }
+    if (!known.empty()) known += ", ";
+    known += name;
+  }
+  return Invalid(text::Cat(text::Quote(text), ": expected one of ", known));
+}
+
+Expected<void> Read(std::string& out, std::string_view text) {
+  out = text;
+  return {};
+}
+
+Expected<void> Read(Micros& out, std::string_view text) {
+  const auto duration = text::ParseDuration(text);
+  if (!duration) return std::unexpected(duration.error());
+  out = *duration;
+  return {};
+}
+
+Expected<void> Read(std::vector<std::string>& out, std::string_view text) {
+  out.clear();
+  while (!text.empty()) {
+    const auto comma = std::min(text.find(','), text.size());
+    if (const auto item = text::Trim(text.substr(0, comma)); !item.empty()) out.emplace_back(item);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return {};
+}
+
+Expected<void> ReadWithin(std::int64_t& out, std::string_view text, Bounds bounds) {
+  const auto number = text::ParseInteger(text);
+  if (!number || *number < bounds.min || *number > bounds.max) {
+    return Invalid(text::Cat(text::Quote(text), ": expected a whole number from ", bounds.min,
+                             " to ", bounds.max));
+  }
+  out = *number;
+  return {};
+}
+
+template <typename Enum>
+std::string Write(Enum value) {
+  const auto& names = NamesOf(Enum{});
+  const auto found =
+      std::ranges::find_if(names, [&](const auto& candidate) { return candidate.value == value; });
+  return std::string(found->name);
+}
+std::string Write(const std::string& value) { return value; }
+std::string Write(Micros value) { return text::FormatDuration(value); }
+std::string Write(std::int64_t value) { return std::to_string(value); }
+std::string Write(const std::vector<std::string>& value) {
+  std::string joined;
+  for (const std::string& item : value) {
+    if (!joined.empty()) joined += ',';
+    joined += item;
+  }
+  return joined;
+}
+
+// Makes a row of the table from a function that finds the field.
+template <auto field>
+constexpr Setting Row(std::string_view path, std::string_view flag, std::string_view value,
+                      std::string_view help, Secret secret = Secret::kNo) {
+  return {.path = path,
+          .flag = flag,
+          .value = value,
+          .help = help,
+          .secret = secret,
+          .set = [](Settings& settings, std::string_view text) -> Expected<void> {
+            return Read(field(settings), text);
+          },
+          .get = [](const Settings& settings) {
+            return Write(field(const_cast<Settings&>(settings)));
+          }};
+}
+
+template <auto field, std::int64_t min, std::int64_t max>
+constexpr Setting Number(std::string_view path, std::string_view flag, std::string_view value,
+                         std::string_view help) {
+  return {.path = path,
+          .flag = flag,
+          .value = value,
+          .help = help,
+          .set = [](Settings& settings, std::string_view text) -> Expected<void> {
+            return ReadWithin(field(settings), text, {min, max});
+          },
+          .get = [](const Settings& settings) {
+            return Write(field(const_cast<Settings&>(settings)));
+          }};
+}
+
+#define FIELD(name) [](Settings & settings) -> auto& { return settings.name; }
+
+constexpr std::int64_t kMany = std::int64_t{1} << 40;
+
+constexpr std::array kSettings = {
+    Number<FIELD(threads), 0, 1024>("threads", "--threads", "N",
+                                    "Event loops, one a thread; 0 is one a core"),
+    Row<FIELD(store)>("store", "--store", "URI",
+                      "Where the state lives: memory, redis://host:port, redis://a:1,b:2,c:3, "
+                      "redis-sentinel://…",
+                      Secret::kPasswordInUri),
+    Row<FIELD(drain_timeout)>("drainTimeout", "--drain-timeout", "DURATION",
+                              "How long SIGTERM lets requests finish"),
+
+    Row<FIELD(http.listen)>("http.listen", "--http", "ADDRESS:PORT",
+                            "Where the REST API listens; empty is nowhere"),
+    Row<FIELD(http.tls_certificate)>("http.tlsCertificate", "--http-tls-certificate", "FILE",
+                                     "Certificate chain in PEM; turns TLS on"),
+    Row<FIELD(http.tls_key)>("http.tlsKey", "--http-tls-key", "FILE", "Its private key in PEM"),
+    Number<FIELD(http.connections_max), 1, 1'000'000>("http.connectionsMax",
+                                                      "--http-connections-max", "N",
+                                                      "Connections at a time; more are refused"),
+    Number<FIELD(http.header_bytes_max), 1024, 1 << 20>("http.headerBytesMax",
+                                                        "--http-header-bytes-max", "BYTES",
+                                                        "Longest head of a request"),
+    Number<FIELD(http.body_bytes_max), 1024, 1 << 28>("http.bodyBytesMax", "--http-body-bytes-max",
+                                                      "BYTES", "Longest body of a request"),
+    Row<FIELD(http.idle_timeout)>("http.idleTimeout", "--http-idle-timeout", "DURATION",
+                                  "When a silent connection is closed"),
+    Row<FIELD(http.header_timeout)>("http.headerTimeout", "--http-header-timeout", "DURATION",
+                                    "How long a request's head may take to arrive"),
+    Row<FIELD(http.on_store_failure)>(
+        "http.onStoreFailure", "--http-on-store-failure", "POLICY",
+        "What checks without a rule get when the store fails: FAIL_OPEN, FAIL_CLOSED or LOCAL"),
+
+    Row<FIELD(admin.listen)>("admin.listen", "--admin", "ADDRESS:PORT",
+                             "Where the admin API listens; empty is nowhere"),
+    Row<FIELD(admin.token)>("admin.token", "--admin-token", "TEXT",
+                            "What admin requests must show as a bearer token; needed unless it "
+                            "listens on loopback",
+                            Secret::kYes),
+    Row<FIELD(admin.token_file)>("admin.tokenFile", "--admin-token-file", "FILE",
+                                 "A file that holds the token"),
+
+    Row<FIELD(resp.listen)>("resp.listen", "--resp", "ADDRESS:PORT",
+                            "Where the RESP door (CL.THROTTLE) listens; empty is nowhere"),
+    Row<FIELD(resp.password)>("resp.password", "--resp-password", "TEXT",
+                              "What AUTH must be given; empty needs none", Secret::kYes),
+    Row<FIELD(resp.tls_certificate)>("resp.tlsCertificate", "--resp-tls-certificate", "FILE",
+                                     "Certificate chain in PEM; turns TLS on"),
+    Row<FIELD(resp.tls_key)>("resp.tlsKey", "--resp-tls-key", "FILE", "Its private key in PEM"),
+    Number<FIELD(resp.connections_max), 1, 1'000'000>("resp.connectionsMax",
+                                                      "--resp-connections-max", "N",
+                                                      "Connections at a time; more are refused"),
+    Row<FIELD(resp.idle_timeout)>("resp.idleTimeout", "--resp-idle-timeout", "DURATION",
+                                  "When a silent connection is closed; 0s is never"),
+    Row<FIELD(resp.on_store_failure)>("resp.onStoreFailure", "--resp-on-store-failure", "POLICY",
+                                      "What checks without a rule get when the store fails"),
+
+    Row<FIELD(grpc.listen)>("grpc.listen", "--grpc", "ADDRESS:PORT",
+                            "Where the gRPC door (Envoy Rate Limit Service) listens; empty is "
+                            "nowhere"),
+    Row<FIELD(grpc.tls_certificate)>("grpc.tlsCertificate", "--grpc-tls-certificate", "FILE",
+                                     "Certificate chain in PEM; turns TLS on"),
+    Row<FIELD(grpc.tls_key)>("grpc.tlsKey", "--grpc-tls-key", "FILE", "Its private key in PEM"),
+    Number<FIELD(grpc.connections_max), 1, 1'000'000>("grpc.connectionsMax",
+                                                      "--grpc-connections-max", "N",
+                                                      "Connections at a time; more are refused"),
+    Row<FIELD(grpc.headers)>("grpc.headers", "--grpc-headers", "BOOL",
+                             "Whether answers carry X-RateLimit headers for Envoy to add"),
+    Row<FIELD(grpc.on_store_failure)>("grpc.onStoreFailure", "--grpc-on-store-failure", "POLICY",
+                                      "What descriptors get when the store fails"),
+
+    Row<FIELD(rules.path)>("rules.path", "--rules", "PATH",
+                           "A file, or a folder of .yaml files, with rule sets; watched"),
+    Row<FIELD(rules.rls_path)>("rules.rlsPath", "--rls-config", "PATH",
+                               "A file or folder in the format of envoyproxy/ratelimit; watched"),
+    Row<FIELD(rules.redis)>("rules.redis", "--rules-redis", "URI",
+                            "A Redis that keeps rule sets; watched by pub/sub and polling. \"store\" "
+                            "is the one that keeps the state",
+                            Secret::kPasswordInUri),
+    Row<FIELD(rules.poll_interval)>("rules.pollInterval", "--rules-poll-interval", "DURATION",
+                                    "How often rules are looked at again, whatever was announced"),
+
+    Row<FIELD(client.trusted_proxies)>(
+        "client.trustedProxies", "--trusted-proxies", "CIDRS",
+        "Whose X-Forwarded-For, X-User-Id and X-API-Key are believed, separated by commas"),
+    Number<FIELD(client.ipv6_prefix), 1, 128>("client.ipv6Prefix", "--ipv6-prefix", "BITS",
+                                              "How much of an IPv6 address tells clients apart"),
+
+    Number<FIELD(memory.keys_max), 1, std::int64_t{1} << 32>("memory.keysMax", "--memory-keys-max",
+                                                             "N", "States held in memory"),
+    Number<FIELD(memory.log_entries_max), 1, kMany>(
+        "memory.logEntriesMax", "--memory-log-entries-max", "N",
+        "Requests that all SLIDING_WINDOW limits together remember"),
+    Row<FIELD(memory.snapshot_file)>("memory.snapshotFile", "--snapshot", "FILE",
+                                     "Keeps the state of the memory store over restarts"),
+    Row<FIELD(memory.snapshot_interval)>("memory.snapshotInterval", "--snapshot-interval",
+                                         "DURATION", "How often it is written"),
+
+    Row<FIELD(guard.deadline)>("guard.deadline", "--deadline", "DURATION",
+                               "How long Redis may take to decide; then the policy answers"),
+    Number<FIELD(guard.in_flight_max), 1, 1 << 24>("guard.inFlightMax", "--in-flight-max", "N",
+                                                   "Decisions that wait for Redis at a time"),
+    Number<FIELD(guard.instances), 0, 100'000>("guard.instances", "--instances", "N",
+                                               "How many share a limit under LOCAL; 0 counts them "
+                                               "by heartbeats in Redis"),
+    Number<FIELD(guard.failure_percent), 1, 100>("guard.failurePercent", "--breaker-failure-percent",
+                                                 "N", "Failed calls that open the breaker"),
+    Number<FIELD(guard.slow_percent), 1, 100>("guard.slowPercent", "--breaker-slow-percent", "N",
+                                              "Slow calls that open the breaker"),
+    Row<FIELD(guard.slow_after)>("guard.slowAfter", "--breaker-slow-after", "DURATION",
+                                 "When a call is slow"),
+    Number<FIELD(guard.calls_min), 1, 1'000'000>("guard.callsMin", "--breaker-calls-min", "N",
+                                                 "Calls before the breaker judges"),
+    Row<FIELD(guard.window)>("guard.window", "--breaker-window", "DURATION",
+                             "How far back the breaker looks"),
+    Row<FIELD(guard.open_for)>("guard.openFor", "--breaker-open-for", "DURATION",
+                               "How long it stays open before it probes; grows while probes fail"),
+    Number<FIELD(guard.deny_cache_entries), 0, 1 << 28>(
+        "guard.denyCacheEntries", "--deny-cache-entries", "N",
+        "Denials remembered so that repeats need no Redis; 0 turns it off"),
+
+    Row<FIELD(log.level)>("log.level", "--log-level", "LEVEL", "debug, info, warn, error or off"),
+    Row<FIELD(log.format)>("log.format", "--log-format", "FORMAT", "text or json"),
+};
+#undef FIELD
+
+// In double quotes where plain YAML would read it as something else.
+std::string Scalar(std::string_view value) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/";
+  const bool plain = !value.empty() && value.find_first_not_of(kPlain) == std::string_view::npos &&
+                     value.front() != '-';
+  return plain ? std::string(value) : text::Cat("\"", text::Escape(value), "\"");
+}
+
+std::string Redacted(Secret secret, const std::string& value) {
+  if (secret == Secret::kNo || value.empty() || value == "memory" || value == "store") return value;
+  if (secret == Secret::kYes) return "***";
+  // What cannot be parsed might hide a password anywhere.
+  const auto endpoint = redis::Endpoint::Parse(value);
+  return endpoint ? endpoint->ToString() : "***";
+}
+
+}  // namespace
+
+std::string Setting::Environment() const {
+  std::string name = "SLUICE_";
+  for (const char c : flag.substr(2)) {
+    name += c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
+  }
+  return name;
+}
+
+std::span<const Setting> AllSettings() { return kSettings; }
+
+const Setting* FindSetting(std::string_view path) {
+  const auto found = std::ranges::find(kSettings, path, &Setting::path);
+  return found == kSettings.end() ? nullptr : &*found;
+}
+
+std::string ToYaml(const Settings& settings) {
+  std::string out;
+  std::string_view section;
+  for (const Setting& setting : kSettings) {
+    const auto dot = setting.path.find('.');
+    const std::string_view own =
+        dot == std::string_view::npos ? std::string_view{} : setting.path.substr(0, dot);
+    if (own != section) {
+      section = own;
+      out += text::Cat("\n", section, ":\n");
+    }
+    const std::string_view indent = section.empty() ? "" : "  ";
+    const std::string_view name =
+        section.empty() ? setting.path : setting.path.substr(section.size() + 1);
+    const std::string value = Redacted(setting.secret, setting.get(settings));
+    out += text::Cat(indent, "# ", setting.help, ". ", setting.flag, ", ", setting.Environment(),
+                     "\n", indent, name, ": ", Scalar(value), "\n");
+  }
+  return out;
+}
+
+}  // namespace sluice::config

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every setting of the service: its place in the configuration file, its flag, its environment
+// variable, its default, and what it means. One table, so that file, command line, environment,
+// `--help`, `sluice config` and the reference cannot disagree.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sluice/error.h"
+#include "sluice/limit.h"
+#include "sluice/store.h"
+#include "sluice/time.h"
+#include "telemetry/log.h"
+
+namespace sluice::config {
+
+// What `sluice config` must not print.
+enum class Secret { kNo, kYes, kPasswordInUri };
+
+struct Settings {
+  std::int64_t threads = 0;  // 0: one a core.
+  std::string store = "memory";
+  Micros drain_timeout{30'000'000};
+
+  struct Http {
+    std::string listen = "127.0.0.1:8080";
+    std::string tls_certificate;
+    std::string tls_key;
+    std::int64_t connections_max = 10'000;
+    std::int64_t header_bytes_max = 16 * 1024;
+    std::int64_t body_bytes_max = 1024 * 1024;
+    Micros idle_timeout{60'000'000};
+    Micros header_timeout{10'000'000};
+    OnStoreFailure on_store_failure = OnStoreFailure::kFailOpen;
+  } http;
+
+  struct Admin {
+    std::string listen = "127.0.0.1:8090";
+    std::string token;
+    std::string token_file;
+  } admin;
+
+  struct Resp {
+    std::string listen;
+    std::string password;
+    std::string tls_certificate;
+    std::string tls_key;
+    std::int64_t connections_max = 10'000;
+    Micros idle_timeout{300'000'000};
+    OnStoreFailure on_store_failure = OnStoreFailure::kFailOpen;
+  } resp;
+
+  struct Grpc {
+    std::string listen;
+    std::string tls_certificate;
+    std::string tls_key;
+    std::int64_t connections_max = 10'000;
+    bool headers = false;
+    OnStoreFailure on_store_failure = OnStoreFailure::kFailOpen;
+  } grpc;
+
+  struct Rules {
+    std::string path;
+    std::string rls_path;
+    std::string redis;
+    Micros poll_interval{5'000'000};
+  } rules;
+
+  struct Client {
+    std::vector<std::string> trusted_proxies;
+    std::int64_t ipv6_prefix = 64;
+  } client;
+
+  struct Memory {
+    std::int64_t keys_max = std::int64_t{1} << 24;
+    std::int64_t log_entries_max = std::int64_t{1} << 26;
+    std::string snapshot_file;
+    Micros snapshot_interval{30'000'000};
+  } memory;
+
+  struct Guard {
+    Micros deadline{20'000};
+    std::int64_t in_flight_max = 65'536;
+    std::int64_t instances = 0;  // 0: counted by heartbeats.
+    std::int64_t failure_percent = 50;
+    std::int64_t slow_percent = 80;
+    Micros slow_after{15'000};
+    std::int64_t calls_min = 20;
+    Micros window{10'000'000};
+    Micros open_for{1'000'000};
+    std::int64_t deny_cache_entries = 65'536;
+  } guard;
+
+  struct Log {
+    telemetry::LogLevel level = telemetry::LogLevel::kInfo;
+    telemetry::LogFormat format = telemetry::LogFormat::kText;
+  } log;
+};
+
+struct Setting {
+  std::string_view path;   // In the file: "http.listen".
+  std::string_view flag;   // "--http"
+  std::string_view value;  // What it takes, in one word: "ADDRESS", "DURATION".
+  std::string_view help;
+  Secret secret = Secret::kNo;
+
+  // Fails with kInvalidInput and a message that says what was expected, without the path.
+  Expected<void> (*set)(Settings&, std::string_view text);
+  std::string (*get)(const Settings&);
+
+  std::string Environment() const;  // "SLUICE_HTTP": the flag in capitals.
+};
+
+std::span<const Setting> AllSettings();
+
+// Null if there is none by that path.
+const Setting* FindSetting(std::string_view path);
+
+// The settings as a configuration file: every one of them with its value and, above it, what it
+// means. Secrets are shown as "***" if they are set.
+std::string ToYaml(const Settings& settings);
+
+}  // namespace sluice::config

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "sluice/error.h"
+#include "sluice/time.h"
+
+namespace sluice::text {
+
+// "500ms": a whole number and one of us, ms, s, m, h, d, in either case; at most kSpanMax. The
+// error, kInvalidInput, quotes the text and says what was expected.
+Expected<Micros> ParseDuration(std::string_view text);
+
+// In the largest unit that gives a whole number. ParseDuration(FormatDuration(d)) == d.
+std::string FormatDuration(Micros duration);
+
+}  // namespace sluice::text

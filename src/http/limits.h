@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The maxima of a connection.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+
+namespace sluice::http {
+
+struct Limits {
+  // Of a request. What is more is refused: 414, 431 or 413.
+  std::size_t target_bytes_max = 8 * 1024;
+  std::size_t head_bytes_max = 16 * 1024;  // Request line and headers; also trailers.
+  std::size_t headers_max = 100;
+  std::size_t body_bytes_max = 1024 * 1024;
+
+  // Of all connections of a server.
+  std::size_t connections_max = 10'000;
+
+  // Of a connection: beyond them it is not read from until answers have left.
+  std::size_t pending_max = 64;  // Requests that wait for their answer.
+  std::size_t unsent_bytes_max = 256 * 1024;
+
+  // How long a client may take. A deadline may be noticed a quarter of a second late.
+  std::chrono::milliseconds handshake_timeout{10'000};  // TLS.
+  std::chrono::milliseconds idle_timeout{60'000};       // Between requests.
+  std::chrono::milliseconds head_timeout{10'000};   // From the first byte to the end of the head.
+  std::chrono::milliseconds body_timeout{30'000};   // From there to the end of the body.
+  std::chrono::milliseconds write_timeout{30'000};  // To take any of what is sent to it.
+};
+
+}  // namespace sluice::http

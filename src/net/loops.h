@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The threads that serve: one event loop each. What lives on a loop is touched by its thread alone,
+// so that nothing there needs a lock.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace sluice::net {
+
+class Loops {
+ public:
+  static constexpr std::size_t kCountMax = 256;
+
+  // Between 1 and kCountMax loops. No thread runs before Start.
+  explicit Loops(std::size_t count);
+  // Stops.
+  ~Loops();
+  Loops(const Loops&) = delete;
+  Loops& operator=(const Loops&) = delete;
+
+  std::size_t size() const { return loops_.size(); }
+  boost::asio::io_context& context(std::size_t loop) { return loops_[loop]->context; }
+
+  void Start();
+  // Ends all threads after what they are at, and waits for them. What still waits on a loop is
+  // dropped when the object is destroyed. Not to be called on a loop.
+  void Stop();
+
+  // Runs `work(loop)` once on every loop and returns when all have run. Before Start and after Stop
+  // it runs here. Not to be called on a loop.
+  void RunOnAll(const std::function<void(std::size_t loop)>& work);
+
+ private:
+  struct Loop {
+    // One thread only: Asio then leaves out most of what several would need.
+    boost::asio::io_context context{1};
+    std::thread thread;
+  };
+
+  std::vector<std::unique_ptr<Loop>> loops_;
+  bool running_ = false;
+};
+
+}  // namespace sluice::net

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/stream.h"
+
+#include <boost/asio/buffer.hpp>
+
+namespace sluice::net {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+asio::ip::address PeerOf(const Stream::Socket& socket) {
+  error_code error;
+  const asio::ip::address address = socket.remote_endpoint(error).address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  }
+  return address;
+}
+
+}  // namespace
+
+Stream::Stream(Socket socket, ConnectionCount::Slot slot, std::shared_ptr<TlsContext> tls)
+    : tls_context_(std::move(tls)), peer_(PeerOf(socket)), slot_(std::move(slot)) {
+  error_code ignored;
+  socket.non_blocking(true, ignored);
+  if (tls_context_) {
+    tls_ = std::make_unique<TlsStream>(std::move(socket), tls_context_->context());
+  } else {
+    plain_.emplace(std::move(socket));
+  }
+}
+
+std::string_view Stream::alpn() const {
+  const unsigned char* protocol = nullptr;
+  unsigned int size = 0;
+  if (tls_) ::SSL_get0_alpn_selected(tls_->native_handle(), &protocol, &size);
+  return {reinterpret_cast<const char*>(protocol), size};
+}
+
+std::size_t Stream::TryWrite(std::string_view bytes) {
+  if (tls_) return 0;
+  error_code error;
+  return plain_->write_some(asio::buffer(bytes), error);
+}
+
+bool Stream::readable() {
+  error_code error;
+  return (tls_ && ::SSL_has_pending(tls_->native_handle()) != 0) || socket().available(error) > 0;
+}
+
+void Stream::Close() {
+  error_code ignored;
+  socket().close(ignored);
+}
+
+}  // namespace sluice::net

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// One accepted connection, plain or TLS. An AsyncReadStream and AsyncWriteStream in the sense of
+// Asio, so that its composed operations and completion tokens work on it.
+#pragma once
+
+#include <boost/asio/append.hpp>
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/system/error_code.hpp>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "net/connection_count.h"
+#include "net/tls.h"
+
+namespace sluice::net {
+
+// Belongs to the loop of its socket and is used there only.
+class Stream {
+ public:
+  using Socket = boost::asio::ip::tcp::socket;
+  using TlsStream = boost::asio::ssl::stream<Socket>;
+  using executor_type = Socket::executor_type;
+
+  // Without `tls` it is plain. The socket is connected; the slot is freed with the stream.
+  Stream(Socket socket, ConnectionCount::Slot slot, std::shared_ptr<TlsContext> tls);
+
+  executor_type get_executor() { return socket().get_executor(); }
+  // Where the other side is; an IPv4 address that came in through IPv6 is an IPv4 address.
+  const boost::asio::ip::address& peer() const { return peer_; }
+  bool tls() const { return tls_ != nullptr; }
+  // What was agreed on; empty if nothing was.
+  std::string_view alpn() const;
+
+  template <typename Token>
+  auto async_handshake(Token&& token) {
+    return tls_->async_handshake(TlsStream::server, std::forward<Token>(token));
+  }
+  template <typename Buffers, typename Token>
+  auto async_read_some(const Buffers& buffers, Token&& token) {
+    if (tls_) return tls_->async_read_some(buffers, std::forward<Token>(token));
+    return plain_->async_read_some(buffers, std::forward<Token>(token));
+  }
+  template <typename Buffers, typename Token>
+  auto async_write_some(const Buffers& buffers, Token&& token) {
+    if (tls_) return tls_->async_write_some(buffers, std::forward<Token>(token));
+    return plain_->async_write_some(buffers, std::forward<Token>(token));
+  }
+  // Says to the other side that nothing more will come; completes with void(error_code).
+  // Afterwards, read until the other side has closed, too: a close while bytes lie unread would
+  // reset the connection and could take from the other side what it has not yet read.
+  template <typename Token>
+  auto async_shutdown(Token&& token) {
+    if (tls_) return tls_->async_shutdown(std::forward<Token>(token));
+    boost::system::error_code error;
+    plain_->shutdown(Socket::shutdown_send, error);
+    return boost::asio::post(plain_->get_executor(),
+                             boost::asio::append(std::forward<Token>(token), error));
+  }
+
+  // Sends what fits without waiting and returns how much that was; nothing, in particular, on TLS.
+  // What is left, and any error, is for async_write_some.
+  std::size_t TryWrite(std::string_view bytes);
+
+  // Bytes lie ready to be read.
+  bool readable();
+
+  // At once, in whatever state; outstanding operations complete with operation_aborted.
+  void Close();
+
+ private:
+  Socket& socket() { return tls_ ? tls_->next_layer() : *plain_; }
+
+  std::optional<Socket> plain_;
+  std::unique_ptr<TlsStream> tls_;
+  std::shared_ptr<TlsContext> tls_context_;
+  boost::asio::ip::address peer_;
+  ConnectionCount::Slot slot_;
+};
+
+}  // namespace sluice::net

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/tls.h"
+
+#include <openssl/ssl.h>
+
+#include <cassert>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+#include "core/text.h"
+
+namespace sluice::net {
+namespace {
+
+namespace ssl = boost::asio::ssl;
+using boost::system::error_code;
+
+constexpr std::size_t kProtocolBytesMax = 255;
+
+std::unexpected<Error> Fail(ErrorCode code, std::string message) {
+  return std::unexpected(Error{code, std::move(message)});
+}
+
+// OpenSSL's own words for a file that is missing say little.
+Expected<void> CheckReadable(std::string_view what, const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored) || !std::ifstream(path)) {
+    return Fail(ErrorCode::kIo, text::Cat("cannot read the ", what, " file ", text::Quote(path)));
+  }
+  return {};
+}
+
+int ChooseProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
+                   const unsigned char* offered, unsigned int offered_size, void* context) {
+  const std::string& alpn = static_cast<const TlsContext*>(context)->alpn();
+  unsigned char* chosen = nullptr;
+  const int result = ::SSL_select_next_proto(
+      &chosen, out_size, reinterpret_cast<const unsigned char*>(alpn.data()),
+      static_cast<unsigned int>(alpn.size()), offered, offered_size);
+  *out = chosen;
+  return result == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+}  // namespace
+
+TlsContext::TlsContext() : context_(ssl::context::tls_server) {
+  SSL_CTX* const native = context_.native_handle();
+  ::SSL_CTX_set_min_proto_version(native, TLS1_2_VERSION);
+  ::SSL_CTX_set_options(
+      native, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE);
+  // Buffers of idle connections are freed: they are most of what such a connection costs.
+  ::SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
+}
+
+Expected<std::shared_ptr<TlsContext>> TlsContext::Make(const TlsFiles& files,
+                                                       std::span<const std::string> alpn) {
+  if (const auto readable = CheckReadable("certificate", files.cert); !readable) {
+    return std::unexpected(readable.error());
+  }
+  if (const auto readable = CheckReadable("key", files.key); !readable) {
+    return std::unexpected(readable.error());
+  }
+  const std::shared_ptr<TlsContext> made(new TlsContext());
+  error_code error;
+  made->context_.use_certificate_chain_file(files.cert, error);
+  if (error) {
+    return Fail(ErrorCode::kInvalidInput,
+                text::Cat("the file ", text::Quote(files.cert),
+                          " has no certificate in PEM format: ", error.message()));
+  }
+  made->context_.use_private_key_file(files.key, ssl::context::pem, error);
+  if (error) {
+    return Fail(ErrorCode::kInvalidInput,
+                text::Cat("the file ", text::Quote(files.key),
+                          " has no private key in PEM format that belongs to the certificate in ",
+                          text::Quote(files.cert), ": ", error.message()));
+  }
+  for (const std::string& protocol : alpn) {
+    assert(!protocol.empty() && protocol.size() <= kProtocolBytesMax);
+    made->alpn_ += static_cast<char>(protocol.size());
+    made->alpn_ += protocol;
+  }
+  if (!alpn.empty()) {
+    ::SSL_CTX_set_alpn_select_cb(made->context_.native_handle(), ChooseProtocol, made.get());
+  }
+  return made;
+}
+
+}  // namespace sluice::net

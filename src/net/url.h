@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Request targets: percent-encoding and query strings. No I/O.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "sluice/error.h"
+
+namespace sluice::net {
+
+inline constexpr std::size_t kQueryParametersMax = 64;
+
+struct Target {
+  std::string_view path;
+  std::string_view query;  // Without the question mark.
+};
+
+// What stands before and after the first question mark.
+Target SplitTarget(std::string_view target);
+
+enum class Plus : std::uint8_t { kPlus, kSpace };  // What '+' means: in paths; in queries.
+
+// Appends `text` with each %XX replaced by its byte. False if a '%' is not followed by two
+// hexadecimal digits; `out` then ends with what came before it.
+[[nodiscard]] bool AppendDecoded(std::string& out, std::string_view text, Plus plus);
+
+// Appends `text` with all but letters, digits and - . _ ~ as %XX.
+void AppendEncoded(std::string& out, std::string_view text);
+
+// One name=value of a query, as it was written.
+struct RawParameter {
+  std::string_view name;
+  std::string_view value;  // Empty also if there is no '='.
+};
+
+// Goes through name=value&name=value. Empty pieces are skipped.
+class QueryReader {
+ public:
+  explicit QueryReader(std::string_view query) : rest_(query) {}
+  std::optional<RawParameter> Next();
+
+ private:
+  std::string_view rest_;
+};
+
+// A parameter to look for, and what was found. Values are decoded; they point into the query or
+// into the scratch text, and are valid as long as both are.
+struct WantedParameter {
+  std::string_view name;
+  std::optional<std::string_view> value = {};
+};
+
+// Finds all wanted parameters in one pass; others are ignored. A parameter that is wanted and given
+// twice is an error, because whoever stands before us may have looked at the other one. So are a
+// bad %XX anywhere and more than kQueryParametersMax parameters. Error: kInvalidInput. Allocates
+// only if something must be decoded; `scratch` is overwritten.
+Expected<void> ReadQuery(std::string_view query, std::span<WantedParameter> wanted,
+                         std::string& scratch);
+
+}  // namespace sluice::net

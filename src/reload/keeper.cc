@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reload/keeper.h"
+
+#include <utility>
+#include <vector>
+
+#include "core/text.h"
+#include "rules/parse.h"
+
+namespace sluice::reload {
+namespace {
+
+constexpr std::size_t kProblemsLogged = 20;
+
+Keeper::Outcome Refused(Error error) { return {std::unexpected(std::move(error)), {}}; }
+
+std::string Join(const Problems& problems) {
+  std::string all;
+  for (const Problem& problem : problems) all += problem.ToString() + "\n";
+  return all;
+}
+
+}  // namespace
+
+Keeper::Keeper(Options options, const Parts& parts)
+    : options_(std::move(options)),
+      managed_(parts.managed),
+      logger_(parts.logger),
+      metrics_(parts.metrics) {}
+
+Keeper::~Keeper() {
+  thread_.request_stop();
+  watch_.Wake();
+}
+
+Problems Keeper::Load() {
+  auto sources = ReadAll();
+  if (!sources) return {{.file = "configuration", .message = sources.error().message}};
+  return Adopt(*std::move(sources)).problems;
+}
+
+void Keeper::Start() {
+  for (const std::string& place :
+       {options_.places.config, options_.places.rules, options_.places.rls}) {
+    watch_.Add(place);
+  }
+  managed_.Watch([this] { watch_.Wake(); });
+  thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+}
+
+void Keeper::Run(const std::stop_token& stop) {
+  const auto poll = std::chrono::ceil<std::chrono::milliseconds>(options_.poll_interval);
+  while (true) {
+    std::deque<std::move_only_function<void()>> tasks;
+    {
+      const std::scoped_lock lock(mutex_);
+      tasks.swap(tasks_);
+    }
+    for (auto& task : tasks) task();
+    if (!tasks.empty()) continue;
+    if (stop.stop_requested()) return;
+    Refresh(false);
+    watch_.Wait(poll);
+  }
+}
+
+void Keeper::Post(std::move_only_function<void()> task) {
+  {
+    const std::scoped_lock lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  watch_.Wake();
+}
+
+Expected<Sources> Keeper::ReadAll() {
+  auto sources = Read(options_.places);
+  if (!sources) return sources;
+  if (auto documents = managed_.Load()) {
+    managed_documents_ = *std::move(documents);
+  } else {
+    logger_.Warn("rule sets cannot be read; those known stay",
+                 {{"from", managed_.Description()}, {"error", documents.error().message}});
+  }
+  sources->managed = managed_documents_;
+  return sources;
+}
+
+Keeper::Outcome Keeper::Refresh(bool asked) {
+  auto sources = ReadAll();
+  if (!sources) {
+    // Said once: a missing file is looked for again with every poll.
+    if (asked || refused_ != sources.error().message) {
+      refused_ = sources.error().message;
+      metrics_.Reloaded(telemetry::ReloadResult::kInvalid, 0);
+      logger_.Error("rules cannot be read; the old ones stay", {{"error", refused_}});
+    }
+    return Refused(sources.error());
+  }
+  if (!asked && catalog_ && *sources == sources_) return {};
+  return Adopt(*std::move(sources));
+}
+
+Keeper::Outcome Keeper::Adopt(Sources sources) {
+  const std::uint64_t generation = catalog_ ? catalog_->generation + 1 : 1;
+  auto catalog = Build(sources, generation);
+  if (!catalog) {
+    std::string what = Join(catalog.error());
+    if (refused_ != what) {
+      refused_ = std::move(what);
+      metrics_.Reloaded(telemetry::ReloadResult::kInvalid, 0);
+      std::size_t logged = 0;
+      for (const Problem& problem : catalog.error()) {
+        if (++logged > kProblemsLogged) break;
+        logger_.Error("rules are not valid; the old ones stay", {{"problem", problem.ToString()}});
+      }
+    }
+    return {std::unexpected(Error{ErrorCode::kInvalidInput, "the rules are not valid"}),
+            std::move(catalog.error())};
+  }
+  refused_.clear();
+  sources_ = std::move(sources);
+  Publish(*std::move(catalog));
+  return {};
+}
+
+void Keeper::Publish(std::shared_ptr<service::Catalog> catalog) {
+  std::vector<std::pair<std::string_view, std::string_view>> names;
+  for (const auto& rule_set : catalog->rules->rule_sets()) {
+    for (const rules::Rule& rule : rule_set->rules()) {
+      names.emplace_back(rule_set->id(), rule.id);
+    }
+  }
+  metrics_.RetainRules(names);
+  for (const auto& rule_set : catalog->rules->rule_sets()) {
+    for (const rules::Rule& rule : rule_set->rules()) {
+      catalog->rule_metrics.emplace(&rule, metrics_.Rule(rule_set->id(), rule.id));
+    }
+  }
+  catalog_ = std::move(catalog);
+  options_.publish(catalog_);
+  metrics_.Reloaded(telemetry::ReloadResult::kOk, static_cast<std::int64_t>(catalog_->generation));
+  logger_.Info("rules in force", {{"generation", catalog_->generation},
+                                  {"rule_sets", catalog_->rules->rule_sets().size()},
+                                  {"limits", catalog_->limits.size()},
+                                  {"domains", catalog_->domains->domains().size()}});
+}
+
+void Keeper::Reload(Done done) {
+  Post([this, done = std::move(done)]() mutable {
+    refused_.clear();
+    done(Refresh(true));
+  });
+}
+
+void Keeper::Save(std::string id, std::string document, Done done) {
+  Post([this, id = std::move(id), document = std::move(document), done = std::move(done)]() mutable {
+    auto sources = ReadAll();
+    if (!sources) return done(Refused(sources.error()));
+    if (catalog_->rules->Find(id) && !sources->managed.contains(id)) {
+      return done(Refused({ErrorCode::kInvalidRequest,
+                           text::Cat("the rule set ", text::Quote(id),
+                                     " is defined in a file; expected it to be changed there")}));
+    }
+    sources->managed.insert_or_assign(id, document);
+    if (auto valid = Build(*sources, 0); !valid) {
+      return done({std::unexpected(Error{ErrorCode::kInvalidInput, "the rule set is not valid"}),
+                   std::move(valid.error())});
+    }
+    // Saved before it is in force: what clients see is what a restart will see.
+    if (auto saved = managed_.Save(id, document); !saved) return done(Refused(saved.error()));
+    managed_documents_ = sources->managed;
+    done(Adopt(*std::move(sources)));
+  });
+}
+
+void Keeper::Remove(std::string id, Done done) {
+  Post([this, id = std::move(id), done = std::move(done)]() mutable {
+    auto sources = ReadAll();
+    if (!sources) return done(Refused(sources.error()));
+    if (!sources->managed.contains(id)) {
+      if (catalog_->rules->Find(id)) {
+        return done(Refused({ErrorCode::kInvalidRequest,
+                             text::Cat("the rule set ", text::Quote(id),
+                                       " is defined in a file; expected it to be removed there")}));
+      }
+      return done(Refused(
+          {ErrorCode::kNotFound, text::Cat("there is no rule set ", text::Quote(id))}));
+    }
+    sources->managed.erase(id);
+    if (auto removed = managed_.Remove(id); !removed) return done(Refused(removed.error()));
+    managed_documents_ = sources->managed;
+    done(Adopt(*std::move(sources)));
+  });
+}
+
+}  // namespace sluice::reload

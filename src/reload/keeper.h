@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "core/problem.h"
+#include "reload/rule_set_store.h"
+#include "reload/sources.h"
+#include "reload/watch.h"
+#include "service/catalog.h"
+#include "telemetry/log.h"
+#include "telemetry/service_metrics.h"
+
+namespace sluice::reload {
+
+// Keeps the catalog as its sources say. It looks at them when a folder changes, when the rule set
+// store announces a change, every `poll_interval` in any case, and when asked to. An invalid source
+// changes nothing: the old catalog stays, and that is counted and logged. All that blocks happens on
+// the keeper's own thread.
+class Keeper {
+ public:
+  struct Options {
+    Places places;
+    Micros poll_interval{5'000'000};
+    // Gets every new catalog, on the keeper's thread; the first one from Load.
+    std::function<void(std::shared_ptr<const service::Catalog>)> publish;
+  };
+
+  struct Parts {
+    RuleSetStore& managed;
+    telemetry::Logger& logger;
+    telemetry::ServiceMetrics& metrics;
+  };
+
+  Keeper(Options options, const Parts& parts);
+  ~Keeper();  // Finishes what was asked, and stops.
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+
+  // Reads everything for the first time, here and now. A rule set store that cannot be reached is no
+  // problem; its rule sets come when it can.
+  Problems Load();
+
+  // Starts to watch.
+  void Start();
+
+  // What became of a change: nothing, or why it was refused. kInvalidInput comes with problems.
+  struct Outcome {
+    Expected<void> result;
+    Problems problems;
+  };
+  using Done = std::move_only_function<void(Outcome)>;
+
+  // Each does not wait; `done` runs on the keeper's thread.
+  void Reload(Done done);
+  // Error: kInvalidRequest if the id belongs to a rule set of a file, which is changed there.
+  void Save(std::string id, std::string document, Done done);
+  // Errors: kNotFound; kInvalidRequest as above.
+  void Remove(std::string id, Done done);
+
+  std::string_view managed_by() const { return managed_.Description(); }
+
+ private:
+  void Run(const std::stop_token& stop);
+  void Post(std::move_only_function<void()> task);
+  Outcome Refresh(bool asked);
+  Outcome Adopt(Sources sources);
+  Expected<Sources> ReadAll();
+  void Publish(std::shared_ptr<service::Catalog> catalog);
+
+  // Constant after construction.
+  const Options options_;
+  RuleSetStore& managed_;
+  telemetry::Logger& logger_;
+  telemetry::ServiceMetrics& metrics_;
+
+  // Of the keeper's thread.
+  Sources sources_;              // As adopted last.
+  std::string refused_;          // What was wrong last time, so that it is said once.
+  Documents managed_documents_;  // As they were when the store could be reached.
+  std::shared_ptr<const service::Catalog> catalog_;
+
+  FolderWatch watch_;
+  std::mutex mutex_;
+  std::deque<std::move_only_function<void()>> tasks_;  // Guarded by mutex_.
+  std::jthread thread_;                                // Last: it uses all of the above.
+};
+
+}  // namespace sluice::reload

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reload/sources.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "core/text.h"
+#include "rules/parse.h"
+
+namespace sluice::reload {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kFilesMax = 1024;
+
+bool HasRuleExtension(const fs::path& path) {
+  static constexpr std::array<std::string_view, 3> kExtensions = {".yaml", ".yml", ".json"};
+  return std::ranges::find(kExtensions, path.extension().string()) != kExtensions.end();
+}
+
+// Hidden names are left out: Kubernetes keeps its versions in them, and editors their drafts.
+Expected<std::vector<std::string>> FilesOf(const std::string& place) {
+  std::error_code error;
+  const fs::file_status status = fs::status(place, error);
+  if (!fs::exists(status)) {
+    return std::unexpected(
+        Error{ErrorCode::kNotFound, text::Cat(place, ": there is no such file or folder")});
+  }
+  if (!fs::is_directory(status)) return std::vector{place};
+  std::vector<std::string> files;
+  for (fs::directory_iterator entry(place, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const fs::path& path = entry->path();
+    if (path.filename().string().starts_with('.') || !HasRuleExtension(path)) continue;
+    files.push_back(path.string());
+  }
+  if (error) {
+    return std::unexpected(Error{ErrorCode::kIo, text::Cat(place, ": ", error.message())});
+  }
+  if (files.size() > kFilesMax) {
+    return std::unexpected(Error{ErrorCode::kInvalidInput,
+                                 text::Cat(place, ": expected at most ", kFilesMax, " files")});
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+Expected<std::vector<Text>> ReadPlace(const std::string& place) {
+  std::vector<Text> texts;
+  if (place.empty()) return texts;
+  const auto files = FilesOf(place);
+  if (!files) return std::unexpected(files.error());
+  for (const std::string& file : *files) {
+    auto content = config::ReadFile(file);
+    if (!content) return std::unexpected(content.error());
+    texts.push_back({file, *std::move(content)});
+  }
+  return texts;
+}
+
+void Append(Problems& all, Problems some) {
+  std::ranges::move(some, std::back_inserter(all));
+}
+
+}  // namespace
+
+Expected<Sources> Read(const Places& places) {
+  Sources sources;
+  for (const auto& [place, texts] : {std::pair(&places.config, &sources.config),
+                                     std::pair(&places.rules, &sources.rules),
+                                     std::pair(&places.rls, &sources.rls)}) {
+    auto read = ReadPlace(*place);
+    if (!read) return std::unexpected(read.error());
+    *texts = *std::move(read);
+  }
+  return sources;
+}
+
+std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& sources,
+                                                                       std::uint64_t generation) {
+  Problems problems;
+  auto catalog = std::make_shared<service::Catalog>();
+  catalog->generation = generation;
+  catalog->defaults = config::DefaultLimits();
+
+  rules::RuleSets rule_sets;
+  const auto take = [&](std::expected<rules::RuleSets, Problems> parsed) {
+    if (parsed) {
+      std::ranges::move(*parsed, std::back_inserter(rule_sets));
+    } else {
+      Append(problems, std::move(parsed.error()));
+    }
+  };
+  for (const Text& text : sources.config) {
+    if (auto file = config::Parse(text.content, text.file)) {
+      catalog->limits = std::move(file->limits);
+      catalog->defaults = std::move(file->defaults);
+    } else {
+      Append(problems, std::move(file.error()));
+      continue;  // Its rule sets would say the same again if it is no YAML.
+    }
+    take(rules::ParseRuleSets(text.content, text.file, rules::OtherKeys::kIgnore));
+  }
+  for (const Text& text : sources.rules) {
+    take(rules::ParseRuleSets(text.content, text.file, rules::OtherKeys::kForbid));
+  }
+  for (const auto& [id, document] : sources.managed) {
+    auto parsed = rules::ParseRuleSet(document, text::Cat("managed rule set ", id));
+    if (!parsed) {
+      Append(problems, std::move(parsed.error()));
+    } else if ((*parsed)->id() != id) {
+      problems.push_back({text::Cat("managed rule set ", id), 1, 1,
+                          text::Cat("its id is ", text::Quote((*parsed)->id()))});
+    } else {
+      catalog->managed.insert(id);
+      rule_sets.push_back(*std::move(parsed));
+    }
+  }
+  if (auto book = rules::RuleBook::Build(std::move(rule_sets), generation)) {
+    catalog->rules = *std::move(book);
+  } else {
+    Append(problems, std::move(book.error()));
+  }
+  std::vector<rules::RlsConfig::File> rls;
+  for (const Text& text : sources.rls) rls.push_back({text.file, text.content});
+  if (auto domains = rules::RlsConfig::Parse(rls)) {
+    catalog->domains = *std::move(domains);
+  } else {
+    Append(problems, std::move(domains.error()));
+  }
+  if (!problems.empty()) return std::unexpected(std::move(problems));
+  return catalog;
+}
+
+}  // namespace sluice::reload

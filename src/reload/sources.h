@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the texts that people wrote to a catalog.
+#pragma once
+
+#include <expected>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/load.h"
+#include "core/problem.h"
+#include "service/catalog.h"
+#include "sluice/error.h"
+
+namespace sluice::reload {
+
+struct Text {
+  std::string file;
+  std::string content;
+  friend bool operator==(const Text&, const Text&) = default;
+};
+
+// Rule sets by id, each a document of its own.
+using Documents = std::map<std::string, std::string, std::less<>>;
+
+// All that a catalog is made from.
+struct Sources {
+  std::vector<Text> config;  // The configuration file, or none.
+  std::vector<Text> rules;   // Files with "ruleSets:".
+  std::vector<Text> rls;     // Files in the format of envoyproxy/ratelimit.
+  Documents managed;         // Made through the admin API.
+
+  friend bool operator==(const Sources&, const Sources&) = default;
+};
+
+// Where they lie; empty is nowhere.
+struct Places {
+  std::string config;
+  std::string rules;  // A file, or a folder with .yaml, .yml and .json files.
+  std::string rls;
+};
+
+// Reads the files of all places, those of a folder by name. Errors: kNotFound, kIo, kInvalidInput
+// if a file is too long or there are too many.
+Expected<Sources> Read(const Places& places);
+
+// All problems of all texts.
+std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& sources,
+                                                                       std::uint64_t generation);
+
+}  // namespace sluice::reload

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Configuration files of envoyproxy/ratelimit, as they are. docs/reference/rls-config.md lists what
+// they may contain and what Sluice adds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rules/problem.h"
+#include "sluice/limit.h"
+
+namespace sluice::rules {
+
+inline constexpr std::size_t kRlsFilesMax = 1024;
+inline constexpr std::size_t kRlsDepthMax = 32;
+inline constexpr std::size_t kRlsTextBytesMax = 1024;  // Keys, values, names and domains.
+
+// Numbered as envoy.service.ratelimit.v3.RateLimitResponse.RateLimit.Unit.
+enum class RlsUnit : std::uint8_t {
+  kUnknown,
+  kSecond,
+  kMinute,
+  kHour,
+  kDay,
+  kMonth,
+  kYear,
+  kWeek,
+};
+
+// Zero for kUnknown. A month has 30 days, a year 365.
+Micros SpanOf(RlsUnit unit);
+
+struct RlsLimit {
+  enum class Kind : std::uint8_t {
+    kLimited,
+    kUnlimited,  // Passes without a store call.
+    kBlocked,    // requests_per_unit is 0: never passes, and no limit can say so.
+  };
+
+  Kind kind = Kind::kLimited;
+  std::optional<Limit> limit;  // Of kLimited only.
+
+  // What an answer reports as current_limit. Under an algorithm with numbers of its own, the most
+  // that can be granted at once and the unit that is as long as its period, or kUnknown.
+  std::uint32_t requests_per_unit = 0;
+  RlsUnit unit = RlsUnit::kUnknown;
+
+  std::string name;
+  std::vector<std::string> replaces;  // Limits of these names in the same request are dropped.
+  bool shadow_mode = false;
+  bool quota_mode = false;
+  bool detailed_metric = false;
+  bool value_to_metric = false;
+  bool share_threshold = false;
+
+  std::string path;  // "domain.key_value.key": for metrics, logs and answers; no client's values.
+  int line = 0;
+};
+
+struct RlsEntry {
+  std::string_view key;
+  std::string_view value;
+};
+
+// The state that a descriptor is charged to, for Charge. `name` differs between the limits of the
+// configuration and those that a request brings itself.
+inline constexpr std::string_view kRlsStateName = "rls";
+inline constexpr std::string_view kRlsOverrideStateName = "rls-override";
+
+// The key of the state of these entries: no two domains or lists of entries share one. At most
+// kKeyBytesMax bytes; longer ones are hashed. Replaces what `key` holds. For limits that a request
+// brings itself; those of the configuration get theirs from Match.
+void RlsStateKey(std::string_view domain, std::span<const RlsEntry> entries, std::string& key);
+
+struct RlsMatch {
+  const RlsLimit* limit = nullptr;  // Null: no limit applies, and the request passes.
+  std::string key;                  // Its state, if there is a limit.
+};
+
+class RlsDomain {
+ public:
+  RlsDomain();
+  ~RlsDomain();
+  RlsDomain(RlsDomain&&) noexcept;
+  RlsDomain& operator=(RlsDomain&&) noexcept;
+
+  const std::string& name() const;
+  const std::string& file() const;
+
+  // Whether the descriptors of a request are charged all or none. Otherwise each is charged even if
+  // another denies, as envoyproxy/ratelimit does.
+  bool all_or_nothing() const;
+
+  // In the order of the file.
+  std::span<const RlsLimit> limits() const;
+
+  // Level by level: the entry's key and value, else the first wildcard that matches, else the key
+  // alone; without going back. A limit applies if it lies exactly as deep as the entries go.
+  // Allocates only if `match.key` must grow.
+  void Match(std::span<const RlsEntry> entries, RlsMatch& match) const;
+
+ private:
+  friend class RlsParser;
+  struct Tree;
+
+  std::unique_ptr<Tree> tree_;
+};
+
+// All domains at one moment. Immutable; safe to use from any thread.
+class RlsConfig {
+ public:
+  struct File {
+    std::string name;
+    std::string text;
+  };
+
+  // Each file holds one domain; a domain in two files is a problem. All problems are found.
+  static std::expected<std::shared_ptr<const RlsConfig>, Problems> Parse(
+      std::span<const File> files);
+
+  ~RlsConfig();
+  RlsConfig(const RlsConfig&) = delete;
+  RlsConfig& operator=(const RlsConfig&) = delete;
+
+  const RlsDomain* Find(std::string_view name) const;
+  std::span<const RlsDomain> domains() const { return domains_; }
+
+  // SHA-256 of the files, in hexadecimal digits: equal for equal content.
+  const std::string& hash() const { return hash_; }
+
+ private:
+  explicit RlsConfig(std::vector<RlsDomain> domains);
+
+  // Constant after construction.
+  std::vector<RlsDomain> domains_;
+  std::string hash_;
+};
+
+}  // namespace sluice::rules

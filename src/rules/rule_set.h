@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rule sets, compiled: which rules apply to a request, and to which key.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rules/context.h"
+#include "rules/rule.h"
+#include "sluice/error.h"
+
+namespace sluice::rules {
+
+inline constexpr std::size_t kPathBytesMax = 16'384;  // Of a request, without its query.
+
+// A rule that applies to a request.
+struct Selected {
+  enum class Verdict : std::uint8_t {
+    kCharge,      // Each of `bands` is charged `cost` under `key`.
+    kUnlimited,   // An override lets it pass.
+    kBlocked,     // An override denies it.
+    kMissingKey,  // Denied: the request has no value for the scope.
+  };
+
+  const Rule* rule;
+  std::span<const Band> bands;  // The rule's, or its override's. Only if it is to be charged.
+
+  // "ip:…", "user:…", "apikey:…", "global" or "<attribute>:…"; no two scopes or values share one.
+  // What would be longer than kKeyBytesMax is "ip#" and a hash instead. Empty if the key is
+  // missing.
+  std::string_view key;
+
+  std::int64_t cost;
+  Verdict verdict;
+};
+
+class RuleSet;
+
+// The outcome of RuleSet::Select, and its memory: used again and again, it allocates nothing. Views
+// point into it, into the rule set and into the context until the next Select. Not thread-safe.
+class Selection {
+ public:
+  Selection();
+  ~Selection();
+  Selection(Selection&&) noexcept;
+  Selection& operator=(Selection&&) noexcept;
+
+  // In the order of the file. Empty: no rule applies.
+  std::span<const Selected> rules() const;
+
+ private:
+  friend class RuleSet;
+  struct Scratch;
+
+  std::unique_ptr<Scratch> scratch_;
+};
+
+// What a rule set is made of. Parsing guarantees all bounds and that names are distinct.
+struct RuleSetSpec {
+  std::string id;
+  std::string description;
+  bool enabled = true;
+  std::vector<Rule> rules;
+
+  // Where it was read from, for people.
+  std::string file;
+  int line = 0;
+  std::string source;  // The lines themselves, as one document; empty if they cannot be told apart.
+};
+
+// Immutable; safe to use from any thread.
+class RuleSet {
+ public:
+  static std::shared_ptr<const RuleSet> Compile(RuleSetSpec spec);
+  ~RuleSet();
+  RuleSet(const RuleSet&) = delete;
+  RuleSet& operator=(const RuleSet&) = delete;
+
+  const std::string& id() const { return spec_.id; }
+  bool enabled() const { return spec_.enabled; }
+  std::span<const Rule> rules() const { return spec_.rules; }  // Also those that never apply.
+  const RuleSetSpec& spec() const { return spec_; }
+
+  // Chooses the rules that apply to a request. `permits` is multiplied by each rule's cost, so that
+  // 0 looks without taking. Rules that are disabled or have no bands are passed over, and all are
+  // if the rule set is disabled. Takes time for the path's length and the rules that apply, and for
+  // those that have no path; not for how many others there are. Errors: kInvalidCost (negative
+  // permits, a cost that is not a whole number of 0 or more, or too large); kInvalidRequest (a path
+  // longer than kPathBytesMax, or rules with more than kChargesMax bands apply at once).
+  Expected<void> Select(const Context& context, std::int64_t permits, Selection& selection) const;
+
+  // Canonical: equal for equal rules, whatever their file looked like. It can be read again.
+  std::string ToJson() const;
+
+  // SHA-256 of ToJson, in hexadecimal digits.
+  const std::string& hash() const { return hash_; }
+
+ private:
+  struct Index;
+
+  explicit RuleSet(RuleSetSpec spec);
+
+  // Constant after construction.
+  RuleSetSpec spec_;
+  std::string hash_;
+  std::unique_ptr<const Index> index_;
+};
+
+}  // namespace sluice::rules

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service/engine.h"
+
+#include <utility>
+
+#include "telemetry/heavy_hitters.h"
+#include "telemetry/log.h"
+#include "telemetry/service_metrics.h"
+
+namespace sluice::service {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+using telemetry::LogLevel;
+
+bool IsOutage(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kStoreFull:
+    case ErrorCode::kIo:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kOutcomeUnknown:
+    case ErrorCode::kAccessDenied:
+    case ErrorCode::kStoreError:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Engine::Engine(const Parts& parts, std::shared_ptr<const Catalog> catalog)
+    : store_(parts.store),
+      metrics_(parts.metrics),
+      keys_(parts.keys),
+      logger_(parts.logger),
+      clock_(parts.clock),
+      degraded_(std::make_unique<telemetry::LimitedLog>(parts.logger)),
+      failed_(std::make_unique<telemetry::LimitedLog>(parts.logger)),
+      catalog_(std::move(catalog)) {}
+
+Engine::~Engine() = default;
+
+void Engine::Apply(std::span<Request> requests, std::move_only_function<void()> done) {
+  const Steady::time_point start = Steady::now();
+  if (store_.AnswersInline()) {
+    // Without a callback that would have to be allocated.
+    store_.Apply(requests, [] {});
+    Account(requests, Steady::now() - start);
+    return done();
+  }
+  store_.Apply(requests, [this, requests, start, done = std::move(done)]() mutable {
+    Account(requests, Steady::now() - start);
+    done();
+  });
+}
+
+void Engine::Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) {
+  store_.Reset(charge, [this, done = std::move(done)](Expected<bool> held) mutable {
+    if (!held) metrics_.Failed(held.error().code);
+    done(std::move(held));
+  });
+}
+
+void Engine::Account(std::span<const Request> requests, std::chrono::nanoseconds took) {
+  for (const Request& request : requests) {
+    if (!request.outcome) {
+      AccountFailure(request);
+      continue;
+    }
+    const bool allowed = request.outcome->allowed;
+    for (std::size_t i = 0; i < request.charges.size(); ++i) {
+      const Charge& charge = request.charges[i];
+      metrics_.Check(charge.limit->algorithm(), request.each.empty() ? allowed : request.each[i].allowed,
+                     took);
+      if (charge.cost > 0) keys_.Record(charge.key, allowed);
+    }
+    if (request.source != Source::kStore) {
+      metrics_.Decided(request.source);
+      if (request.source != Source::kDenyCache) {
+        degraded_->Log(LogLevel::kWarn, "decided without the store",
+                       {{"source", request.source == Source::kLocal ? "local" : "fail-open"},
+                        {"allowed", allowed},
+                        {"key", request.charges.front().key}});
+      }
+    }
+    if (logger_.Enabled(LogLevel::kDebug)) [[unlikely]] {
+      logger_.Debug(allowed ? "request allowed" : "request denied",
+                    {{"key", request.charges.front().key},
+                     {"remaining", request.outcome->remaining},
+                     {"cost", request.charges.front().cost}});
+    }
+  }
+}
+
+void Engine::AccountFailure(const Request& request) {
+  const Error& error = request.outcome.error();
+  metrics_.Failed(error.code);
+  if (!IsOutage(error.code)) return;  // The request's own fault; it is told so.
+  for (const Charge& charge : request.charges) metrics_.StoreFailed(charge.on_store_failure);
+  failed_->Log(LogLevel::kError, "the store failed a request",
+               {{"code", ToString(error.code)},
+                {"error", error.message},
+                {"key", request.charges.empty() ? std::string_view{} : request.charges.front().key}});
+}
+
+}  // namespace sluice::service
