@@ -26,20 +26,14 @@ void Batch::Answered() {
 
 void Batch::AddCheck(const Check& check, Dialect dialect, Protocol protocol) {
   Ask(check, check.cost);
-  steps_.push_back({.kind = Kind::kCheck,
-                    .dialect = dialect,
-                    .protocol = protocol,
-                    .detail = false,
-                    .size = 1});
+  steps_.push_back(
+      {.kind = Kind::kCheck, .dialect = dialect, .protocol = protocol, .detail = false, .size = 1});
 }
 
 void Batch::AddNever(const Check& check, Dialect dialect, Protocol protocol) {
   Ask(check, 0);
-  steps_.push_back({.kind = Kind::kNever,
-                    .dialect = dialect,
-                    .protocol = protocol,
-                    .detail = false,
-                    .size = 1});
+  steps_.push_back(
+      {.kind = Kind::kNever, .dialect = dialect, .protocol = protocol, .detail = false, .size = 1});
 }
 
 void Batch::Ask(const Check& check, std::int64_t cost) {
@@ -74,11 +68,8 @@ void Batch::AddReset(const Limit& limit, std::string_view name,
   for (const std::string_view key : keys) {
     resets_.push_back({.limit = limit, .name = name, .key = key});
   }
-  steps_.push_back({.kind = Kind::kReset,
-                    .dialect = {},
-                    .protocol = {},
-                    .detail = false,
-                    .size = keys.size()});
+  steps_.push_back(
+      {.kind = Kind::kReset, .dialect = {}, .protocol = {}, .detail = false, .size = keys.size()});
 }
 
 bool Batch::Run(std::move_only_function<void()>& ready) {
@@ -205,6 +196,8 @@ void Batch::Clear() {
   reply_bytes_ = 0;
   asked_.clear();
   requests_.clear();
+  // A catalog that was replaced meanwhile is not to be kept for our sake.
+  for (std::size_t i = 0; i < rules_count_; ++i) rules_[i]->Reuse(nullptr);
   rules_count_ = 0;
   resets_.clear();
   next_step_ = 0;

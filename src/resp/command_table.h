@@ -41,6 +41,7 @@ struct Command {
   int arity;
 
   bool before_auth;  // May be used by a peer that has not said its password.
+  bool decides;      // Asks the store; all others are answered at once.
 
   // Where its keys are; 0: it has none. A last of -1 is the last argument.
   int first_key;

@@ -97,9 +97,9 @@ void WriteIntegers(std::string& out, const Decision& decision, Dialect dialect, 
   const std::int64_t no_wait = cell || grant == Grant::kNever ? -1 : 0;
   const std::int64_t retry = decision.allowed ? no_wait : CeilSeconds(decision.retry_after);
   const std::int64_t reset = CeilSeconds(decision.reset_after);
-  const std::array<std::int64_t, 5> numbers = {
-      cell == allowed ? 0 : 1, decision.limit, decision.remaining, cell ? retry : reset,
-      cell ? reset : retry};
+  const std::array<std::int64_t, 5> numbers = {cell == allowed ? 0 : 1, decision.limit,
+                                               decision.remaining, cell ? retry : reset,
+                                               cell ? reset : retry};
 
   std::array<char, 128> buffer;  // Enough for five numbers of 64 bits.
   char* end = buffer.data();
@@ -132,7 +132,8 @@ void WriteRules(ReplyWriter reply, const service::RuleCheck& check, bool detail)
 
   reply.Map(detail ? kFields + 1 : kFields);
   WriteNumbers(reply, *check.decision(), check.limited());
-  WriteDeniedBy(reply, denied_by.empty() ? std::nullopt : std::optional<std::string_view>(denied_by));
+  WriteDeniedBy(reply,
+                denied_by.empty() ? std::nullopt : std::optional<std::string_view>(denied_by));
   reply.Field("source", NameOf(check.source()));
   if (detail) WriteBands(reply, check);
 }

@@ -11,9 +11,9 @@ namespace sluice::resp {
 
 // How much a peer may send at once; the same for every command.
 struct Bounds {
-  std::size_t arguments_max = 1'024;       // Of one command, its name among them.
-  std::size_t bulk_bytes_max = 64 << 10;   // One argument.
-  std::size_t inline_bytes_max = 64 << 10; // A command that is one line of text.
+  std::size_t arguments_max = 1'024;          // Of one command, its name among them.
+  std::size_t bulk_bytes_max = 64 << 10;      // One argument.
+  std::size_t inline_bytes_max = 64 << 10;    // A command that is one line of text.
   std::size_t request_bytes_max = 256 << 10;  // All of one command.
 
   // One round of a pipeline: so many commands are decided together and answered in one write. More

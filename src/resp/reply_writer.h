@@ -13,8 +13,8 @@ namespace sluice::resp {
 
 enum class Protocol : std::uint8_t { kResp2 = 2, kResp3 = 3 };
 
-// Appends replies as the peer asked for them: what RESP2 has no type for becomes what Redis makes of
-// it. Aggregates announce how many elements follow.
+// Appends replies as the peer asked for them: what RESP2 has no type for becomes what Redis makes
+// of it. Aggregates announce how many elements follow.
 class ReplyWriter {
  public:
   ReplyWriter(std::string& out, Protocol protocol) : out_(out), protocol_(protocol) {}
@@ -47,8 +47,6 @@ class ReplyWriter {
     Bulk(name);
     Bulk(value);
   }
-  // An integer, or null.
-  void Append(std::string_view raw) { out_ += raw; }
 
  private:
   bool resp3() const { return protocol_ == Protocol::kResp3; }

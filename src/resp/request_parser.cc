@@ -41,9 +41,8 @@ Line ReadLine(std::string_view bytes) {
   }
   if (end + 1 == bytes.size()) return {.status = Line::Status::kPart};
   if (bytes[end + 1] != '\n') return {.status = Line::Status::kBroken};
-  return {.status = Line::Status::kWhole,
-          .text = bytes.substr(1, end - 1),
-          .size = end + kLineEndSize};
+  return {
+      .status = Line::Status::kWhole, .text = bytes.substr(1, end - 1), .size = end + kLineEndSize};
 }
 
 // As Redis reads lengths: no plus, no leading zeros.
@@ -94,7 +93,8 @@ class LineSplitter {
  private:
   char Escaped() {
     if (*next_ != '\\' || end_ - next_ < 2) return *next_++;
-    if (next_[1] == 'x' && end_ - next_ >= 4 && HexDigit(next_[2]) >= 0 && HexDigit(next_[3]) >= 0) {
+    if (next_[1] == 'x' && end_ - next_ >= 4 && HexDigit(next_[2]) >= 0 &&
+        HexDigit(next_[3]) >= 0) {
       const char byte = static_cast<char>(HexDigit(next_[2]) * 16 + HexDigit(next_[3]));
       next_ += 4;
       return byte;
