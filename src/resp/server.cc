@@ -187,7 +187,8 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
     state_ = State::kAnswering;
     std::string& out = shard_->out;
     out.clear();
-    Handle(session_.Consume({input_.get() + begin_, filled_ - begin_}, out), out);
+    const auto progress = session_.Consume({input_.get() + begin_, filled_ - begin_}, out);
+    Handle(progress, out);
   }
 
   void Handle(const Session::Progress& progress, std::string_view out) {
@@ -210,7 +211,8 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
     waiting_.reset();
     std::string& out = shard_->out;
     out.clear();
-    Handle(session_.Resume(out), out);
+    const auto progress = session_.Resume(out);
+    Handle(progress, out);
   }
 
   void Write(std::string_view out) {
