@@ -68,15 +68,15 @@ class GuardedStore final : public Store {
     std::int64_t calls = 0;
     std::int64_t failures = 0;
     std::int64_t slow = 0;
-    Micros open_for{0};                 // To kOpen: until probes are tried.
-    std::optional<Error> last_failure;  // To kOpen: the latest that was seen.
+    Micros open_for{0};                      // To kOpen: until probes are tried.
+    std::optional<Error> last_failure = {};  // To kOpen: the latest that was seen.
   };
 
   struct BreakerOptions {
     Micros window{1'000'000};  // The calls that count.
     std::int64_t minimum_calls = 20;
     std::int64_t failure_percent = 50;  // Opens from here on; above 100: never.
-    std::int64_t slow_percent = 80;     // Likewise.
+    std::int64_t slow_percent = 80;     // Likewise; those that failed count as slow.
     Micros slow_after{15'000};
 
     // How long it stays open at first. Each time that probes fail, or that it opens again within
@@ -86,7 +86,7 @@ class GuardedStore final : public Store {
     Micros open_max{1'000'000};
     Micros settled_after{10'000'000};
     std::int64_t jitter_percent = 20;
-    std::optional<std::uint64_t> jitter_seed;  // None: from the operating system.
+    std::optional<std::uint64_t> jitter_seed = {};  // None: from the operating system.
 
     std::int64_t probes_max = 3;       // On their way at a time.
     std::int64_t probes_to_close = 5;  // All of them good, none slow.
@@ -101,13 +101,13 @@ class GuardedStore final : public Store {
     // policy decides at once.
     std::size_t in_flight_max = 4'096;
 
-    BreakerOptions breaker;
+    BreakerOptions breaker = {};
 
     // Among how many instances a limit is divided while the store fails: each grants
     // amount / instances, at least 1, and refills at exactly rate / instances.
     std::int64_t instances = 1;
 
-    MemoryStore::Options local;  // For what is decided locally.
+    MemoryStore::Options local = {};  // For what is decided locally.
 
     // States whose local consumption waits to be reported; that of others is not reported.
     std::size_t unreported_max = 65'536;
@@ -119,8 +119,8 @@ class GuardedStore final : public Store {
     const Clock* clock = nullptr;
 
     // Called outside of all locks, on whichever thread changed the state; calls may overtake each
-    // other, see Transition::number. May not destroy the store.
-    std::function<void(const Transition&)> on_transition;
+    // other, see Transition::number. Must be quick, and must not destroy the guard.
+    std::function<void(const Transition&)> on_transition = {};
   };
 
   struct Status {
@@ -135,8 +135,7 @@ class GuardedStore final : public Store {
     std::int64_t in_flight = 0;  // Now.
     std::int64_t abandoned = 0;  // Of these, past their deadline.
 
-    // Answers of the store in time; errors that are the request's own fault among them.
-    std::int64_t by_store = 0;
+    std::int64_t by_store = 0;  // Answered by the store, in time and without failure.
 
     // Why the policy decided.
     std::int64_t deadline_misses = 0;
@@ -158,8 +157,9 @@ class GuardedStore final : public Store {
     // Units taken locally, and what became of them.
     std::int64_t local_units = 0;
     std::int64_t reported_units = 0;    // Debited from the store.
-    std::int64_t recovered_units = 0;   // Not counting any more when it was their turn.
-    std::int64_t unreported_units = 0;  // Perhaps charged already, or `unreported_max` was reached.
+    std::int64_t charged_units = 0;     // Charged by the store all the same, as a late answer said.
+    std::int64_t recovered_units = 0;   // Did not count any more when it was their turn.
+    std::int64_t dropped_units = 0;     // Perhaps charged already, or `unreported_max` was reached.
     std::int64_t states_to_report = 0;  // Now.
 
     std::int64_t transitions = 0;  // Of the breaker.
@@ -180,7 +180,7 @@ class GuardedStore final : public Store {
   GuardedStore& operator=(const GuardedStore&) = delete;
 
   // Does not wait. `done` runs before this returns, on a thread of the inner store, or on the
-  // guard's own, which it must not hold up.
+  // guard's own, which it must not hold up. It must not destroy the guard.
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override;
 
   // Makes the inner store's budget whole and, whether or not that succeeds, the local one. Without

@@ -10,9 +10,12 @@
 #include <string>
 
 #include "cli/check_command.h"
+#include "cli/config_command.h"
 #include "cli/exit_code.h"
 #include "cli/purge_command.h"
 #include "cli/replay_command.h"
+#include "cli/serve_command.h"
+#include "cli/validate_command.h"
 
 namespace {
 
@@ -47,6 +50,9 @@ int Run(int argc, char** argv) {
   const sluice::cli::ReplayCommand replay(app);
   const sluice::cli::CheckCommand check(app);
   const sluice::cli::PurgeCommand purge(app);
+  const sluice::cli::ServeCommand serve(app);
+  const sluice::cli::ValidateCommand validate(app);
+  const sluice::cli::ConfigCommand config(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -59,6 +65,9 @@ int Run(int argc, char** argv) {
   }
   if (app.got_subcommand(check.app())) return check.Run();
   if (app.got_subcommand(purge.app())) return purge.Run();
+  if (app.got_subcommand(serve.app())) return serve.Run();
+  if (app.got_subcommand(validate.app())) return validate.Run();
+  if (app.got_subcommand(config.app())) return config.Run();
   return replay.Run();
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/load.h"
 
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -15,12 +13,15 @@
 #include "net/address.h"
 #include "net/listen_address.h"
 #include "redis/uri.h"
+#include "rules/yaml.h"
 
 namespace sluice::config {
 namespace {
 
 constexpr std::size_t kListMax = 10'000;
-constexpr std::size_t kNamedLimitsMax = 100'000;
+
+using rules::YamlNode;
+using Kind = YamlNode::Kind;
 
 // Walks the file and gathers what is wrong with it.
 class Reader {
@@ -28,44 +29,45 @@ class Reader {
   Reader(std::string_view file, File& out, Problems& problems)
       : file_(file), out_(out), problems_(problems) {}
 
-  void Read(const YAML::Node& root) {
-    if (root.IsNull()) return;  // An empty file is a file without settings.
-    if (!root.IsMap()) return Complain(root, "expected settings such as \"http:\" or \"store:\"");
-    std::set<std::string> seen;
-    for (const auto& entry : root) {
-      const std::string name = Name(entry.first, seen);
-      if (name == "limits") {
-        ReadLimits(entry.second);
-      } else if (name == "defaults") {
-        ReadDefaults(entry.second);
-      } else if (name == "ruleSets") {
-        out_.has_rule_sets = true;
-      } else if (IsSection(name)) {
-        ReadSection(name, entry.second);
-      } else if (!name.empty()) {
-        ReadSetting(name, entry.first, entry.second);
-      }
-    }
+  void Read(const YamlNode& root) {
+    ForEach(root, "settings such as \"http:\" or \"store:\"",
+            [&](const std::string& name, const YamlNode& key, const YamlNode& value) {
+              if (name == "limits") {
+                ReadLimits(value);
+              } else if (name == "defaults") {
+                ReadDefaults(value);
+              } else if (name == "ruleSets") {
+                out_.has_rule_sets = true;
+              } else if (IsSection(name)) {
+                ReadSection(name, value);
+              } else {
+                ReadSetting(name, key, value);
+              }
+            });
   }
 
  private:
-  void Complain(const YAML::Node& node, std::string message) {
-    const YAML::Mark mark = node.Mark();
-    problems_.push_back({std::string(file_), mark.is_null() ? 0 : mark.line + 1,
-                         mark.is_null() ? 0 : mark.column + 1, std::move(message)});
+  void Complain(const YamlNode& node, std::string message) {
+    problems_.push_back({std::string(file_), node.line, node.column, std::move(message)});
   }
 
-  // The name of an entry; empty, and complained about, if it is none or comes again.
-  std::string Name(const YAML::Node& node, std::set<std::string>& seen) {
-    if (!node.IsScalar()) {
-      Complain(node, "expected a name");
-      return {};
+  // Visits the entries of a mapping. An empty one is a mapping without entries; names that are none
+  // or come again are complained about.
+  template <typename Visit>
+  void ForEach(const YamlNode& node, std::string_view expected, Visit visit) {
+    if (node.kind == Kind::kNull) return;
+    if (node.kind != Kind::kMapping) return Complain(node, text::Cat("expected ", expected));
+    std::set<std::string_view> seen;
+    for (std::size_t i = 0; i + 1 < node.items.size(); i += 2) {
+      const YamlNode& key = *node.items[i];
+      if (key.kind != Kind::kScalar) {
+        Complain(key, "expected a name");
+      } else if (!seen.insert(key.text).second) {
+        Complain(key, text::Cat(text::Quote(key.text), " is given twice; expected it once"));
+      } else {
+        visit(key.text, key, *node.items[i + 1]);
+      }
     }
-    if (!seen.insert(node.Scalar()).second) {
-      Complain(node, text::Cat(text::Quote(node.Scalar()), " is given twice; expected it once"));
-      return {};
-    }
-    return node.Scalar();
   }
 
   static bool IsSection(std::string_view name) {
@@ -92,19 +94,14 @@ class Reader {
     return joined;
   }
 
-  void ReadSection(const std::string& section, const YAML::Node& node) {
-    if (node.IsNull()) return;
-    if (!node.IsMap()) {
-      return Complain(node, text::Cat(section, ": expected settings such as ", Known(section)));
-    }
-    std::set<std::string> seen;
-    for (const auto& entry : node) {
-      const std::string name = Name(entry.first, seen);
-      if (!name.empty()) ReadSetting(text::Cat(section, ".", name), entry.first, entry.second);
-    }
+  void ReadSection(const std::string& section, const YamlNode& node) {
+    ForEach(node, text::Cat("settings such as ", Known(section)),
+            [&](const std::string& name, const YamlNode& key, const YamlNode& value) {
+              ReadSetting(text::Cat(section, ".", name), key, value);
+            });
   }
 
-  void ReadSetting(const std::string& path, const YAML::Node& key, const YAML::Node& node) {
+  void ReadSetting(const std::string& path, const YamlNode& key, const YamlNode& node) {
     const Setting* setting = FindSetting(path);
     if (!setting) {
       const auto dot = path.find('.');
@@ -112,16 +109,20 @@ class Reader {
       return Complain(key, text::Cat("there is no setting ", text::Quote(path),
                                      "; expected one of ", Known(section)));
     }
-    std::string value;
-    if (node.IsScalar()) {
-      value = node.Scalar();
-    } else if (node.IsSequence() && node.size() <= kListMax) {
-      for (const auto& item : node) {
-        if (!item.IsScalar()) return Complain(item, text::Cat(path, ": expected a list of texts"));
-        value += (value.empty() ? "" : ",") + item.Scalar();
-      }
-    } else if (!node.IsNull()) {
+    std::string value = node.text;
+    if (node.kind == Kind::kMapping) {
       return Complain(node, text::Cat(path, ": expected ", setting->value));
+    }
+    if (node.kind == Kind::kSequence) {
+      if (node.items.size() > kListMax) {
+        return Complain(node, text::Cat(path, ": expected at most ", kListMax, " texts"));
+      }
+      for (const YamlNode* item : node.items) {
+        if (item->kind != Kind::kScalar) {
+          return Complain(*item, text::Cat(path, ": expected a list of texts"));
+        }
+        value += (value.empty() ? "" : ",") + item->text;
+      }
     }
     if (const auto done = setting->set(out_.settings, value); !done) {
       // The value of a secret stays secret, even if it is wrong.
@@ -131,7 +132,7 @@ class Reader {
   }
 
   // A limit in either form: the text, or its fields as a mapping.
-  Expected<Limit> ReadLimit(const YAML::Node& node, std::string_view algorithm = {}) {
+  static Expected<Limit> ReadLimit(const YamlNode& node, std::string_view algorithm = {}) {
     const auto invalid = [](std::string message) {
       return std::unexpected(Error{ErrorCode::kInvalidLimit, std::move(message)});
     };
@@ -141,64 +142,53 @@ class Reader {
       if (!spec.empty()) spec += ',';
       spec += part;
     };
-    if (node.IsScalar()) {
-      append(node.Scalar());
-    } else if (node.IsMap() && node.size() <= 8) {
-      for (const auto& field : node) {
-        if (!field.first.IsScalar() || !field.second.IsScalar()) {
-          return invalid("expected fields such as limit: 100 and window: 60s");
-        }
-        if (field.second.Scalar().find_first_of(",=") != std::string::npos) {
-          return invalid(text::Cat(text::Quote(field.second.Scalar()), " is not the value of a field"));
-        }
-        append(text::Cat(field.first.Scalar(), "=", field.second.Scalar()));
+    if (node.kind == Kind::kScalar) {
+      append(node.text);
+      return Limit::Parse(spec);
+    }
+    if (node.kind != Kind::kMapping) {
+      return invalid("expected a limit such as \"limit=100,window=60s\", or its fields");
+    }
+    for (std::size_t i = 0; i + 1 < node.items.size(); i += 2) {
+      const YamlNode& name = *node.items[i];
+      const YamlNode& value = *node.items[i + 1];
+      if (name.kind != Kind::kScalar || value.kind != Kind::kScalar ||
+          value.text.find_first_of(",=") != std::string::npos) {
+        return invalid("expected fields such as limit: 100 and window: 60s");
       }
-    } else {
-      return invalid("expected a limit such as \"limit=100,window=60s\" or its fields");
+      append(text::Cat(name.text, "=", value.text));
     }
     return Limit::Parse(spec);
   }
 
-  void ReadLimits(const YAML::Node& node) {
-    if (node.IsNull()) return;
-    if (!node.IsMap()) return Complain(node, "limits: expected names, each with a limit");
-    if (node.size() > kNamedLimitsMax) {
-      return Complain(node, text::Cat("limits: expected at most ", kNamedLimitsMax));
-    }
-    std::set<std::string> seen;
-    for (const auto& entry : node) {
-      const std::string name = Name(entry.first, seen);
-      if (name.empty()) continue;
-      if (name.size() > kNameBytesMax) {
-        Complain(entry.first, text::Cat("expected a name of at most ", kNameBytesMax, " bytes"));
-        continue;
-      }
-      if (auto limit = ReadLimit(entry.second)) {
-        out_.limits.insert_or_assign(name, *limit);
-      } else {
-        Complain(entry.second, text::Cat("limits.", name, ": ", limit.error().message));
-      }
-    }
+  void ReadLimits(const YamlNode& node) {
+    ForEach(node, "names, each with a limit",
+            [&](const std::string& name, const YamlNode& key, const YamlNode& value) {
+              if (name.empty() || name.size() > kNameBytesMax) {
+                return Complain(key,
+                                text::Cat("expected a name of 1 to ", kNameBytesMax, " bytes"));
+              }
+              if (auto limit = ReadLimit(value)) {
+                out_.limits.insert_or_assign(name, *limit);
+              } else {
+                Complain(value, text::Cat("limits.", name, ": ", limit.error().message));
+              }
+            });
   }
 
-  void ReadDefaults(const YAML::Node& node) {
-    if (node.IsNull()) return;
-    if (!node.IsMap()) return Complain(node, "defaults: expected algorithms, each with a limit");
-    std::set<std::string> seen;
-    for (const auto& entry : node) {
-      const std::string name = Name(entry.first, seen);
-      if (name.empty()) continue;
-      const auto algorithm = ParseAlgorithm(name);
-      if (!algorithm) {
-        Complain(entry.first, text::Cat("defaults: ", algorithm.error().message));
-        continue;
-      }
-      if (auto limit = ReadLimit(entry.second, ToString(*algorithm))) {
-        out_.defaults.insert_or_assign(*algorithm, *limit);
-      } else {
-        Complain(entry.second, text::Cat("defaults.", name, ": ", limit.error().message));
-      }
-    }
+  void ReadDefaults(const YamlNode& node) {
+    ForEach(node, "algorithms, each with a limit",
+            [&](const std::string& name, const YamlNode& key, const YamlNode& value) {
+              const auto algorithm = ParseAlgorithm(name);
+              if (!algorithm) {
+                return Complain(key, text::Cat("defaults: ", algorithm.error().message));
+              }
+              if (auto limit = ReadLimit(value, ToString(*algorithm))) {
+                out_.defaults.insert_or_assign(*algorithm, *limit);
+              } else {
+                Complain(value, text::Cat("defaults.", name, ": ", limit.error().message));
+              }
+            });
   }
 
   const std::string_view file_;
@@ -233,17 +223,8 @@ std::map<Algorithm, Limit> DefaultLimits() {
 std::expected<File, Problems> Parse(std::string_view yaml, std::string_view file) {
   Problems problems;
   File out;
-  if (yaml.size() > kFileBytesMax) {
-    problems.push_back({std::string(file), 0, 0,
-                        text::Cat("too long; expected at most ", kFileBytesMax, " bytes")});
-    return std::unexpected(std::move(problems));
-  }
-  try {
-    Reader(file, out, problems).Read(YAML::Load(std::string(yaml)));
-  } catch (const YAML::Exception& error) {
-    problems.push_back({std::string(file), error.mark.is_null() ? 0 : error.mark.line + 1,
-                        error.mark.is_null() ? 0 : error.mark.column + 1,
-                        text::Cat("not YAML: ", error.msg)});
+  if (const auto document = rules::YamlDocument::Load(yaml, file, problems)) {
+    Reader(file, out, problems).Read(document->root());
   }
   if (!problems.empty()) return std::unexpected(std::move(problems));
   return out;

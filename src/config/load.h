@@ -16,7 +16,7 @@
 
 namespace sluice::config {
 
-inline constexpr std::size_t kFileBytesMax = 8 << 20;
+inline constexpr std::size_t kFileBytesMax = 8 << 20;  // As much as a YAML document may have.
 
 // The algorithms' limits behind /api/v1/rate-limit, by algorithm.
 std::map<Algorithm, Limit> DefaultLimits();

@@ -263,8 +263,10 @@ constexpr std::array kSettings = {
                                                  "Calls before the breaker judges"),
     Row<FIELD(guard.window)>("guard.window", "--breaker-window", "DURATION",
                              "How far back the breaker looks"),
-    Row<FIELD(guard.open_for)>("guard.openFor", "--breaker-open-for", "DURATION",
-                               "How long it stays open before it probes; grows while probes fail"),
+    Row<FIELD(guard.open_min)>("guard.openMin", "--breaker-open-min", "DURATION",
+                               "How long it stays open before it probes; doubles while probes fail"),
+    Row<FIELD(guard.open_max)>("guard.openMax", "--breaker-open-max", "DURATION",
+                               "How long it stays open at most"),
     Number<FIELD(guard.deny_cache_entries), 0, 1 << 28>(
         "guard.denyCacheEntries", "--deny-cache-entries", "N",
         "Denials remembered so that repeats need no Redis; 0 turns it off"),

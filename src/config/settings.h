@@ -85,14 +85,15 @@ struct Settings {
 
   struct Guard {
     Micros deadline{20'000};
-    std::int64_t in_flight_max = 65'536;
+    std::int64_t in_flight_max = 4'096;
     std::int64_t instances = 0;  // 0: counted by heartbeats.
     std::int64_t failure_percent = 50;
     std::int64_t slow_percent = 80;
     Micros slow_after{15'000};
     std::int64_t calls_min = 20;
-    Micros window{10'000'000};
-    Micros open_for{1'000'000};
+    Micros window{1'000'000};
+    Micros open_min{200'000};
+    Micros open_max{1'000'000};
     std::int64_t deny_cache_entries = 65'536;
   } guard;
 

@@ -23,6 +23,7 @@
 namespace sluice::http {
 
 class Connection;
+class Shard;
 
 // One request that waits for its answer. If it is destroyed without one, the server answers 500.
 class Exchange {
@@ -96,12 +97,15 @@ class Server {
   Counts counts() const;
 
  private:
-  class Shard;
-  explicit Server(net::Loops& loops);
+  struct Drained;
+  Server(net::Loops& loops, std::vector<std::shared_ptr<Shard>> shards,
+         std::unique_ptr<net::Listener> listener);
 
   net::Loops& loops_;
-  std::vector<std::shared_ptr<Shard>> shards_;  // One a loop.
-  std::unique_ptr<net::Listener> listener_;
+  const std::vector<std::shared_ptr<Shard>> shards_;  // One a loop.
+  const std::unique_ptr<net::Listener> listener_;
+  const std::shared_ptr<Drained> drained_;
+  bool draining_ = false;
 };
 
 }  // namespace sluice::http

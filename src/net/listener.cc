@@ -123,19 +123,20 @@ class Listener::Acceptor : public std::enable_shared_from_this<Acceptor> {
   }
 
   void Accept() {
-    acceptor_.async_accept([self = shared_from_this()](error_code error, tcp::socket socket) {
-      if (!self->acceptor_.is_open()) return;
-      if (!error) {
-        self->Take(std::move(socket));
-      } else {
-        self->shared_->accept_errors.fetch_add(1, std::memory_order_relaxed);
-      }
-      if (IsExhausted(error)) {
-        self->Pause();
-      } else {
-        self->Accept();
-      }
-    });
+    acceptor_.async_accept(peer_,
+                           [self = shared_from_this()](error_code error, tcp::socket socket) {
+                             if (!self->acceptor_.is_open()) return;
+                             if (!error) {
+                               self->Take(std::move(socket));
+                             } else {
+                               self->shared_->accept_errors.fetch_add(1, std::memory_order_relaxed);
+                             }
+                             if (IsExhausted(error)) {
+                               self->Pause();
+                             } else {
+                               self->Accept();
+                             }
+                           });
   }
 
   // Whoever has connected may have sent a request already.
@@ -143,7 +144,7 @@ class Listener::Acceptor : public std::enable_shared_from_this<Acceptor> {
     if (!acceptor_.is_open()) return;
     while (true) {
       error_code error;
-      tcp::socket socket = acceptor_.accept(error);
+      tcp::socket socket = acceptor_.accept(peer_, error);
       if (error == asio::error::connection_aborted) continue;
       if (error) break;
       Take(std::move(socket));
@@ -172,6 +173,7 @@ class Listener::Acceptor : public std::enable_shared_from_this<Acceptor> {
     });
   }
 
+  // A connection from peer_.
   void Take(tcp::socket socket) {
     auto slot = ConnectionCount::Take(shared_->count);
     if (!slot) {
@@ -179,7 +181,7 @@ class Listener::Acceptor : public std::enable_shared_from_this<Acceptor> {
       return;
     }
     shared_->accepted.fetch_add(1, std::memory_order_relaxed);
-    Stream stream(std::move(socket), std::move(*slot), shared_->tls);
+    Stream stream(std::move(socket), peer_.address(), std::move(*slot), shared_->tls);
     if (stream.tls()) {
       ShakeHands(std::move(stream));
     } else {
@@ -208,6 +210,7 @@ class Listener::Acceptor : public std::enable_shared_from_this<Acceptor> {
   const std::size_t loop_;
   const std::shared_ptr<Shared> shared_;
   tcp::acceptor acceptor_;
+  tcp::endpoint peer_;
   asio::steady_timer pause_;
 };
 

@@ -9,9 +9,7 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-asio::ip::address PeerOf(const Stream::Socket& socket) {
-  error_code error;
-  const asio::ip::address address = socket.remote_endpoint(error).address();
+asio::ip::address Unmapped(const asio::ip::address& address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
     return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
   }
@@ -20,8 +18,9 @@ asio::ip::address PeerOf(const Stream::Socket& socket) {
 
 }  // namespace
 
-Stream::Stream(Socket socket, ConnectionCount::Slot slot, std::shared_ptr<TlsContext> tls)
-    : tls_context_(std::move(tls)), peer_(PeerOf(socket)), slot_(std::move(slot)) {
+Stream::Stream(Socket socket, const asio::ip::address& peer, ConnectionCount::Slot slot,
+               std::shared_ptr<TlsContext> tls)
+    : tls_context_(std::move(tls)), peer_(Unmapped(peer)), slot_(std::move(slot)) {
   error_code ignored;
   socket.non_blocking(true, ignored);
   if (tls_context_) {

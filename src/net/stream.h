@@ -27,8 +27,10 @@ class Stream {
   using TlsStream = boost::asio::ssl::stream<Socket>;
   using executor_type = Socket::executor_type;
 
-  // Without `tls` it is plain. The socket is connected; the slot is freed with the stream.
-  Stream(Socket socket, ConnectionCount::Slot slot, std::shared_ptr<TlsContext> tls);
+  // Without `tls` it is plain. The slot is freed with the stream. The peer is told, because the
+  // system forgets it as soon as the other side resets the connection.
+  Stream(Socket socket, const boost::asio::ip::address& peer, ConnectionCount::Slot slot,
+         std::shared_ptr<TlsContext> tls);
 
   executor_type get_executor() { return socket().get_executor(); }
   // Where the other side is; an IPv4 address that came in through IPv6 is an IPv4 address.

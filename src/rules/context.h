@@ -14,16 +14,16 @@ struct Attribute {
 
 // An empty text means that it is not known. Nothing is owned.
 struct Context {
-  std::string_view ip;
-  std::string_view user_id;
-  std::string_view api_key;
-  std::string_view method;
+  std::string_view ip = {};
+  std::string_view user_id = {};
+  std::string_view api_key = {};
+  std::string_view method = {};
 
   // As the client sent it: still percent-encoded, perhaps with a query, which is ignored.
-  std::string_view path;
+  std::string_view path = {};
 
   // Of two with one name the first counts.
-  std::span<const Attribute> attributes;
+  std::span<const Attribute> attributes = {};
 };
 
 }  // namespace sluice::rules

@@ -5,12 +5,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <expected>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "rules/problem.h"
@@ -86,7 +88,9 @@ struct RlsMatch {
 
 class RlsDomain {
  public:
-  RlsDomain();
+  struct Tree;
+
+  explicit RlsDomain(std::unique_ptr<const Tree> tree);
   ~RlsDomain();
   RlsDomain(RlsDomain&&) noexcept;
   RlsDomain& operator=(RlsDomain&&) noexcept;
@@ -99,7 +103,7 @@ class RlsDomain {
   bool all_or_nothing() const;
 
   // In the order of the file.
-  std::span<const RlsLimit> limits() const;
+  const std::deque<RlsLimit>& limits() const;
 
   // Level by level: the entry's key and value, else the first wildcard that matches, else the key
   // alone; without going back. A limit applies if it lies exactly as deep as the entries go.
@@ -107,10 +111,7 @@ class RlsDomain {
   void Match(std::span<const RlsEntry> entries, RlsMatch& match) const;
 
  private:
-  friend class RlsParser;
-  struct Tree;
-
-  std::unique_ptr<Tree> tree_;
+  std::unique_ptr<const Tree> tree_;
 };
 
 // All domains at one moment. Immutable; safe to use from any thread.
@@ -136,10 +137,11 @@ class RlsConfig {
   const std::string& hash() const { return hash_; }
 
  private:
-  explicit RlsConfig(std::vector<RlsDomain> domains);
+  RlsConfig(std::vector<RlsDomain> domains, std::string hash);
 
   // Constant after construction.
   std::vector<RlsDomain> domains_;
+  std::unordered_map<std::string_view, const RlsDomain*> by_name_;
   std::string hash_;
 };
 

@@ -14,8 +14,6 @@
 
 namespace sluice::rules {
 
-inline constexpr std::size_t kFileBytesMax = std::size_t{8} << 20;
-
 // What to make of keys beside `ruleSets`.
 enum class OtherKeys : std::uint8_t {
   kForbid,  // They are problems.

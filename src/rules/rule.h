@@ -23,6 +23,9 @@ inline constexpr std::size_t kOverridePatternsMax = 256;  // They are tried one 
 inline constexpr std::size_t kPatternBytesMax = 1024;
 inline constexpr std::size_t kListMax = 1024;  // Methods, paths, attributes and values of a rule.
 
+// Attributes with this prefix are what a `{name}` stands for in the path that matched.
+inline constexpr std::string_view kCapturePrefix = "path.";
+
 // Whose budget it is.
 enum class Scope : std::uint8_t { kGlobal, kPerIp, kPerUser, kPerApiKey, kCustom };
 

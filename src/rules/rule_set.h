@@ -39,6 +39,7 @@ struct Selected {
 };
 
 class RuleSet;
+struct SelectionScratch;
 
 // The outcome of RuleSet::Select, and its memory: used again and again, it allocates nothing. Views
 // point into it, into the rule set and into the context until the next Select. Not thread-safe.
@@ -54,22 +55,22 @@ class Selection {
 
  private:
   friend class RuleSet;
-  struct Scratch;
 
-  std::unique_ptr<Scratch> scratch_;
+  std::unique_ptr<SelectionScratch> scratch_;
 };
 
 // What a rule set is made of. Parsing guarantees all bounds and that names are distinct.
 struct RuleSetSpec {
-  std::string id;
-  std::string description;
+  std::string id = {};
+  std::string description = {};
   bool enabled = true;
-  std::vector<Rule> rules;
+  std::vector<Rule> rules = {};
 
   // Where it was read from, for people.
-  std::string file;
+  std::string file = {};
   int line = 0;
-  std::string source;  // The lines themselves, as one document; empty if they cannot be told apart.
+  std::string source =
+      {};  // The lines themselves, as one document; empty if they cannot be told apart.
 };
 
 // Immutable; safe to use from any thread.

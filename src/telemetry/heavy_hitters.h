@@ -24,9 +24,11 @@ namespace sluice::telemetry {
 // most `error`. A key is certainly found if its share is above 1/kWays of its set's traffic, that
 // is about 1/(kSets * kWays) of all.
 //
-// Each thread counts in a summary of its own; Top() merges them. All counts are halved once per
-// `half_life`, so that the top is that of the last minutes. (A halved count is rounded down: from
-// then on bounds hold but for one.)
+// Each thread counts in a summary of its own; Top() merges them. A request that comes in the
+// nanoseconds in which Top() copies a set of its thread's summary is not counted rather than made
+// to wait. Threads without a slot of their own share a summary, by the same rule. All counts are
+// halved once per `half_life`, so that the top is that of the last minutes. (A halved count is
+// rounded down: from then on bounds hold but for one.)
 class HeavyHitters {
  public:
   static constexpr std::size_t kSets = 128;
@@ -57,7 +59,7 @@ class HeavyHitters {
   // Counts one request of this key. Tens of nanoseconds; allocates only on a thread's first call.
   void Record(std::string_view key, bool allowed);
 
-  // The largest counts first; at most kTopMax. Holds up no thread for more than a microsecond.
+  // The largest counts first; at most kTopMax.
   std::vector<Entry> Top(Kind kind, std::size_t n) const;
 
  private:
@@ -67,7 +69,7 @@ class HeavyHitters {
 
   // Constant after construction.
   Options options_;
-  std::uint64_t seed_;  // Unknown to clients, who could otherwise crowd a set.
+  std::array<std::uint64_t, 2> seed_;  // Unknown to clients, who could otherwise crowd a set.
 
   std::array<std::atomic<Summary*>, kSlots> summaries_ = {};
 };

@@ -59,7 +59,7 @@ using LogFields = std::initializer_list<LogField>;
 // what its arguments cost.
 class Logger {
  public:
-  static constexpr std::size_t kMessageBytesMax = 1024;
+  static constexpr std::size_t kMessageBytesMax = 512;
   static constexpr std::size_t kTextBytesMax = 256;
   static constexpr std::size_t kLineBytesMax = 4096;  // What a pipe takes in one piece.
 

@@ -15,6 +15,7 @@
 #include <deque>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -176,20 +177,16 @@ class CounterFamily {
     return With(std::span(values.begin(), values.size()));
   }
 
-  // Forgets the sets for which `keep` says no. Their handles remain safe to use, but once the room
-  // is needed again, what is added to them counts for whoever has it then; the set that was
-  // forgotten first is used again first.
-  void Retain(const std::function<bool(std::span<const std::string> values)>& keep);
+  // Forgets all sets but these. Handles of the others remain safe to use, but once their room is
+  // needed again, what is added to them counts for whoever has it then; the set that was forgotten
+  // first is used again first.
+  void Retain(std::span<const std::vector<std::string_view>> sets);
 
  private:
   friend class Registry;
 
-  struct Place {
-    std::vector<std::string> values;  // Empty: not in use.
-    std::vector<std::uint64_t> base;  // By outcome: what was counted there before.
-  };
-
   CounterFamily(Spec spec, std::uint64_t* cells);
+  std::vector<std::string> Clean(std::span<const std::string_view> values) const;
   std::uint64_t* CellsOf(std::size_t place) const { return cells_ + place * spec_.outcomes.size(); }
   void AppendTo(std::string& out) const;
 
@@ -199,8 +196,10 @@ class CounterFamily {
 
   // Guarded by mutex_.
   mutable std::mutex mutex_;
-  std::vector<Place> places_;  // The one at sets_max is that of kOtherLabel.
-  std::deque<std::size_t> free_;
+  std::map<std::vector<std::string>, std::size_t> places_;  // By values.
+  std::deque<std::size_t> free_;                            // In the order of their release.
+  std::vector<std::uint64_t> base_;  // By cell: what was counted there for those before.
+  bool other_used_ = false;          // Its place is the last one, at sets_max.
 };
 
 // Makes metrics and renders them. Those of one name form a family: they have the same type and

@@ -42,11 +42,13 @@ class RuleMetrics {
 // Every method may be called from any thread; all but those that say otherwise cost nanoseconds.
 class ServiceMetrics {
  public:
-  static constexpr std::size_t kRulesMax = 1000;
+  static constexpr std::size_t kRulesMax = 4000;
 
   struct Options {
     std::string_view version = "unknown";
-    std::size_t rules_max = kRulesMax;  // Beyond it rules are counted together, as "other".
+
+    // Beyond it rules are counted together, as "other". At most kRulesMax.
+    std::size_t rules_max = 1000;
   };
 
   // The registry outlives it. All series but those of rules exist from now on, with 0.

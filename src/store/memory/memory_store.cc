@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sluice/memory_store.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <bitset>
-#include <cstdlib>
 #include <mutex>
 
 #include "core/combine.h"
@@ -21,13 +18,6 @@ using memory::Evaluate;
 using memory::Evaluation;
 using memory::Shard;
 using memory::Slot;
-
-memory::Seed RandomSeed() {
-  memory::Seed seed;
-  // Without a secret seed clients could choose colliding keys; there is nothing to fall back on.
-  if (::getentropy(seed.data(), sizeof(seed)) != 0) std::abort();
-  return seed;
-}
 
 // Locks any set of shards in ascending order, which no two threads can deadlock on.
 class ShardLocks {
@@ -56,21 +46,7 @@ class ShardLocks {
   std::bitset<MemoryStore::Impl::kShards> chosen_;
 };
 
-// What a state's identity is made of besides the key: the name, or else the limit's own numbers.
-std::array<std::uint64_t, 3> WordsOf(const memory::Seed& seed, const Charge& charge) {
-  if (charge.name.empty()) {
-    const Limit& limit = *charge.limit;
-    return {static_cast<std::uint64_t>(limit.algorithm()) << 56 |
-                static_cast<std::uint64_t>(limit.amount()),
-            static_cast<std::uint64_t>(limit.refill()),
-            static_cast<std::uint64_t>(limit.span().count())};
-  }
-  constexpr std::array<std::uint64_t, 0> kNoWords = {};
-  const memory::Hash128 name = memory::SipHash<1, 3>(seed, kNoWords, charge.name);
-  return {name.low, name.high, ~std::uint64_t{0}};
-}
-
-memory::Identity IdentityOf(const memory::Hash128& hash) {
+memory::Identity IdentityOf(const Hash128& hash) {
   return {.hash = hash.low, .check = static_cast<std::uint32_t>(hash.high)};
 }
 
@@ -83,13 +59,13 @@ MemoryStore::Options Sane(MemoryStore::Options options) {
 
 }  // namespace
 
-MemoryStore::Impl::Impl(const Options& options, const memory::Seed& seed)
+MemoryStore::Impl::Impl(const Options& options, const Seed& seed)
     : options_(Sane(options)), seed_(seed), shards_(std::make_unique<Shard[]>(kShards)) {
   for (Shard& shard : shards()) shard.set_totals(&totals_);
 }
 
 MemoryStore::Impl::Place MemoryStore::Impl::PlaceOf(const Charge& charge) const {
-  const memory::Hash128 hash = memory::SipHash<1, 3>(seed_, WordsOf(seed_, charge), charge.key);
+  const Hash128 hash = StateHash(seed_, charge);
   return {.shard = hash.high >> 56, .identity = IdentityOf(hash)};
 }
 
@@ -137,7 +113,7 @@ Expected<Slot*> MemoryStore::Impl::Resolve(Place& place, const Charge& charge, T
   if (!slot && !HasRoom(limit, new_keys)) {
     ++shard.overflow_decisions;
     // No real key is empty.
-    place.identity = IdentityOf(memory::SipHash<1, 3>(seed_, WordsOf(seed_, charge), ""));
+    place.identity = IdentityOf(SipHash<1, 3>(seed_, WordsOf(seed_, charge), ""));
     place.overflow = true;
     slot = shard.Find(place.identity);
   }

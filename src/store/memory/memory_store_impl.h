@@ -9,7 +9,7 @@
 #include <span>
 
 #include "sluice/memory_store.h"
-#include "store/memory/hash.h"
+#include "store/hash.h"
 #include "store/memory/shard.h"
 
 namespace sluice {
@@ -20,7 +20,7 @@ class MemoryStore::Impl {
   // millisecond at ten million keys; few enough that all their headers stay in a core's cache.
   static constexpr std::size_t kShards = 256;
 
-  Impl(const Options& options, const memory::Seed& seed);
+  Impl(const Options& options, const Seed& seed);
 
   Expected<Decision> Check(const Charge& charge, std::optional<TimePoint> at);
   Expected<Decision> CheckAll(std::span<const Charge> charges, std::span<Decision> each,
@@ -29,7 +29,7 @@ class MemoryStore::Impl {
   Stats GetStats() const;
 
   const Options& options() const { return options_; }
-  const memory::Seed& seed() const { return seed_; }
+  const Seed& seed() const { return seed_; }
   std::span<memory::Shard> shards() { return {shards_.get(), kShards}; }
   std::span<const memory::Shard> shards() const { return {shards_.get(), kShards}; }
 
@@ -57,7 +57,7 @@ class MemoryStore::Impl {
 
   // Constant after construction.
   const Options options_;
-  const memory::Seed seed_;
+  const Seed seed_;
   const std::unique_ptr<memory::Shard[]> shards_;
 
   memory::Totals totals_;

@@ -10,8 +10,8 @@
 #include "store/memory/evaluate.h"
 #include "store/memory/limit_registry.h"
 #include "store/memory/slot.h"
-#include "store/memory/spin_lock.h"
 #include "store/memory/table.h"
+#include "store/spin_lock.h"
 
 namespace sluice::memory {
 

@@ -9,11 +9,16 @@
 #include <cstring>
 #include <string_view>
 
-namespace sluice::memory {
+#include "sluice/store.h"
+
+namespace sluice {
 
 static_assert(std::endian::native == std::endian::little, "snapshots and hashes are little-endian");
 
 using Seed = std::array<std::uint64_t, 2>;
+
+// From the operating system.
+Seed RandomSeed();
 
 struct Hash128 {
   std::uint64_t low;
@@ -72,13 +77,23 @@ Hash128 SipHash(const Seed& seed, const std::array<std::uint64_t, kWords>& words
   return {low, v0 ^ v1 ^ v2 ^ v3};
 }
 
-// What a table knows of a key: 96 bits of its hash. Among ten million keys of a store, the chance
-// that any two share state is below 10^-15.
-struct Identity {
-  std::uint64_t hash;
-  std::uint32_t check;
+// What a state's identity is made of besides the key: the name, or else the limit's own numbers.
+inline std::array<std::uint64_t, 3> WordsOf(const Seed& seed, const Charge& charge) {
+  if (charge.name.empty()) {
+    const Limit& limit = *charge.limit;
+    return {static_cast<std::uint64_t>(limit.algorithm()) << 56 |
+                static_cast<std::uint64_t>(limit.amount()),
+            static_cast<std::uint64_t>(limit.refill()),
+            static_cast<std::uint64_t>(limit.span().count())};
+  }
+  constexpr std::array<std::uint64_t, 0> kNoWords = {};
+  const Hash128 name = SipHash<1, 3>(seed, kNoWords, charge.name);
+  return {name.low, name.high, ~std::uint64_t{0}};
+}
 
-  friend bool operator==(const Identity&, const Identity&) = default;
-};
+// The identity of the state that a charge takes from.
+inline Hash128 StateHash(const Seed& seed, const Charge& charge) {
+  return SipHash<1, 3>(seed, WordsOf(seed, charge), charge.key);
+}
 
-}  // namespace sluice::memory
+}  // namespace sluice

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-namespace sluice::memory {
+namespace sluice {
 
 // Guards a shard for the tens of nanoseconds of a decision. Half the price of std::mutex, since
 // releasing it is a plain store. Who waits longer than a decision takes gives the processor away.
@@ -34,4 +34,4 @@ class SpinLock {
   std::atomic<bool> held_ = false;
 };
 
-}  // namespace sluice::memory
+}  // namespace sluice

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/memory/hash.h"
+#include "store/hash.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <string>
 
-namespace sluice::memory {
+namespace sluice {
 namespace {
 
 // The published vectors of SipHash-2-4 with 128 bits: key 00..0f, message 00..(n-1). The tag is the
@@ -39,4 +39,4 @@ TEST(SipHash, DependsOnSeedWordsAndEveryByte) {
 }
 
 }  // namespace
-}  // namespace sluice::memory
+}  // namespace sluice

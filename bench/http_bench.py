@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Requests per second of an HTTP server over those of nginx, which answers the same bytes.
+
+  http_bench.py [options] -- COMMAND...
+
+COMMAND starts the server; {port} in it, and in --path, stands for a free port. nginx runs with one
+worker in a temporary folder and answers `return 200` with the body and the headers that the server
+gave to one request. Both get the same requests from wrk, in turns; the figure is the median of the
+ratios of the rounds. The last line of output is NAME=RATIO.
+"""
+import argparse
+import http.client
+import os
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+# What nginx sends by itself.
+OWN_HEADERS = {"date", "server", "connection", "content-length", "content-type", "keep-alive"}
+
+WRK_SCRIPT = """
+-- Requests are made beforehand, so that wrk has as little to do for each as without a script.
+local keys, path = %d, "%s"
+local made, at = {}, 0
+function init(args)
+  math.randomseed(1)
+  for i = 1, keys do
+    local key = "user:" .. i
+    made[i] = wrk.format("GET", (path:gsub("{key}", key)))
+  end
+  for i = keys, 2, -1 do
+    local j = math.random(i)
+    made[i], made[j] = made[j], made[i]
+  end
+end
+function request()
+  at = at %% keys + 1
+  return made[at]
+end
+"""
+
+NGINX = """
+worker_processes 1;
+daemon off;
+pid {folder}/nginx.pid;
+error_log {folder}/error.log;
+events {{ worker_connections 1024; }}
+http {{
+  access_log off;
+  keepalive_requests 1000000000;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  server {{
+    listen 127.0.0.1:{port};
+    location / {{
+      default_type "{content_type}";
+{headers}
+      return 200 '{body}';
+    }}
+  }}
+}}
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(port, process, name):
+    for _ in range(500):
+        if process.poll() is not None:
+            sys.exit(f"http_bench: {name} ended with {process.returncode}")
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.01)
+    sys.exit(f"http_bench: {name} does not listen on port {port}")
+
+
+def get(port, path):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response, body
+
+
+def start_nginx(folder, response, body):
+    binary = shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin")
+    if binary is None:
+        sys.exit("http_bench: nginx is not installed")
+    for unsafe in ("'", "$", "\\"):
+        if unsafe in body.decode():
+            sys.exit(f"http_bench: the body has a {unsafe}, which nginx would not return as it is")
+    port = free_port()
+    headers = "\n".join(
+        f"      add_header {name} '{value}';"
+        for name, value in response.getheaders()
+        if name.lower() not in OWN_HEADERS
+    )
+    config = os.path.join(folder, "nginx.conf")
+    with open(config, "w", encoding="utf-8") as file:
+        file.write(
+            NGINX.format(
+                folder=folder,
+                port=port,
+                content_type=response.getheader("Content-Type", "text/plain"),
+                headers=headers,
+                body=body.decode(),
+            )
+        )
+    command = [binary, "-p", folder, "-e", f"{folder}/error.log", "-c", config]
+    process = subprocess.Popen(command)
+    wait_for(port, process, "nginx")
+    return process, port
+
+
+def measure(port, path, options, script):
+    command = ["wrk", "-t1", f"-c{options.connections}", f"-d{options.seconds}s"]
+    if script:
+        command += ["-s", script]
+    command.append(f"http://127.0.0.1:{port}{path}")
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    if "Socket errors" in output or "Non-2xx" in output:
+        sys.exit(f"http_bench: wrk saw errors\n{output}")
+    return float(re.search(r"Requests/sec:\s+([0-9.]+)", output).group(1))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--path", default="/", help="the path of requests; {key} is one of --keys")
+    parser.add_argument("--keys", type=int, default=0, help="how many different keys to ask for")
+    parser.add_argument("--name", default="server_vs_nginx", help="of the figure")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=int, default=2, help="of a measurement")
+    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("command", nargs="+", help="starts the server; {port} is a free port")
+    options = parser.parse_args()
+
+    folder = tempfile.mkdtemp(prefix="sluice-http-bench-")
+    port = free_port()
+    processes = []
+    try:
+        command = [part.replace("{port}", str(port)) for part in options.command]
+        processes.append(subprocess.Popen(command))
+        wait_for(port, processes[0], command[0])
+        sample_path = options.path.replace("{key}", "user:1")
+        response, body = get(port, sample_path)
+        if response.status != 200:
+            sys.exit(f"http_bench: the server answers {response.status} to GET {sample_path}")
+        nginx, nginx_port = start_nginx(folder, response, body)
+        processes.append(nginx)
+        if get(nginx_port, sample_path)[1] != body:
+            sys.exit("http_bench: nginx does not answer the same")
+
+        script = None
+        if options.keys:
+            script = os.path.join(folder, "requests.lua")
+            with open(script, "w", encoding="utf-8") as file:
+                file.write(WRK_SCRIPT % (options.keys, options.path))
+        ratios = []
+        for turn in range(options.rounds):
+            ports = [("server", port), ("nginx", nginx_port)]
+            rates = {
+                name: measure(at, sample_path, options, script)
+                for name, at in (ports if turn % 2 == 0 else reversed(ports))
+            }
+            ratios.append(rates["server"] / rates["nginx"])
+            print(
+                f"server {rates['server']:>9.0f}/s   nginx {rates['nginx']:>9.0f}/s"
+                f"   ratio {ratios[-1]:.3f}",
+                flush=True,
+            )
+        print(f"{options.name}={statistics.median(ratios):.3f}")
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
+        shutil.rmtree(folder)
+
+
+main()

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/admin_api.h"
+
+#include <openssl/crypto.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "api/decision_json.h"
+#include "api/key_state.h"
+#include "api/reply.h"
+#include "core/json_writer.h"
+#include "core/text.h"
+#include "net/url.h"
+#include "rules/parse.h"
+
+namespace sluice::api {
+namespace {
+
+using telemetry::HeavyHitters;
+
+constexpr std::size_t kTopDefault = 20;
+
+// Takes as long for a guess that is nearly right as for one that is not.
+bool IsSame(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::string_view BearerToken(std::string_view authorization) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (!text::EqualsIgnoreCase(authorization.substr(0, kScheme.size()), kScheme)) return {};
+  return text::Trim(authorization.substr(kScheme.size()));
+}
+
+// A page in a browser can make it send requests here under a name that leads to this machine, but
+// the name it uses is then not one of these.
+bool IsLocalName(std::string_view host) {
+  if (host.starts_with('[')) return host.starts_with("[::1]");
+  host = host.substr(0, host.find(':'));
+  return host == "127.0.0.1" || text::EqualsIgnoreCase(host, "localhost");
+}
+
+void AppendSummary(JsonWriter& json, const rules::RuleSet& rule_set,
+                   const service::Catalog& catalog) {
+  json.BeginObject().Field("id", rule_set.id()).Field("enabled", rule_set.enabled());
+  json.Field("rules", rule_set.rules().size()).Field("hash", rule_set.hash());
+  json.Field("managed", catalog.managed.contains(rule_set.id()));
+  json.Field("file", rule_set.spec().file).Field("line", rule_set.spec().line).EndObject();
+}
+
+// Answers with what became of a change.
+reload::Keeper::Done AnswerWith(std::shared_ptr<Reply> reply, int status, std::string body) {
+  return [reply = std::move(reply), status,
+          body = std::move(body)](reload::Keeper::Outcome outcome) {
+    if (!outcome.problems.empty()) return reply->Fail(outcome.problems);
+    if (!outcome.result) {
+      // What cannot be changed here is a conflict with a file, not a malformed request.
+      const Error& error = outcome.result.error();
+      const int refused =
+          error.code == ErrorCode::kInvalidRequest ? 409 : StatusOf(error.code);
+      return reply->Fail(refused, refused == 409 ? "CONFLICT" : ToString(error.code),
+                         error.message);
+    }
+    reply->body = body;
+    reply->Send(status);
+  };
+}
+
+std::string JsonOf(std::string_view name, std::string_view value) {
+  std::string out;
+  JsonWriter(out).BeginObject().Field(name, value).EndObject();
+  return out;
+}
+
+// The budgets of one key, asked for or made whole together.
+struct KeyCall {
+  explicit KeyCall(Reply own_reply) : reply(std::move(own_reply)) {}
+
+  Reply reply;
+  std::shared_ptr<const service::Catalog> catalog;
+  std::string key;
+  std::vector<KeyBand> bands;
+  std::vector<Charge> charges;
+  std::vector<Request> requests;
+  std::vector<Expected<bool>> held;   // Of a reset.
+  std::atomic<std::size_t> open = 1;  // Under way, and one for whoever starts them.
+};
+
+void AnswerInspection(KeyCall& call) {
+  JsonWriter json(call.reply.body);
+  json.BeginObject().Field("key", call.key).Field("generation", call.catalog->generation);
+  json.Key("bands").BeginArray();
+  for (std::size_t i = 0; i < call.bands.size(); ++i) {
+    const auto& [rule, band] = call.bands[i];
+    json.BeginObject().Field("rule", rule->id).Field("band", band->label);
+    json.Field("spec", band->limit.ToString());
+    if (const auto& outcome = call.requests[i].outcome) {
+      AppendDecision(json, *outcome);
+      json.Field("source", SourceName(call.requests[i].source));
+    } else {
+      json.Field("error", ToString(outcome.error().code));
+    }
+    json.EndObject();
+  }
+  json.EndArray().EndObject();
+  call.reply.Send(200);
+}
+
+void AnswerReset(KeyCall& call) {
+  std::size_t reset = 0;
+  for (const auto& held : call.held) {
+    if (!held) return call.reply.Fail(held.error());
+    reset += *held ? 1 : 0;
+  }
+  JsonWriter json(call.reply.body);
+  json.BeginObject().Field("key", call.key).Field("bands", call.bands.size());
+  json.Field("reset", reset).EndObject();
+  call.reply.Send(200);
+}
+
+// Finds the key's bands; answers, and returns nothing, if there is no such rule set or no key.
+std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine,
+                                    const telemetry::ServiceMetrics& metrics,
+                                    const http::Request& request, http::Exchange exchange,
+                                    std::string_view rule_set) {
+  auto call = std::make_shared<KeyCall>(Reply(std::move(exchange), request, metrics));
+  call->catalog = engine.catalog();
+  const rules::RuleSet* found = call->catalog->rules->Find(rule_set);
+  if (!found) {
+    call->reply.Fail(404, "NOT_FOUND",
+                     text::Cat("there is no rule set ", text::Quote(rule_set)));
+    return nullptr;
+  }
+  std::array wanted = {net::WantedParameter{.name = "key"}, net::WantedParameter{.name = "rule"}};
+  std::string scratch;
+  const auto read = net::ReadQuery(request.query, wanted, scratch);
+  if (!read || !wanted[0].value || wanted[0].value->empty()) {
+    call->reply.Fail(400, "INVALID_KEY",
+                     "expected ?key=… as answers show it, such as ip:192.0.2.1, user:alice or "
+                     "global");
+    return nullptr;
+  }
+  call->key = *wanted[0].value;
+  call->bands = BandsOf(*found, call->key);
+  if (wanted[1].value) {
+    std::erase_if(call->bands,
+                  [&](const KeyBand& band) { return band.rule->id != *wanted[1].value; });
+  }
+  for (const KeyBand& band : call->bands) {
+    call->charges.push_back({.key = call->key,
+                             .limit = &band.band->limit,
+                             .name = band.band->name,
+                             .cost = 0,
+                             .on_store_failure = OnStoreFailure::kFailClosed});
+  }
+  return call;
+}
+
+}  // namespace
+
+AdminApi::AdminApi(Parts parts) : parts_(std::move(parts)), router_(parts_.metrics) {
+  AddRoutes();
+}
+
+void AdminApi::AddRoutes() {
+  // NOLINTBEGIN(performance-unnecessary-value-param): an exchange is handed over.
+  using Plain = void (AdminApi::*)(const http::Request&, http::Exchange) const;
+  using WithId = void (AdminApi::*)(const http::Request&, http::Exchange, std::string_view) const;
+  const auto plain = [&](std::string_view method, std::string_view path, Plain action) {
+    router_.Add(method, path,
+                [this, action](const http::Request& request, http::Exchange exchange,
+                               std::string_view) { (this->*action)(request, std::move(exchange)); });
+  };
+  const auto with_id = [&](std::string_view method, std::string_view path, WithId action) {
+    router_.Add(method, path,
+                [this, action](const http::Request& request, http::Exchange exchange,
+                               std::string_view id) {
+                  (this->*action)(request, std::move(exchange), id);
+                });
+  };
+  const auto enable = [&](std::string_view path, bool enabled) {
+    router_.Add("POST", path,
+                [this, enabled](const http::Request& request, http::Exchange exchange,
+                                std::string_view id) {
+                  SetEnabled(request, std::move(exchange), id, enabled);
+                });
+  };
+  // NOLINTEND(performance-unnecessary-value-param)
+  plain("GET", "/admin/v1/status", &AdminApi::Status);
+  plain("GET", "/admin/v1/rule-sets", &AdminApi::ListRuleSets);
+  plain("POST", "/admin/v1/rule-sets", &AdminApi::CreateRuleSet);
+  plain("POST", "/admin/v1/validate", &AdminApi::Validate);
+  with_id("GET", "/admin/v1/rule-sets/{id}", &AdminApi::ReadRuleSet);
+  with_id("PUT", "/admin/v1/rule-sets/{id}", &AdminApi::ReplaceRuleSet);
+  with_id("DELETE", "/admin/v1/rule-sets/{id}", &AdminApi::DeleteRuleSet);
+  enable("/admin/v1/rule-sets/{id}/enable", true);
+  enable("/admin/v1/rule-sets/{id}/disable", false);
+  with_id("GET", "/admin/v1/rule-sets/{id}/keys", &AdminApi::InspectKey);
+  with_id("DELETE", "/admin/v1/rule-sets/{id}/keys", &AdminApi::ResetKey);
+  plain("GET", "/admin/v1/top", &AdminApi::Top);
+  plain("POST", "/admin/v1/reload", &AdminApi::Reload);
+  plain("GET", "/admin/v1/log-level", &AdminApi::ReadLogLevel);
+  plain("PUT", "/admin/v1/log-level", &AdminApi::SetLogLevel);
+}
+
+void AdminApi::Handle(const http::Request& request, http::Exchange exchange) {
+  if (Admits(request, exchange)) router_.Route(request, std::move(exchange));
+}
+
+bool AdminApi::Admits(const http::Request& request, http::Exchange& exchange) const {
+  if (!parts_.token.empty()) {
+    if (IsSame(BearerToken(request.FindHeader("Authorization")), parts_.token)) return true;
+    Reply reply(std::move(exchange), request, parts_.metrics);
+    reply.headers = "WWW-Authenticate: Bearer\r\n";
+    reply.Fail(401, "UNAUTHORIZED", "expected the admin token: Authorization: Bearer …");
+    return false;
+  }
+  if (request.peer.is_loopback() && IsLocalName(request.host) &&
+      request.FindHeader("Origin").empty()) {
+    return true;
+  }
+  Reply(std::move(exchange), request, parts_.metrics)
+      .Fail(403, "FORBIDDEN",
+            "without a token, only programs on this machine are answered; set admin.token");
+  return false;
+}
+
+void AdminApi::ListRuleSets(const http::Request& request, http::Exchange exchange) const {
+  Reply reply(std::move(exchange), request, parts_.metrics);
+  const auto catalog = parts_.engine.catalog();
+  JsonWriter json(reply.body);
+  json.BeginObject().Field("generation", catalog->generation);
+  json.Field("managedBy", parts_.keeper.managed_by()).Key("ruleSets").BeginArray();
+  for (const auto& rule_set : catalog->rules->rule_sets()) AppendSummary(json, *rule_set, *catalog);
+  json.EndArray().EndObject();
+  reply.Send(200);
+}
+
+void AdminApi::ReadRuleSet(const http::Request& request, http::Exchange exchange,
+                           std::string_view id) const {
+  Reply reply(std::move(exchange), request, parts_.metrics);
+  const auto catalog = parts_.engine.catalog();
+  const rules::RuleSet* rule_set = catalog->rules->Find(id);
+  if (!rule_set) {
+    return reply.Fail(404, "NOT_FOUND", text::Cat("there is no rule set ", text::Quote(id)));
+  }
+  reply.headers = text::Cat("ETag: \"", rule_set->hash(), "\"\r\n");
+  reply.body = rule_set->ToJson();
+  reply.Send(200);
+}
+
+void AdminApi::CreateRuleSet(const http::Request& request, http::Exchange exchange) const {
+  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.metrics);
+  const auto parsed = rules::ParseRuleSet(request.body, "body");
+  if (!parsed) return reply->Fail(parsed.error());
+  const std::string& id = (*parsed)->id();
+  if (parts_.engine.catalog()->rules->Find(id)) {
+    return reply->Fail(409, "CONFLICT",
+                       text::Cat("there is a rule set ", text::Quote(id), "; PUT replaces it"));
+  }
+  parts_.keeper.Save(id, std::string(request.body), AnswerWith(reply, 201, JsonOf("created", id)));
+}
+
+void AdminApi::ReplaceRuleSet(const http::Request& request, http::Exchange exchange,
+                              std::string_view id) const {
+  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.metrics);
+  const auto parsed = rules::ParseRuleSet(request.body, "body");
+  if (!parsed) return reply->Fail(parsed.error());
+  if ((*parsed)->id() != id) {
+    return reply->Fail(400, "INVALID_INPUT",
+                       text::Cat("the body's id is ", text::Quote((*parsed)->id()), "; expected ",
+                                 text::Quote(id)));
+  }
+  parts_.keeper.Save(std::string(id), std::string(request.body),
+                     AnswerWith(reply, 200, JsonOf("replaced", id)));
+}
+
+void AdminApi::DeleteRuleSet(const http::Request& request, http::Exchange exchange,
+                             std::string_view id) const {
+  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.metrics);
+  parts_.keeper.Remove(std::string(id), AnswerWith(reply, 200, JsonOf("deleted", id)));
+}
+
+void AdminApi::SetEnabled(const http::Request& request, http::Exchange exchange,
+                          std::string_view id, bool enabled) const {
+  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.metrics);
+  const auto catalog = parts_.engine.catalog();
+  const rules::RuleSet* rule_set = catalog->rules->Find(id);
+  if (!rule_set) {
+    return reply->Fail(404, "NOT_FOUND", text::Cat("there is no rule set ", text::Quote(id)));
+  }
+  rules::RuleSetSpec spec = rule_set->spec();
+  spec.enabled = enabled;
+  parts_.keeper.Save(std::string(id), rules::RuleSet::Compile(std::move(spec))->ToJson(),
+                     AnswerWith(reply, 200, JsonOf(enabled ? "enabled" : "disabled", id)));
+}
+
+void AdminApi::Validate(const http::Request& request, http::Exchange exchange) const {
+  Reply reply(std::move(exchange), request, parts_.metrics);
+  const auto parsed = rules::ParseRuleSet(request.body, "body");
+  if (!parsed) return reply.Fail(parsed.error());
+  JsonWriter json(reply.body);
+  json.BeginObject().Field("valid", true).Field("id", (*parsed)->id());
+  json.Field("rules", (*parsed)->rules().size()).EndObject();
+  reply.Send(200);
+}
+
+void AdminApi::InspectKey(const http::Request& request, http::Exchange exchange,
+                          std::string_view rule_set) const {
+  const auto call =
+      PrepareKey(parts_.engine, parts_.metrics, request, std::move(exchange), rule_set);
+  if (!call) return;
+  for (const Charge& charge : call->charges) {
+    call->requests.push_back({.charges = {&charge, 1}, .now = {}, .each = {}});
+  }
+  if (call->requests.empty()) return AnswerInspection(*call);
+  parts_.engine.Apply(call->requests, [call] { AnswerInspection(*call); });
+}
+
+void AdminApi::ResetKey(const http::Request& request, http::Exchange exchange,
+                        std::string_view rule_set) const {
+  const auto call =
+      PrepareKey(parts_.engine, parts_.metrics, request, std::move(exchange), rule_set);
+  if (!call) return;
+  call->held.assign(call->charges.size(), false);
+  const auto finish = [call] {
+    if (call->open.fetch_sub(1, std::memory_order_acq_rel) == 1) AnswerReset(*call);
+  };
+  for (std::size_t i = 0; i < call->charges.size(); ++i) {
+    call->open.fetch_add(1, std::memory_order_relaxed);
+    parts_.engine.Reset(call->charges[i], [call, i, finish](Expected<bool> held) {
+      call->held[i] = std::move(held);
+      finish();
+    });
+  }
+  finish();
+}
+
+void AdminApi::Top(const http::Request& request, http::Exchange exchange) const {
+  Reply reply(std::move(exchange), request, parts_.metrics);
+  std::array wanted = {net::WantedParameter{.name = "by"}, net::WantedParameter{.name = "n"}};
+  std::string scratch;
+  if (const auto read = net::ReadQuery(request.query, wanted, scratch); !read) {
+    return reply.Fail(400, "INVALID_QUERY", read.error().message);
+  }
+  const std::string_view by = wanted[0].value.value_or("denied");
+  const auto n = text::ParseInteger(wanted[1].value.value_or(std::to_string(kTopDefault)));
+  if ((by != "denied" && by != "busy") || !n || *n < 1 ||
+      *n > static_cast<std::int64_t>(HeavyHitters::kTopMax)) {
+    return reply.Fail(400, "INVALID_QUERY",
+                      text::Cat("expected ?by=denied or ?by=busy, and n from 1 to ",
+                                HeavyHitters::kTopMax));
+  }
+  const auto kind = by == "busy" ? HeavyHitters::Kind::kBusy : HeavyHitters::Kind::kDenied;
+  JsonWriter json(reply.body);
+  json.BeginObject().Field("by", by).Key("keys").BeginArray();
+  for (const auto& entry : parts_.keys.Top(kind, static_cast<std::size_t>(*n))) {
+    json.BeginObject().Field("key", entry.key).Field("cut", entry.cut);
+    json.Field("countAtMost", entry.count).Field("countAtLeast", entry.count - entry.error);
+    json.EndObject();
+  }
+  json.EndArray().EndObject();
+  reply.Send(200);
+}
+
+void AdminApi::Reload(const http::Request& request, http::Exchange exchange) const {
+  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.metrics);
+  parts_.keeper.Reload([reply, &engine = parts_.engine](reload::Keeper::Outcome outcome) {
+    if (!outcome.problems.empty()) return reply->Fail(outcome.problems);
+    if (!outcome.result) return reply->Fail(outcome.result.error());
+    JsonWriter(reply->body)
+        .BeginObject()
+        .Field("generation", engine.catalog()->generation)
+        .EndObject();
+    reply->Send(200);
+  });
+}
+
+void AdminApi::ReadLogLevel(const http::Request& request, http::Exchange exchange) const {
+  Reply reply(std::move(exchange), request, parts_.metrics);
+  reply.body = JsonOf("level", ToString(parts_.logger.level()));
+  reply.Send(200);
+}
+
+void AdminApi::SetLogLevel(const http::Request& request, http::Exchange exchange) const {
+  Reply reply(std::move(exchange), request, parts_.metrics);
+  std::array wanted = {net::WantedParameter{.name = "level"}};
+  std::string scratch;
+  const auto read = net::ReadQuery(request.query, wanted, scratch);
+  const auto level = telemetry::ParseLogLevel(read ? wanted[0].value.value_or("") : "");
+  if (!level) return reply.Fail(400, "INVALID_LEVEL", "?level=: " + level.error().message);
+  parts_.logger.set_level(*level);
+  reply.body = JsonOf("level", ToString(*level));
+  reply.Send(200);
+}
+
+void AdminApi::Status(const http::Request& request, http::Exchange exchange) const {
+  Reply reply(std::move(exchange), request, parts_.metrics);
+  const Health health = parts_.health();
+  JsonWriter json(reply.body);
+  json.BeginObject().Field("generation", parts_.engine.catalog()->generation);
+  json.Field("draining", health.draining).Key("store").BeginObject();
+  json.Field("kind", health.store.kind).Field("address", health.store.address);
+  json.Field("reachable", health.store.reachable);
+  if (health.store.latency) json.Field("latencyMicros", health.store.latency->count());
+  if (!health.store.problem.empty()) json.Field("problem", health.store.problem);
+  json.EndObject().Key("guard").Raw(parts_.guard_status()).EndObject();
+  reply.Send(200);
+}
+
+}  // namespace sluice::api

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "api/health.h"
+#include "api/router.h"
+#include "http/message.h"
+#include "http/server.h"
+#include "reload/keeper.h"
+#include "service/engine.h"
+#include "telemetry/heavy_hitters.h"
+#include "telemetry/log.h"
+#include "telemetry/service_metrics.h"
+
+namespace sluice::api {
+
+// /admin/v1, on a listener of its own: rule sets, keys, and what the service is doing. With a token,
+// requests must show it. Without one, only requests from this machine are answered, and none that a
+// browser sends on behalf of a page.
+class AdminApi final : public http::Handler {
+ public:
+  struct Parts {
+    service::Engine& engine;
+    reload::Keeper& keeper;
+    telemetry::HeavyHitters& keys;
+    telemetry::Logger& logger;
+    const telemetry::ServiceMetrics& metrics;
+    std::function<Health()> health;
+    std::function<std::string()> guard_status;  // A JSON object; "null" without a guard.
+    std::string token;                          // Empty: none.
+  };
+
+  explicit AdminApi(Parts parts);
+
+  void Handle(const http::Request& request, http::Exchange exchange) override;
+
+ private:
+  void AddRoutes();
+
+  // Answers, and returns false, if the request may not be here.
+  bool Admits(const http::Request& request, http::Exchange& exchange) const;
+
+  void ListRuleSets(const http::Request& request, http::Exchange exchange) const;
+  void ReadRuleSet(const http::Request& request, http::Exchange exchange,
+                   std::string_view id) const;
+  void CreateRuleSet(const http::Request& request, http::Exchange exchange) const;
+  void ReplaceRuleSet(const http::Request& request, http::Exchange exchange,
+                      std::string_view id) const;
+  void DeleteRuleSet(const http::Request& request, http::Exchange exchange,
+                     std::string_view id) const;
+  void SetEnabled(const http::Request& request, http::Exchange exchange, std::string_view id,
+                  bool enabled) const;
+  void Validate(const http::Request& request, http::Exchange exchange) const;
+  void InspectKey(const http::Request& request, http::Exchange exchange,
+                  std::string_view rule_set) const;
+  void ResetKey(const http::Request& request, http::Exchange exchange,
+                std::string_view rule_set) const;
+  void Top(const http::Request& request, http::Exchange exchange) const;
+  void Reload(const http::Request& request, http::Exchange exchange) const;
+  void ReadLogLevel(const http::Request& request, http::Exchange exchange) const;
+  void SetLogLevel(const http::Request& request, http::Exchange exchange) const;
+  void Status(const http::Request& request, http::Exchange exchange) const;
+
+  const Parts parts_;
+  Router router_;
+};
+
+}  // namespace sluice::api

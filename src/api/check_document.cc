@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/check_document.h"
+
+#include <array>
+#include <boost/json/parse.hpp>
+#include <boost/json/stream_parser.hpp>
+#include <utility>
+
+#include "core/text.h"
+
+namespace sluice::api {
+namespace {
+
+namespace json = boost::json;
+
+std::unexpected<Error> Invalid(std::string message) {
+  return std::unexpected(Error{ErrorCode::kInvalidInput, std::move(message)});
+}
+
+Expected<void> ReadText(std::string_view& out, std::string_view name, const json::value& value) {
+  if (value.is_null()) return {};
+  if (!value.is_string()) return Invalid(text::Cat(name, ": expected a string"));
+  out = value.get_string();
+  return {};
+}
+
+Expected<void> ReadAttributes(CheckDocument& document, const json::value& value) {
+  if (value.is_null()) return {};
+  if (!value.is_object() || value.get_object().size() > kAttributesMax) {
+    return Invalid(text::Cat("context.attributes: expected an object of at most ", kAttributesMax,
+                             " strings"));
+  }
+  for (const auto& [name, attribute] : value.get_object()) {
+    if (!attribute.is_string()) {
+      return Invalid(text::Cat("context.attributes.", text::Quote(name), ": expected a string"));
+    }
+    document.attributes.push_back({name, std::string_view(attribute.get_string())});
+  }
+  return {};
+}
+
+Expected<void> ReadContext(CheckDocument& document, const json::value& value) {
+  if (value.is_null()) return {};
+  if (!value.is_object()) return Invalid("context: expected an object");
+  rules::Context& context = document.context;
+  const std::array fields = {
+      std::pair(std::string_view("ip"), &context.ip),
+      std::pair(std::string_view("userId"), &context.user_id),
+      std::pair(std::string_view("apiKey"), &context.api_key),
+      std::pair(std::string_view("method"), &context.method),
+      std::pair(std::string_view("path"), &context.path)};
+  for (const auto& [name, member] : value.get_object()) {
+    if (name == "attributes") {
+      if (auto read = ReadAttributes(document, member); !read) return read;
+      continue;
+    }
+    bool known = false;
+    for (const auto& [field, out] : fields) {
+      if (field != std::string_view(name)) continue;
+      known = true;
+      if (auto read = ReadText(*out, text::Cat("context.", field), member); !read) return read;
+    }
+    if (!known) {
+      return Invalid(text::Cat("context has no field ", text::Quote(name),
+                               "; expected ip, userId, apiKey, method, path or attributes"));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Expected<CheckDocument> CheckDocument::Read(const json::value& value) {
+  if (!value.is_object()) return Invalid("expected an object such as {\"ruleSet\": \"api\"}");
+  CheckDocument document;
+  for (const auto& [name, member] : value.get_object()) {
+    Expected<void> read;
+    if (name == "ruleSet") {
+      read = ReadText(document.rule_set, "ruleSet", member);
+    } else if (name == "permits") {
+      if (!member.is_int64() || member.get_int64() < 0) {
+        return Invalid("permits: expected a whole number of 0 or more");
+      }
+      document.permits = member.get_int64();
+    } else if (name == "context") {
+      read = ReadContext(document, member);
+    } else {
+      return Invalid(text::Cat("there is no field ", text::Quote(name),
+                               "; expected ruleSet, permits or context"));
+    }
+    if (!read) return std::unexpected(read.error());
+  }
+  if (document.rule_set.empty()) return Invalid("ruleSet: expected the id of a rule set");
+  document.context.attributes = document.attributes;
+  return document;
+}
+
+Expected<json::value> ParseJson(std::string_view body) {
+  json::error_code error;
+  json::parse_options options;
+  options.max_depth = 16;
+  json::value value = json::parse(body, error, {}, options);
+  if (error) return Invalid(text::Cat("the body is not JSON: ", error.message()));
+  return value;
+}
+
+}  // namespace sluice::api

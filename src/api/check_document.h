@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What POST /api/v1/check takes.
+#pragma once
+
+#include <boost/json/value.hpp>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "rules/context.h"
+#include "sluice/error.h"
+
+namespace sluice::api {
+
+inline constexpr std::size_t kAttributesMax = 64;
+
+// Views into a JSON document.
+struct CheckDocument {
+  std::string_view rule_set;
+  std::int64_t permits = 1;
+  rules::Context context;
+  std::vector<rules::Attribute> attributes;  // What the context points to.
+
+  // Errors: kInvalidInput, which names the field and what was expected. Unknown fields are errors:
+  // a misspelt one would silently choose other rules.
+  static Expected<CheckDocument> Read(const boost::json::value& json);
+};
+
+// Parses a body; bounded in depth. Error: kInvalidInput.
+Expected<boost::json::value> ParseJson(std::string_view body);
+
+}  // namespace sluice::api

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+#include "core/json_writer.h"
+#include "http/rate_limit_fields.h"
+#include "sluice/decision.h"
+#include "sluice/store.h"
+
+namespace sluice::api {
+
+// Who decided, as answers say it.
+constexpr std::string_view SourceName(Source source) {
+  switch (source) {
+    case Source::kStore:
+      return "store";
+    case Source::kDenyCache:
+      return "deny-cache";
+    case Source::kLocal:
+      return "local";
+    case Source::kFailOpen:
+      return "fail-open";
+  }
+  return "store";
+}
+
+// The fields of a decision, inside an object: whole seconds, rounded up, for those who show them,
+// and microseconds for those who count.
+inline void AppendDecision(JsonWriter& json, const Decision& decision) {
+  json.Field("allowed", decision.allowed);
+  json.Field("limit", decision.limit).Field("remaining", decision.remaining);
+  json.Field("retryAfterSeconds", http::CeilSeconds(decision.retry_after));
+  json.Field("resetAfterSeconds", http::CeilSeconds(decision.reset_after));
+  json.Field("retryAfterMicros", decision.retry_after.count());
+  json.Field("resetAfterMicros", decision.reset_after.count());
+  json.Field("delayMicros", decision.delay.count());
+}
+
+}  // namespace sluice::api

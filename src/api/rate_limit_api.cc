@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/rate_limit_api.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "api/decision_json.h"
+#include "api/reply.h"
+#include "core/json_writer.h"
+#include "core/text.h"
+#include "http/rate_limit_fields.h"
+#include "net/url.h"
+
+namespace sluice::api {
+namespace {
+
+using telemetry::UpperName;
+
+// What the state of these checks is called, so that it stays when the defaults change.
+constexpr std::array<std::string_view, 6> kStateNames = {
+    "api/token_bucket", "api/leaky_bucket",   "api/gcra",
+    "api/fixed_window", "api/sliding_window", "api/sliding_window_counter"};
+
+bool IsValidKey(std::string_view key) {
+  return !key.empty() && key.size() <= kKeyBytesMax &&
+         std::ranges::none_of(key, [](unsigned char c) { return c < ' ' || c == 0x7f; });
+}
+
+}  // namespace
+
+struct RateLimitApi::Call {
+  Call(http::Exchange exchange, const http::Request& http,
+       const telemetry::ServiceMetrics& metrics)
+      : reply(std::move(exchange), http, metrics) {}
+
+  Reply reply;
+  std::string key;
+  std::optional<Limit> limit;
+  Charge charge{.key = {}, .limit = nullptr};
+  Request request;
+  bool peek = false;
+};
+
+std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& request,
+                                                       http::Exchange exchange) const {
+  auto call = std::make_unique<Call>(std::move(exchange), request, metrics_);
+  const auto refuse = [&](std::string_view code, std::string_view message) {
+    call->reply.Fail(400, code, message);
+    return nullptr;
+  };
+  std::array wanted = {net::WantedParameter{.name = "algorithm"},
+                       net::WantedParameter{.name = "key"},
+                       net::WantedParameter{.name = "permits"}};
+  std::string scratch;
+  if (const auto read = net::ReadQuery(request.query, wanted, scratch); !read) {
+    return refuse("INVALID_QUERY", read.error().message);
+  }
+  const auto& [algorithm_text, key, permits_text] = wanted;
+
+  const auto algorithm = ParseAlgorithm(algorithm_text.value.value_or("TOKEN_BUCKET"));
+  if (!algorithm) return refuse("INVALID_ALGORITHM", algorithm.error().message);
+  if (key.value) {
+    if (!IsValidKey(*key.value)) {
+      return refuse("INVALID_KEY",
+                    text::Cat("key ", text::Quote(*key.value), ": expected 1 to ", kKeyBytesMax,
+                              " bytes without control characters"));
+    }
+    call->key = *key.value;
+  } else {
+    call->key = Identify(request, clients_).ip;
+  }
+  std::int64_t permits = 1;
+  if (permits_text.value) {
+    const auto number = text::ParseInteger(*permits_text.value);
+    if (!number || *number < 0) {
+      return refuse("INVALID_PERMITS", text::Cat("permits ", text::Quote(*permits_text.value),
+                                                 ": expected a whole number of 0 or more"));
+    }
+    permits = *number;
+  }
+  call->limit = engine_.catalog()->defaults.at(*algorithm);
+  call->charge = {.key = call->key,
+                  .limit = &*call->limit,
+                  .name = kStateNames[static_cast<std::size_t>(*algorithm)],
+                  .cost = permits,
+                  .on_store_failure = on_store_failure_};
+  call->request.charges = {&call->charge, 1};
+  return call;
+}
+
+void RateLimitApi::Check(const http::Request& request, http::Exchange exchange) const {
+  auto call = Read(request, std::move(exchange));
+  if (!call) return;
+  Call& it = *call;
+  engine_.Apply({&it.request, 1}, [this, call = std::move(call)] { Answer(*call); });
+}
+
+void RateLimitApi::Remaining(const http::Request& request, http::Exchange exchange) const {
+  auto call = Read(request, std::move(exchange));
+  if (!call) return;
+  Call& it = *call;
+  it.peek = true;
+  it.charge.cost = 0;
+  engine_.Apply({&it.request, 1}, [this, call = std::move(call)] { Answer(*call); });
+}
+
+void RateLimitApi::Answer(Call& call) const {
+  Reply& reply = call.reply;
+  if (!call.request.outcome) return reply.Fail(call.request.outcome.error());
+  const Decision& decision = *call.request.outcome;
+  const std::string_view algorithm = UpperName(call.limit->algorithm());
+  const http::Policy policy{.name = algorithm, .limit = &*call.limit, .decision = decision};
+  http::AppendRateLimitFields(reply.headers, decision, {&policy, 1}, engine_.Now());
+  if (!decision.allowed && reply.wants_problem()) {
+    http::AppendQuotaExceeded(reply.body, {&policy, 1});
+    return reply.Send(429, http::kProblemContentType);
+  }
+  JsonWriter json(reply.body);
+  json.BeginObject();
+  if (!call.peek) json.Field("allowed", decision.allowed);
+  json.Field("key", call.key).Field("algorithm", algorithm);
+  if (call.peek) json.Field("limit", decision.limit);
+  json.Field("remaining", decision.remaining);
+  json.Field("resetAfterSeconds", http::CeilSeconds(decision.reset_after));
+  if (!call.peek) {
+    json.Field("retryAfterSeconds", http::CeilSeconds(decision.retry_after));
+    if (decision.delay > Micros{0}) json.Field("delayMicros", decision.delay.count());
+  }
+  if (call.request.source != Source::kStore) json.Field("source", SourceName(call.request.source));
+  if (!call.peek) {
+    json.Field("message", decision.allowed ? "Request allowed" : "Rate limit exceeded");
+  }
+  json.EndObject();
+  reply.Send(decision.allowed ? 200 : 429);
+}
+
+void RateLimitApi::Reset(const http::Request& request, http::Exchange exchange) const {
+  auto call = Read(request, std::move(exchange));
+  if (!call) return;
+  const Charge charge = call->charge;
+  engine_.Reset(charge, [call = std::move(call)](Expected<bool> held) {
+    if (!held) return call->reply.Fail(held.error());
+    JsonWriter json(call->reply.body);
+    json.BeginObject().Field("key", call->key);
+    json.Field("algorithm", UpperName(call->limit->algorithm()));
+    json.Field("message", "Rate limit reset").EndObject();
+    call->reply.Send(200);
+  });
+}
+
+}  // namespace sluice::api

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "api/identity.h"
+#include "http/message.h"
+#include "http/server.h"
+#include "service/engine.h"
+#include "telemetry/service_metrics.h"
+
+namespace sluice::api {
+
+// /api/v1/rate-limit: one limit, chosen by its algorithm, and one key.
+class RateLimitApi {
+ public:
+  RateLimitApi(service::Engine& engine, const telemetry::ServiceMetrics& metrics,
+               const ClientOptions& clients, OnStoreFailure on_store_failure)
+      : engine_(engine),
+        metrics_(metrics),
+        clients_(clients),
+        on_store_failure_(on_store_failure) {}
+
+  void Check(const http::Request& request, http::Exchange exchange) const;
+  void Remaining(const http::Request& request, http::Exchange exchange) const;
+  void Reset(const http::Request& request, http::Exchange exchange) const;
+
+ private:
+  struct Call;
+
+  // Reads the query; answers, and returns nothing, if it is wrong.
+  std::unique_ptr<Call> Read(const http::Request& request, http::Exchange exchange) const;
+  void Answer(Call& call) const;
+
+  service::Engine& engine_;
+  const telemetry::ServiceMetrics& metrics_;
+  const ClientOptions& clients_;
+  const OnStoreFailure on_store_failure_;
+};
+
+}  // namespace sluice::api

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/reply.h"
+
+#include <utility>
+
+#include "core/json_writer.h"
+#include "core/text.h"
+#include "http/rate_limit_fields.h"
+
+namespace sluice::api {
+namespace {
+
+bool Accepts(std::string_view accept, std::string_view type) {
+  while (!accept.empty()) {
+    const auto comma = std::min(accept.find(','), accept.size());
+    std::string_view part = accept.substr(0, comma);
+    part = text::Trim(part.substr(0, part.find(';')));
+    if (text::EqualsIgnoreCase(part, type)) return true;
+    accept.remove_prefix(std::min(comma + 1, accept.size()));
+  }
+  return false;
+}
+
+}  // namespace
+
+int StatusOf(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidLimit:
+    case ErrorCode::kInvalidKey:
+    case ErrorCode::kInvalidCost:
+    case ErrorCode::kCostExceedsLimit:
+    case ErrorCode::kInvalidTime:
+    case ErrorCode::kInvalidRequest:
+    case ErrorCode::kInvalidInput:
+      return 400;
+    case ErrorCode::kNotFound:
+      return 404;
+    case ErrorCode::kStoreFull:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kOutcomeUnknown:
+    case ErrorCode::kAccessDenied:
+    case ErrorCode::kStoreError:
+    case ErrorCode::kIo:
+      return 503;
+    case ErrorCode::kSnapshotDamaged:
+      break;
+  }
+  return 500;
+}
+
+Reply::Reply(http::Exchange exchange, const http::Request& request,
+             const telemetry::ServiceMetrics& metrics)
+    : exchange_(std::move(exchange)), metrics_(metrics) {
+  std::string_view id;
+  for (const http::Header& header : request.headers) {
+    // By length first: this runs for every header of every request.
+    switch (header.name.size()) {
+      case 6:
+        if (text::EqualsIgnoreCase(header.name, "accept")) {
+          wants_problem_ = Accepts(header.value, http::kProblemContentType);
+        }
+        break;
+      case 11:
+        if (text::EqualsIgnoreCase(header.name, "traceparent") &&
+            telemetry::TraceContext::Parse(header.value)) {
+          traceparent_ = header.value;
+        }
+        break;
+      case 12:
+        if (text::EqualsIgnoreCase(header.name, "x-request-id")) id = header.value;
+        break;
+      default:
+        break;
+    }
+  }
+  id_ = telemetry::IdSource::OfThisThread().RequestIdFor(id);
+}
+
+void Reply::Send(int status, std::string_view content_type) {
+  headers += "X-Request-Id: ";
+  headers += id_.text();
+  headers += "\r\n";
+  if (!traceparent_.empty()) {
+    headers += "traceparent: ";
+    headers += traceparent_;
+    headers += "\r\n";
+  }
+  metrics_.HttpResponse(status);
+  exchange_.Respond(
+      {.status = status, .content_type = content_type, .headers = headers, .body = body});
+}
+
+void Reply::Fail(int status, std::string_view code, std::string_view message) {
+  body.clear();
+  if (status == 503) headers += "Retry-After: 1\r\n";
+  if (wants_problem_) {
+    http::AppendProblem(body, {.title = http::ReasonPhrase(status),
+                               .status = status,
+                               .detail = message,
+                               .code = code});
+    return Send(status, http::kProblemContentType);
+  }
+  JsonWriter json(body);
+  json.BeginObject().Key("error").BeginObject();
+  json.Field("code", code).Field("message", message).EndObject().EndObject();
+  Send(status);
+}
+
+void Reply::Fail(const Error& error) {
+  Fail(StatusOf(error.code), ToString(error.code), error.message);
+}
+
+void Reply::Fail(const Problems& problems) {
+  body.clear();
+  JsonWriter json(body);
+  json.BeginObject().Key("error").BeginObject();
+  json.Field("code", "INVALID_INPUT").Field("message", "not valid; see problems");
+  json.Key("problems").BeginArray();
+  for (const Problem& problem : problems) {
+    json.BeginObject().Field("line", problem.line).Field("column", problem.column);
+    json.Field("message", problem.message).EndObject();
+  }
+  json.EndArray().EndObject().EndObject();
+  Send(400);
+}
+
+}  // namespace sluice::api

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers in the one shape that all of the API has.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "core/problem.h"
+#include "http/message.h"
+#include "http/server.h"
+#include "sluice/error.h"
+#include "telemetry/service_metrics.h"
+#include "telemetry/trace.h"
+
+namespace sluice::api {
+
+inline constexpr std::string_view kJson = "application/json";
+
+// A request that will be answered, now or later: keeps what the answer needs of it.
+class Reply {
+ public:
+  Reply(http::Exchange exchange, const http::Request& request,
+        const telemetry::ServiceMetrics& metrics);
+
+  // Extra header lines and the body, to be filled before Send.
+  std::string headers;
+  std::string body;
+
+  bool wants_problem() const { return wants_problem_; }  // By its Accept header.
+  std::string_view request_id() const { return id_.text(); }
+
+  void Send(int status, std::string_view content_type = kJson);
+
+  // {"error":{"code":…,"message":…}}, or problem+json for those who ask for it.
+  void Fail(int status, std::string_view code, std::string_view message);
+
+  // The same, with the status that the code stands for.
+  void Fail(const Error& error);
+
+  // 400 with all of them.
+  void Fail(const Problems& problems);
+
+ private:
+  http::Exchange exchange_;
+  const telemetry::ServiceMetrics& metrics_;
+  telemetry::RequestId id_;
+  std::string traceparent_;  // As the client sent it, if it is valid.
+  bool wants_problem_ = false;
+};
+
+// The status that an error is answered with: 400 for what the client did, 503 for an outage.
+int StatusOf(ErrorCode code);
+
+}  // namespace sluice::api

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "http/message.h"
+#include "http/server.h"
+#include "telemetry/service_metrics.h"
+
+namespace sluice::api {
+
+// Finds what answers a request by its path and method. Says 404 where there is no path, and 405 with
+// Allow where there is no such method.
+class Router {
+ public:
+  // `parameter` is what {…} stands for in the path, decoded; empty if there is none.
+  using Action =
+      std::function<void(const http::Request&, http::Exchange, std::string_view parameter)>;
+
+  explicit Router(const telemetry::ServiceMetrics& metrics) : metrics_(metrics) {}
+
+  // A path such as /health, or with one {name} for one segment: /rule-sets/{id}/enable. An empty
+  // method is any. HEAD is answered as GET.
+  void Add(std::string_view method, std::string_view path, Action action);
+
+  void Route(const http::Request& request, http::Exchange exchange) const;
+
+  // All of them as "GET /path", in the order in which they were added.
+  std::vector<std::string> routes() const;
+
+ private:
+  struct Entry {
+    std::string method;
+    std::string path;
+    Action action;
+  };
+  struct Pattern {
+    std::string prefix;  // Before the parameter, and after it.
+    std::string suffix;
+    std::vector<std::size_t> entries;
+  };
+
+  void Dispatch(const std::vector<std::size_t>& entries, const http::Request& request,
+                http::Exchange exchange, std::string_view parameter) const;
+
+  const telemetry::ServiceMetrics& metrics_;
+  std::vector<Entry> entries_;
+  std::map<std::string, std::vector<std::size_t>, std::less<>> exact_;
+  std::vector<Pattern> patterns_;  // A few; those with the longest prefix first.
+};
+
+}  // namespace sluice::api

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/rule_api.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "api/check_document.h"
+#include "api/decision_json.h"
+#include "api/reply.h"
+#include "core/json_writer.h"
+#include "core/text.h"
+#include "net/url.h"
+#include "service/rule_check.h"
+
+namespace sluice::api {
+namespace {
+
+using rules::Selected;
+using service::RuleCheck;
+
+constexpr std::string_view VerdictName(Selected::Verdict verdict) {
+  switch (verdict) {
+    case Selected::Verdict::kCharge:
+      return "charged";
+    case Selected::Verdict::kUnlimited:
+      return "unlimited";
+    case Selected::Verdict::kBlocked:
+      return "blocked";
+    case Selected::Verdict::kMissingKey:
+      return "missing-key";
+  }
+  return "charged";
+}
+
+std::string_view MessageOf(const RuleCheck& check) {
+  if (!check.decision()->allowed) {
+    return check.denied_band() ? "Rate limit exceeded" : "Refused by a rule";
+  }
+  return check.outcomes().empty() ? "No rule applied" : "Request allowed";
+}
+
+void AppendOutcome(JsonWriter& json, const RuleCheck::Outcome& outcome) {
+  const Selected& selected = *outcome.selected;
+  json.BeginObject().Field("rule", selected.rule->id);
+  json.Field("scope", ToString(selected.rule->scope)).Field("key", selected.key);
+  json.Field("shadow", selected.rule->shadow).Field("verdict", VerdictName(selected.verdict));
+  json.Field("denied", outcome.denied).Field("cost", selected.cost);
+  if (outcome.error) json.Field("error", ToString(outcome.error->code));
+  json.Key("bands").BeginArray();
+  for (std::size_t i = 0; i < outcome.bands.size(); ++i) {
+    const rules::Band& band = selected.bands[i];
+    json.BeginObject().Field("label", band.label);
+    json.Field("algorithm", telemetry::UpperName(band.limit.algorithm()));
+    AppendDecision(json, outcome.bands[i]);
+    json.EndObject();
+  }
+  json.EndArray().EndObject();
+}
+
+// The whole answer, inside an object.
+void AppendCheck(JsonWriter& json, const RuleCheck& check) {
+  AppendDecision(json, *check.decision());
+  json.Field("ruleSet", check.rule_set().id());
+  json.Field("generation", check.catalog().generation);
+  json.Field("ruleApplied", !check.outcomes().empty()).Field("limited", check.limited());
+  json.Field("source", SourceName(check.source()));
+  if (const rules::Rule* rule = check.denied_by()) {
+    json.Key("deniedBy").BeginObject().Field("rule", rule->id);
+    if (check.denied_band()) json.Field("band", check.denied_band()->label);
+    json.EndObject();
+  }
+  json.Key("rules").BeginArray();
+  for (const RuleCheck::Outcome& outcome : check.outcomes()) AppendOutcome(json, outcome);
+  json.EndArray().Field("message", MessageOf(check));
+}
+
+// The limits that counted, for the header fields.
+std::vector<http::Policy> PoliciesOf(const RuleCheck& check) {
+  std::vector<http::Policy> policies;
+  for (const RuleCheck::Outcome& outcome : check.outcomes()) {
+    if (outcome.selected->rule->shadow) continue;
+    for (std::size_t i = 0; i < outcome.bands.size(); ++i) {
+      const rules::Band& band = outcome.selected->bands[i];
+      policies.push_back({.name = band.name, .limit = &band.limit, .decision = outcome.bands[i]});
+    }
+  }
+  return policies;
+}
+
+struct Call {
+  Call(Reply own_reply, std::shared_ptr<const service::Catalog> catalog)
+      : reply(std::move(own_reply)), check(std::move(catalog)) {}
+
+  Reply reply;
+  RuleCheck check;
+  int denied_status = 429;
+  bool with_body = true;
+};
+
+void Answer(Call& call, TimePoint now) {
+  Reply& reply = call.reply;
+  const RuleCheck& check = call.check;
+  if (!check.decision()) return reply.Fail(check.decision().error());
+  const std::vector<http::Policy> policies = PoliciesOf(check);
+  const Decision& decision = *check.decision();
+  // A request that a rule refuses without a limit has no numbers, and no time when it would pass.
+  const bool has_numbers = check.limited() && (decision.allowed || check.denied_band());
+  if (has_numbers) http::AppendRateLimitFields(reply.headers, decision, policies, now);
+  if (check.source() != Source::kStore) {
+    reply.headers += text::Cat("X-Sluice-Source: ", SourceName(check.source()), "\r\n");
+  }
+  const int status = decision.allowed ? 200 : call.denied_status;
+  if (status == 403) reply.headers += "X-Sluice-Status: 429\r\n";
+  if (!decision.allowed && reply.wants_problem()) {
+    http::AppendQuotaExceeded(reply.body, policies);
+    return reply.Send(status, http::kProblemContentType);
+  }
+  JsonWriter json(reply.body);
+  json.BeginObject();
+  if (call.with_body) {
+    AppendCheck(json, check);
+  } else {
+    json.Field("allowed", decision.allowed).Field("message", MessageOf(check));
+  }
+  json.EndObject();
+  reply.Send(status);
+}
+
+void Run(std::unique_ptr<Call> call, service::Engine& engine) {
+  Call& it = *call;
+  it.check.Run(engine, [call = std::move(call), &engine] { Answer(*call, engine.Now()); });
+}
+
+// The first of these headers that is there.
+std::string_view FirstOf(const http::Request& request,
+                         std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    if (const std::string_view value = request.FindHeader(name); !value.empty()) return value;
+  }
+  return {};
+}
+
+// Without scheme and host, if it has them.
+std::string_view PathOf(std::string_view uri) {
+  const auto scheme = uri.find("://");
+  if (scheme == std::string_view::npos || uri.starts_with('/')) return uri;
+  const auto path = uri.find('/', scheme + 3);
+  return path == std::string_view::npos ? std::string_view("/") : uri.substr(path);
+}
+
+// Several checks that are answered together, in their order.
+struct Batch {
+  explicit Batch(Reply own_reply) : reply(std::move(own_reply)) {}
+
+  struct Item {
+    std::unique_ptr<RuleCheck> check;
+    std::optional<Error> error;  // What is wrong with it; then it was not run.
+  };
+
+  Reply reply;
+  std::vector<Item> items;
+  std::atomic<std::size_t> open = 1;  // Checks under way, and one for whoever starts them.
+};
+
+void AnswerBatch(Batch& batch) {
+  JsonWriter json(batch.reply.body);
+  json.BeginObject().Key("results").BeginArray();
+  for (const Batch::Item& item : batch.items) {
+    const Error* error = item.error ? &*item.error : nullptr;
+    if (!error && !item.check->decision()) error = &item.check->decision().error();
+    json.BeginObject();
+    if (error) {
+      json.Field("status", StatusOf(error->code)).Key("error").BeginObject();
+      json.Field("code", ToString(error->code)).Field("message", error->message).EndObject();
+    } else {
+      json.Field("status", item.check->decision()->allowed ? 200 : 429);
+      AppendCheck(json, *item.check);
+    }
+    json.EndObject();
+  }
+  json.EndArray().EndObject();
+  batch.reply.Send(200);
+}
+
+void Finish(const std::shared_ptr<Batch>& batch) {
+  if (batch->open.fetch_sub(1, std::memory_order_acq_rel) == 1) AnswerBatch(*batch);
+}
+
+}  // namespace
+
+void RuleApi::Check(const http::Request& request, http::Exchange exchange) const {
+  auto call = std::make_unique<Call>(Reply(std::move(exchange), request, metrics_),
+                                     engine_.catalog());
+  const auto body = ParseJson(request.body);
+  if (!body) return call->reply.Fail(body.error());
+  const auto document = CheckDocument::Read(*body);
+  if (!document) return call->reply.Fail(document.error());
+  const auto ready =
+      call->check.Prepare(document->rule_set, document->context, document->permits);
+  if (!ready) return call->reply.Fail(ready.error());
+  Run(std::move(call), engine_);
+}
+
+void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange) const {
+  auto batch = std::make_shared<Batch>(Reply(std::move(exchange), request, metrics_));
+  const auto body = ParseJson(request.body);
+  if (!body) return batch->reply.Fail(body.error());
+  const boost::json::value* checks = nullptr;
+  if (body->is_array()) {
+    checks = &*body;
+  } else if (body->is_object() && body->get_object().size() == 1) {
+    checks = body->get_object().if_contains("checks");
+  }
+  if (!checks || !checks->is_array() || checks->get_array().size() > kBatchMax) {
+    return batch->reply.Fail(
+        {ErrorCode::kInvalidInput,
+         text::Cat("expected {\"checks\": [...]} with at most ", kBatchMax, " checks")});
+  }
+  const auto catalog = engine_.catalog();
+  for (const boost::json::value& element : checks->get_array()) {
+    Batch::Item& item = batch->items.emplace_back();
+    const auto document = CheckDocument::Read(element);
+    if (!document) {
+      item.error = document.error();
+      continue;
+    }
+    item.check = std::make_unique<RuleCheck>(catalog);
+    const auto ready =
+        item.check->Prepare(document->rule_set, document->context, document->permits);
+    if (!ready) item.error = ready.error();
+  }
+  for (const Batch::Item& item : batch->items) {
+    if (item.error) continue;
+    batch->open.fetch_add(1, std::memory_order_relaxed);
+    item.check->Run(engine_, [batch] { Finish(batch); });
+  }
+  Finish(batch);
+}
+
+void RuleApi::Authorize(std::string_view rule_set, const http::Request& request,
+                        http::Exchange exchange) const {
+  auto call = std::make_unique<Call>(Reply(std::move(exchange), request, metrics_),
+                                     engine_.catalog());
+  call->with_body = false;
+  std::array wanted = {net::WantedParameter{.name = "mode"},
+                       net::WantedParameter{.name = "permits"}};
+  std::string scratch;
+  if (const auto read = net::ReadQuery(request.query, wanted, scratch); !read) {
+    return call->reply.Fail(400, "INVALID_QUERY", read.error().message);
+  }
+  const auto& [mode, permits_text] = wanted;
+  if (mode.value && *mode.value != "nginx") {
+    return call->reply.Fail(400, "INVALID_MODE",
+                            text::Cat("mode ", text::Quote(*mode.value), ": expected nginx"));
+  }
+  if (mode.value) call->denied_status = 403;
+  const auto permits = text::ParseInteger(permits_text.value.value_or("1"));
+  if (!permits || *permits < 0) {
+    return call->reply.Fail(400, "INVALID_PERMITS",
+                            text::Cat("permits ", text::Quote(*permits_text.value),
+                                      ": expected a whole number of 0 or more"));
+  }
+  // Which request it is about is up to whoever asks: lying would only change its own answer. Who the
+  // client is, only trusted peers may say.
+  const Identity identity = Identify(request, clients_);
+  const std::string_view method =
+      FirstOf(request, {"X-Forwarded-Method", "X-Original-Method"});
+  const std::string_view uri =
+      FirstOf(request, {"X-Forwarded-Uri", "X-Original-URI", "X-Original-URL"});
+  const rules::Attribute host{.name = "host",
+                              .value = FirstOf(request, {"X-Forwarded-Host", "Host"})};
+  const rules::Context context{.ip = identity.ip,
+                               .user_id = identity.user_id,
+                               .api_key = identity.api_key,
+                               .method = method.empty() ? request.method_text : method,
+                               .path = PathOf(uri.empty() ? std::string_view("/") : uri),
+                               .attributes = {&host, 1}};
+  const auto ready = call->check.Prepare(rule_set, context, *permits);
+  if (!ready) return call->reply.Fail(ready.error());
+  Run(std::move(call), engine_);
+}
+
+}  // namespace sluice::api

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+#include "api/identity.h"
+#include "http/message.h"
+#include "http/server.h"
+#include "service/engine.h"
+#include "telemetry/service_metrics.h"
+
+namespace sluice::api {
+
+inline constexpr std::size_t kBatchMax = 1000;
+
+// Requests put to rule sets: by a description in JSON, or by what a proxy forwards.
+class RuleApi {
+ public:
+  RuleApi(service::Engine& engine, const telemetry::ServiceMetrics& metrics,
+          const ClientOptions& clients)
+      : engine_(engine), metrics_(metrics), clients_(clients) {}
+
+  // POST /api/v1/check
+  void Check(const http::Request& request, http::Exchange exchange) const;
+
+  // POST /api/v1/check/batch
+  void CheckBatch(const http::Request& request, http::Exchange exchange) const;
+
+  // /api/v1/authorize/{ruleSet}, with any method: 200, or 429. With ?mode=nginx a denial is 403,
+  // because nginx takes nothing else, and X-Sluice-Status says 429.
+  void Authorize(std::string_view rule_set, const http::Request& request,
+                 http::Exchange exchange) const;
+
+ private:
+  service::Engine& engine_;
+  const telemetry::ServiceMetrics& metrics_;
+  const ClientOptions& clients_;
+};
+
+}  // namespace sluice::api

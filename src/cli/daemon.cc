@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/daemon.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "api/admin_api.h"
+#include "api/public_api.h"
+#include "cli/backend.h"
+#include "cli/exit_code.h"
+#include "config/load.h"
+#include "core/text.h"
+#include "http/server.h"
+#include "net/loops.h"
+#include "reload/keeper.h"
+#include "service/engine.h"
+#include "telemetry/heavy_hitters.h"
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
+#include "telemetry/service_metrics.h"
+
+namespace sluice::cli {
+namespace {
+
+namespace asio = boost::asio;
+using config::Settings;
+
+Problems ProblemOf(std::string_view what, const Error& error) {
+  return {{.file = std::string(what), .message = error.message}};
+}
+
+std::optional<net::TlsFiles> TlsOf(const std::string& certificate, const std::string& key) {
+  if (certificate.empty()) return std::nullopt;
+  return net::TlsFiles{.cert = certificate, .key = key};
+}
+
+std::chrono::milliseconds Millis(Micros duration) {
+  return std::chrono::ceil<std::chrono::milliseconds>(duration);
+}
+
+// Where a door listens, once it does; a supervisor or a test reads it.
+void Announce(std::string_view door, const net::ListenAddress& address) {
+  std::printf("%s\n", text::Cat(door, " listening on ", address.ToString()).c_str());
+  std::fflush(stdout);
+}
+
+bool IsLoopback(const net::ListenAddress& address) {
+  if (text::EqualsIgnoreCase(address.host, "localhost")) return true;
+  const auto ip = net::IpAddress::Parse(address.host);
+  if (!ip) return false;
+  return ip->is_v4() ? ip->bytes().front() == 127 : ip->ToString() == "::1";
+}
+
+Expected<std::string> AdminToken(const Settings& settings) {
+  if (settings.admin.token_file.empty()) return settings.admin.token;
+  auto text = config::ReadFile(settings.admin.token_file, 4096);
+  if (!text) return text;
+  while (text->ends_with('\n') || text->ends_with('\r')) text->pop_back();
+  if (text->empty()) {
+    return std::unexpected(Error{ErrorCode::kInvalidInput,
+                                 text::Cat(settings.admin.token_file, ": expected a token")});
+  }
+  return text;
+}
+
+}  // namespace
+
+class Daemon::Impl {
+ public:
+  Impl(const Settings& settings, const std::string& config_path)
+      : settings_(settings),
+        logger_({.level = settings.log.level, .format = settings.log.format}),
+        metrics_(registry_, {.version = SLUICE_VERSION}),
+        loops_(static_cast<std::size_t>(
+            settings.threads > 0 ? settings.threads
+                                 : std::max(1U, std::thread::hardware_concurrency()))),
+        config_path_(config_path) {
+    telemetry::AddProcessMetrics(registry_);
+  }
+
+  ~Impl() {
+    // Doors first, then the loops that they run on, then what they ask.
+    http_.reset();
+    admin_.reset();
+    loops_.Stop();
+    keeper_.reset();
+  }
+
+  std::expected<void, Problems> Start() {
+    auto backend = Backend::Open(settings_, {logger_, registry_, metrics_});
+    if (!backend) return std::unexpected(ProblemOf("store", backend.error()));
+    backend_ = *std::move(backend);
+    engine_.emplace(service::Engine::Parts{.store = backend_->store(),
+                                           .metrics = metrics_,
+                                           .keys = keys_,
+                                           .logger = logger_},
+                    nullptr);
+    auto managed = backend_->MakeRuleSetStore();
+    if (!managed) return std::unexpected(ProblemOf("rules.redis", managed.error()));
+    managed_ = *std::move(managed);
+    keeper_.emplace(
+        reload::Keeper::Options{
+            .places = {.config = config_path_,
+                       .rules = settings_.rules.path,
+                       .rls = settings_.rules.rls_path},
+            .poll_interval = settings_.rules.poll_interval,
+            .publish = [this](auto catalog) { engine_->SetCatalog(std::move(catalog)); }},
+        reload::Keeper::Parts{.managed = *managed_, .logger = logger_, .metrics = metrics_});
+    if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
+    if (auto opened = OpenHttp(); !opened) return opened;
+    if (auto opened = OpenAdmin(); !opened) return opened;
+    keeper_->Start();
+    backend_->Start();
+    loops_.Start();
+    logger_.Info("serving", {{"version", SLUICE_VERSION},
+                             {"store", backend_->Description()},
+                             {"threads", loops_.size()}});
+    return {};
+  }
+
+  int Run() {
+    asio::io_context context(1);
+    asio::signal_set stop(context, SIGTERM, SIGINT);
+    asio::signal_set reload(context, SIGHUP);
+    WaitForReload(reload);
+    stop.async_wait([&](const boost::system::error_code& error, int) {
+      if (error) return;
+      // A second signal does not wait.
+      stop.async_wait([](const boost::system::error_code& again, int) {
+        if (!again) std::_Exit(kExitError);
+      });
+      drain_ = std::jthread([&] {
+        Drain();
+        context.stop();
+      });
+    });
+    context.run();
+    return kExitOk;
+  }
+
+ private:
+  void WaitForReload(asio::signal_set& signals) {
+    signals.async_wait([this, &signals](const boost::system::error_code& error, int) {
+      if (error) return;
+      keeper_->Reload([](const reload::Keeper::Outcome&) {});  // It logs what came of it.
+      WaitForReload(signals);
+    });
+  }
+
+  void Drain() {
+    const auto deadline = std::chrono::steady_clock::now() + settings_.drain_timeout;
+    logger_.Info("draining");
+    draining_ = true;
+    std::size_t cut = 0;
+    if (http_) http_->StartDrain();
+    if (http_) cut += http_->Drain(deadline);
+    if (admin_) cut += admin_->Drain(deadline);
+    backend_->Finish();
+    logger_.Info("stopped", {{"connections_cut", cut}});
+  }
+
+  api::Health Health() const {
+    api::Health health;
+    health.draining = draining_;
+    health.store = backend_->Health();
+    return health;
+  }
+
+  http::Limits HttpLimits() const {
+    http::Limits limits;
+    limits.connections_max = static_cast<std::size_t>(settings_.http.connections_max);
+    limits.head_bytes_max = static_cast<std::size_t>(settings_.http.header_bytes_max);
+    limits.body_bytes_max = static_cast<std::size_t>(settings_.http.body_bytes_max);
+    limits.idle_timeout = Millis(settings_.http.idle_timeout);
+    limits.head_timeout = Millis(settings_.http.header_timeout);
+    return limits;
+  }
+
+  std::expected<void, Problems> OpenHttp() {
+    if (settings_.http.listen.empty()) return {};
+    auto trusted = net::CidrSet::Parse(settings_.client.trusted_proxies);
+    if (!trusted) return std::unexpected(ProblemOf("client.trustedProxies", trusted.error()));
+    public_api_.emplace(api::PublicApi::Parts{
+        .service = {.engine = *engine_,
+                    .registry = registry_,
+                    .metrics = metrics_,
+                    .health = [this] { return Health(); },
+                    .version = SLUICE_VERSION},
+        .clients = {.trusted_proxies = *std::move(trusted),
+                    .ipv6_prefix = static_cast<int>(settings_.client.ipv6_prefix)},
+        .on_store_failure = settings_.http.on_store_failure});
+    auto server = http::Server::Start(
+        loops_, *public_api_,
+        {.address = *net::ListenAddress::Parse(settings_.http.listen),
+         .tls = TlsOf(settings_.http.tls_certificate, settings_.http.tls_key),
+         .limits = HttpLimits()});
+    if (!server) return std::unexpected(ProblemOf("http", server.error()));
+    http_ = *std::move(server);
+    Announce("http", http_->address());
+    return {};
+  }
+
+  std::expected<void, Problems> OpenAdmin() {
+    if (settings_.admin.listen.empty()) return {};
+    auto token = AdminToken(settings_);
+    if (!token) return std::unexpected(ProblemOf("admin.tokenFile", token.error()));
+    const auto address = *net::ListenAddress::Parse(settings_.admin.listen);
+    const bool loopback = IsLoopback(address);
+    if (!loopback && token->empty()) {
+      return std::unexpected(Problems{
+          {.file = "admin.listen",
+           .message = text::Cat(settings_.admin.listen,
+                                " is not a loopback address; expected admin.token or "
+                                "admin.tokenFile to be set")}});
+    }
+    admin_api_.emplace(api::AdminApi::Parts{.engine = *engine_,
+                                            .keeper = *keeper_,
+                                            .keys = keys_,
+                                            .logger = logger_,
+                                            .metrics = metrics_,
+                                            .health = [this] { return Health(); },
+                                            .guard_status = [this] { return backend_->GuardStatus(); },
+                                            .token = *std::move(token)});
+    // A token does not travel in the clear if there is a certificate.
+    auto server = http::Server::Start(
+        loops_, *admin_api_,
+        {.address = address,
+         .tls = loopback ? std::nullopt
+                         : TlsOf(settings_.http.tls_certificate, settings_.http.tls_key),
+         .limits = HttpLimits()});
+    if (!server) return std::unexpected(ProblemOf("admin", server.error()));
+    admin_ = *std::move(server);
+    Announce("admin", admin_->address());
+    return {};
+  }
+
+  // Constant after construction.
+  const Settings settings_;
+
+  telemetry::Logger logger_;
+  telemetry::Registry registry_;
+  telemetry::ServiceMetrics metrics_;
+  telemetry::HeavyHitters keys_;
+  std::unique_ptr<Backend> backend_;
+  std::optional<service::Engine> engine_;
+  std::unique_ptr<reload::RuleSetStore> managed_;
+  std::optional<reload::Keeper> keeper_;
+  net::Loops loops_;
+  std::optional<api::PublicApi> public_api_;
+  std::optional<api::AdminApi> admin_api_;
+  std::unique_ptr<http::Server> http_;
+  std::unique_ptr<http::Server> admin_;
+  std::atomic<bool> draining_ = false;
+  const std::string config_path_;
+  std::jthread drain_;
+};
+
+std::expected<std::unique_ptr<Daemon>, Problems> Daemon::Start(const Settings& settings,
+                                                               const std::string& config_path) {
+  auto impl = std::make_unique<Impl>(settings, config_path);
+  if (auto started = impl->Start(); !started) return std::unexpected(std::move(started.error()));
+  return std::unique_ptr<Daemon>(new Daemon(std::move(impl)));
+}
+
+Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Daemon::~Daemon() = default;
+
+int Daemon::Run() { return impl_->Run(); }
+
+}  // namespace sluice::cli

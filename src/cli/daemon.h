@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <expected>
+#include <memory>
+#include <string>
+
+#include "config/settings.h"
+#include "core/problem.h"
+
+namespace sluice::cli {
+
+// The service, put together: the one place that names every part.
+class Daemon {
+ public:
+  // Starts everything; the doors are open when it returns. All that keeps it from starting is
+  // reported, a problem each.
+  static std::expected<std::unique_ptr<Daemon>, Problems> Start(const config::Settings& settings,
+                                                                const std::string& config_path);
+  ~Daemon();
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  // Until SIGTERM or SIGINT; returns the exit status.
+  int Run();
+
+ private:
+  class Impl;
+  explicit Daemon(std::unique_ptr<Impl> impl);
+
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice::cli

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+namespace sluice::cli {
+
+// Runs something again and again on a thread of its own, until it is destroyed.
+class Periodic {
+ public:
+  Periodic(std::chrono::microseconds interval, std::function<void()> work)
+      : thread_([interval, work = std::move(work)](const std::stop_token& stop) {
+          std::mutex mutex;
+          std::condition_variable_any wake;
+          std::unique_lock lock(mutex);
+          while (!wake.wait_for(lock, stop, interval, [&] { return stop.stop_requested(); })) {
+            work();
+          }
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
+}  // namespace sluice::cli

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/serve_command.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "cli/daemon.h"
+#include "cli/exit_code.h"
+
+namespace sluice::cli {
+
+ServeCommand::ServeCommand(CLI::App& app)
+    : app_(app.add_subcommand("serve", "Runs the service")), options_(*app_) {
+  app_->footer(
+      "Every setting can also stand in the configuration file and in the environment: --http is\n"
+      "http.listen there and SLUICE_HTTP here. Flags win over the environment, and that wins over\n"
+      "the file. `sluice config` prints what is in effect.\n"
+      "\n"
+      "SIGTERM and SIGINT finish what was received and end; a second one ends at once. SIGHUP\n"
+      "reads the rules again.\n"
+      "\n"
+      "Example:\n"
+      "  sluice serve --http 127.0.0.1:8080 --rules rules.yaml --store redis://127.0.0.1:6379\n");
+}
+
+int ServeCommand::Run() const {
+  const auto settings = options_.Load();
+  if (!settings) {
+    Print(settings.error());
+    return kExitError;
+  }
+  auto daemon = Daemon::Start(*settings, options_.config_path());
+  if (!daemon) {
+    Print(daemon.error());
+    return kExitError;
+  }
+  return (*daemon)->Run();
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/settings_options.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace sluice::cli {
+
+// sluice serve: the daemon.
+class ServeCommand {
+ public:
+  explicit ServeCommand(CLI::App& app);
+  const CLI::App* app() const { return app_; }
+  int Run() const;
+
+ private:
+  CLI::App* app_;
+  SettingsOptions options_;
+};
+
+}  // namespace sluice::cli

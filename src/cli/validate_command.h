@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace sluice::cli {
+
+// sluice validate FILE...: reports all that is wrong with configuration files, rule sets and files
+// of envoyproxy/ratelimit.
+class ValidateCommand {
+ public:
+  explicit ValidateCommand(CLI::App& app);
+  const CLI::App* app() const { return app_; }
+  int Run() const;
+
+ private:
+  CLI::App* app_;
+  std::vector<std::string> paths_;
+};
+
+}  // namespace sluice::cli

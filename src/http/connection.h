@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of a server that lives on one loop: a shard, and its connections.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/circular_buffer.hpp>
+#include <boost/smart_ptr/intrusive_ptr.hpp>
+#include <boost/system/error_code.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "http/limits.h"
+#include "http/message.h"
+#include "http/request_reader.h"
+#include "http/response_writer.h"
+#include "http/server.h"
+#include "net/stream.h"
+
+namespace sluice::http {
+
+class Connection;
+using ConnectionPtr = boost::intrusive_ptr<Connection>;
+
+// Written by one thread, read by any.
+class Counter {
+ public:
+  void Add() { value_.store(value() + 1, std::memory_order_relaxed); }
+  std::uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> value_ = 0;
+};
+
+// Used on its loop only, but for the counters.
+class Shard : public std::enable_shared_from_this<Shard> {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  Shard(boost::asio::io_context& context, Handler& handler, const Server::Options& options);
+
+  void Add(net::Stream stream);
+  // `on_drained` runs once, when the last connection is closed.
+  void StartDrain(std::function<void()> on_drained);
+  // Closes all that is open or comes later, and returns how many connections that were.
+  std::size_t Close();
+
+  bool draining() const { return draining_; }
+  const Limits& limits() const { return limits_; }
+  boost::asio::io_context& context() { return context_; }
+
+  Counter requests;
+  Counter bad_requests;
+  Counter timeouts;
+
+ private:
+  friend class Connection;
+
+  void Remove(Connection& connection);
+  void StartTicking();
+  void Tick();
+  void ReadClocks();
+
+  boost::asio::io_context& context_;
+  Handler& handler_;
+  const Limits limits_;
+  const std::string server_line_;
+  const Clock& clock_;
+
+  // Deadlines are looked at once a tick. That costs a request one store, where a timer of its own
+  // would cost it more than all the rest of its bookkeeping.
+  const std::chrono::milliseconds tick_;
+  boost::asio::steady_timer timer_;
+  bool ticking_ = false;
+  TimePoint now_;  // At the last tick.
+  std::chrono::sys_seconds date_{};
+  std::string common_headers_;  // Server and Date.
+
+  Request request_;  // The one that is handled; here, since there is never more than one.
+  std::vector<ConnectionPtr> connections_;
+  bool draining_ = false;
+  bool closed_ = false;
+  std::function<void()> on_drained_;
+};
+
+// Counted by those who refer to it: the shard while it is open, operations under way, and
+// exchanges. The count changes on the loop only.
+class Connection {
+ public:
+  Connection(std::shared_ptr<Shard> shard, net::Stream stream);
+
+  // Whoever calls one of these holds a reference.
+  void Start() { Pump(); }
+  void StartDrain();
+  void CheckDeadline(Shard::TimePoint now);
+  void Close();
+
+  // Takes over the reference of an exchange; from any thread.
+  void Respond(std::uint64_t number, const Response& response);
+
+ private:
+  friend class Exchange;
+  friend class Shard;
+  friend void intrusive_ptr_add_ref(Connection* connection) { ++connection->references_; }
+  friend void intrusive_ptr_release(Connection* connection) {
+    if (--connection->references_ == 0) delete connection;
+  }
+
+  // What the client is waited for.
+  enum class Wait : std::uint8_t { kNothing, kRequest, kHead, kBody, kWrite, kEnd };
+
+  // A response that outlives the call that brought it.
+  class StoredResponse {
+   public:
+    explicit StoredResponse(const Response& response);
+    Response View() const;
+
+   private:
+    int status_;
+    std::size_t content_type_size_;
+    std::size_t headers_size_;
+    std::string texts_;  // One after another.
+  };
+
+  // A request whose answer has not been put out.
+  struct Pending {
+    bool head_only = false;
+    bool keep_alive = true;
+    bool http_1_0 = false;
+    std::unique_ptr<StoredResponse> response = nullptr;  // If it came before its turn.
+  };
+
+  // All that can be done now: handle what has arrived, send, read on, and set the deadline.
+  void Pump();
+  void SchedulePump();
+
+  void HandleArrived();
+  void Handle(const Request& request);
+  void Refuse(const Refusal& refusal);
+  void Answer(std::uint64_t number, const Response& response);
+  void PutOut(const Response& response);
+  bool IsLast();
+
+  void Read();
+  void OnRead(boost::system::error_code error, std::size_t bytes);
+  void Flush();
+  void WriteRest();
+  void OnWritten(boost::system::error_code error, std::size_t bytes);
+  void End();
+
+  // Neither too many answers are due nor too many bytes unsent.
+  bool MayHandle() const;
+  std::size_t unsent() const { return out_.size() + in_write_.size() - written_; }
+  Wait WaitsFor() const;
+  void UpdateDeadline();
+
+  const std::shared_ptr<Shard> shard_;
+  net::Stream stream_;
+  RequestReader reader_;
+  std::uint32_t references_ = 0;
+  std::size_t index_ = 0;  // In the list of the shard.
+
+  boost::circular_buffer<Pending> pending_;
+  std::uint64_t first_pending_ = 0;  // The number of its front.
+
+  std::string out_;       // What is sent next.
+  std::string in_write_;  // What is being sent; written_ bytes of it have been.
+  std::size_t written_ = 0;
+
+  bool reading_ = false;
+  bool writing_ = false;
+  bool handling_ = false;
+  bool pump_scheduled_ = false;
+  bool starved_ = true;       // All that has arrived was handled, but for a part of a request.
+  bool last_ = false;         // No request is taken after those that are pending.
+  bool ended_ = false;        // The last answer was put out.
+  bool ending_ = false;       // It was sent, and so was the end.
+  bool end_of_file_ = false;  // The client sends no more.
+  bool closed_ = false;
+
+  Wait waits_for_ = Wait::kNothing;
+  bool progress_ = false;  // Since the deadline was set.
+  Shard::TimePoint deadline_ = Shard::TimePoint::max();
+};
+
+}  // namespace sluice::http

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests from the bytes of a connection, without I/O.
+//
+// Strict, because a server that guesses where a request ends can be made to disagree with the proxy
+// before it (request smuggling): whatever RFC 9112 lets a server refuse is refused, with the one
+// exception of an empty line before a request. A refusal is final: who has sent it is not believed
+// about where the next request would start.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "http/limits.h"
+#include "http/message.h"
+
+namespace sluice::http {
+
+// Why a request is not served. The texts live as long as the program.
+struct Refusal {
+  int status = 0;
+  std::string_view code;     // For programs, e.g. "BAD_REQUEST".
+  std::string_view message;  // For people.
+};
+
+class RequestReader {
+ public:
+  enum class Status : std::uint8_t { kIncomplete, kRequest, kRefused };
+  enum class Phase : std::uint8_t { kIdle, kHead, kBody };  // What has arrived of the next one.
+
+  // The limits outlive the reader.
+  explicit RequestReader(const Limits& limits) : limits_(limits) {}
+
+  // Room for more bytes, never none, to be followed by Commit with how many there are. Ends the
+  // life of what the last request points to.
+  std::span<char> Prepare();
+  void Commit(std::size_t bytes) { end_ += bytes; }
+
+  // The next request of what has arrived. It points into the reader.
+  Status Next(Request& request);
+  const Refusal& refusal() const { return refusal_; }
+
+  // After kIncomplete.
+  Phase phase() const {
+    return head_size_ > 0 ? Phase::kBody : buffered() > 0 ? Phase::kHead : Phase::kIdle;
+  }
+  // The client wants to hear "100 Continue" before it sends the body. Asked once a request.
+  bool TakeExpectation();
+
+  // Bytes that are not part of a request that was returned.
+  std::size_t buffered() const { return end_ - begin_; }
+
+ private:
+  // What the head says about the request as a whole.
+  struct Framing {
+    bool has_host = false;
+    bool has_length = false;
+    bool chunked = false;
+    bool close = false;
+    bool keep_alive = false;
+    bool expects_continue = false;
+    std::size_t length = 0;
+  };
+  enum class ChunkPart : std::uint8_t { kSize, kData, kDataEnd, kTrailers };
+
+  // Those that return bool say whether to go on; if not, there is a refusal.
+  bool Refuse(int status, std::string_view code, std::string_view message);
+  bool BadRequest(std::string_view message) { return Refuse(400, "BAD_REQUEST", message); }
+
+  Status FindHead();
+  bool CheckPartOfHead();
+  bool ReadHead(Request& request, Framing& framing);
+  bool ReadRequestLine(const char*& at, Request& request);
+  bool ReadTarget(Request& request);
+  bool ReadField(const char*& at, Header& header);
+  bool ReadFraming(const Header& header, Request& request, Framing& framing);
+  bool ReadHost(std::string_view value, Request& request, Framing& framing);
+  bool ReadLength(std::string_view value, Framing& framing);
+  bool ReadCoding(std::string_view value, const Request& request, Framing& framing);
+  bool CheckFraming(Request& request, const Framing& framing);
+
+  Status ReadChunks();
+  bool ReadChunkSize(std::string_view line);
+  void TakeChunkData();
+  bool ReadTrailer(std::string_view line);
+  bool AddOverhead(std::size_t bytes);
+
+  const Limits& limits_;
+  std::unique_ptr<char[]> buffer_;
+  std::size_t capacity_ = 0;
+  std::size_t begin_ = 0;  // Of what is not yet part of a request that was returned.
+  std::size_t end_ = 0;    // Of what has arrived.
+  std::vector<Header> headers_;
+  Refusal refusal_;
+
+  // Of the next request; offsets count from begin_.
+  std::size_t line_ = 0;       // The first line of the head that is not complete.
+  std::size_t scanned_ = 0;    // Up to here there is no further end of a line.
+  std::size_t lines_ = 0;      // Complete ones.
+  bool skipped_line_ = false;  // An empty one, before the request.
+  std::size_t head_size_ = 0;  // None until the head is complete.
+  bool chunked_ = false;
+  bool expects_continue_ = false;
+  std::size_t body_size_ = 0;  // Announced; or what chunks have brought so far.
+  // Chunks are put together in place, behind the head.
+  ChunkPart chunk_part_ = ChunkPart::kSize;
+  std::size_t chunk_left_ = 0;
+  std::size_t raw_ = 0;       // What is still encoded.
+  std::size_t overhead_ = 0;  // Bytes of chunk extensions and trailers.
+};
+
+}  // namespace sluice::http

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/listener.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/write.hpp>
+#include <condition_variable>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "support/certificate.h"
+#include "support/tcp_client.h"
+
+namespace sluice::net {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using testing_support::Certificate;
+using testing_support::TcpClient;
+
+// For what is counted a moment after the client has seen it.
+bool Eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 3000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(10ms);
+  }
+  return false;
+}
+
+// Says a word to everyone and keeps the streams until it is told to drop them.
+class Greeter {
+ public:
+  explicit Greeter(std::size_t loops) : streams_(loops) {}
+
+  Listener::OnStream OnStream() {
+    return [this](std::size_t loop, Stream stream) {
+      // Touched on the loop only, but for the sizes.
+      auto& streams = streams_[loop].held;
+      streams.push_back(std::make_unique<Stream>(std::move(stream)));
+      streams_[loop].count = streams.size();
+      Stream& held = *streams.back();
+      boost::asio::async_write(held, boost::asio::buffer("hello\n", 6),
+                               [](boost::system::error_code, std::size_t) {});
+    };
+  }
+
+  std::size_t count(std::size_t loop) const { return streams_[loop].count; }
+  Stream& stream(std::size_t loop, std::size_t i) { return *streams_[loop].held[i]; }
+  void Drop(Loops& loops) {
+    loops.RunOnAll([this](std::size_t loop) { streams_[loop].held.clear(); });
+  }
+
+ private:
+  struct OfLoop {
+    std::vector<std::unique_ptr<Stream>> held;
+    std::atomic<std::size_t> count = 0;
+  };
+  std::vector<OfLoop> streams_;
+};
+
+class ListenerTest : public ::testing::Test {
+ protected:
+  static constexpr std::size_t kLoops = 2;
+
+  ~ListenerTest() override { greeter_.Drop(loops_); }
+
+  std::unique_ptr<Listener> Start(Listener::Options options) {
+    auto listener = Listener::Start(loops_, std::move(options), greeter_.OnStream());
+    EXPECT_TRUE(listener) << listener.error().message;
+    return std::move(*listener);
+  }
+
+  std::string Failure(Listener::Options options) {
+    const auto listener = Listener::Start(loops_, std::move(options), greeter_.OnStream());
+    return listener ? "" : listener.error().message;
+  }
+
+  Loops loops_{kLoops};
+  Greeter greeter_{kLoops};
+};
+
+TEST_F(ListenerTest, HandsOutConnectionsOnEveryLoop) {
+  const auto listener = Start({.address = {"127.0.0.1", 0}});
+  EXPECT_NE(listener->port(), 0);
+  EXPECT_EQ(listener->address().host, "127.0.0.1");
+  loops_.Start();
+  std::vector<TcpClient> clients;
+  for (int i = 0; i < 64; ++i) {
+    clients.emplace_back(listener->port());
+    EXPECT_EQ(clients.back().ReadUntil("\n"), "hello\n");
+  }
+  EXPECT_EQ(greeter_.count(0) + greeter_.count(1), 64U);
+  EXPECT_GT(greeter_.count(0), 0U);
+  EXPECT_GT(greeter_.count(1), 0U);
+  EXPECT_EQ(listener->counts().accepted, 64U);
+  EXPECT_EQ(listener->counts().open, 64U);
+  loops_.RunOnAll([&](std::size_t loop) {
+    EXPECT_EQ(greeter_.stream(loop, 0).peer(), boost::asio::ip::make_address("127.0.0.1"));
+  });
+  greeter_.Drop(loops_);
+  EXPECT_EQ(listener->counts().open, 0U);
+}
+
+TEST_F(ListenerTest, ListensOnEveryAddressAndKnowsIpv4WhenItSeesIt) {
+  const auto listener = Start({.address = {"", 0}});
+  loops_.Start();
+  TcpClient client(listener->port());
+  EXPECT_EQ(client.ReadUntil("\n"), "hello\n");
+  loops_.RunOnAll([&](std::size_t loop) {
+    if (greeter_.count(loop) == 0) return;
+    EXPECT_EQ(greeter_.stream(loop, 0).peer(), boost::asio::ip::make_address("127.0.0.1"));
+  });
+}
+
+TEST_F(ListenerTest, ANameThatIsLocalhostIsReachedByIpv4) {
+  const auto listener = Start({.address = {"localhost", 0}});
+  loops_.Start();
+  EXPECT_EQ(TcpClient(listener->port()).ReadUntil("\n"), "hello\n");
+}
+
+TEST_F(ListenerTest, DoesNotShareItsAddress) {
+  const auto listener = Start({.address = {"127.0.0.1", 0}});
+  const std::string failure = Failure({.address = listener->address()});
+  EXPECT_EQ(failure, "cannot listen on 127.0.0.1:" + std::to_string(listener->port()) +
+                         ": the address is already in use by another program");
+  EXPECT_NE(Failure({.address = {"", listener->port()}}), "");
+  // The first is none the worse for it.
+  loops_.Start();
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(TcpClient(listener->port()).ReadUntil("\n"), "hello\n");
+}
+
+TEST_F(ListenerTest, TakesAnAddressAgainAtOnce) {
+  auto listener = Start({.address = {"127.0.0.1", 0}});
+  const ListenAddress address = listener->address();
+  loops_.Start();
+  {
+    TcpClient client(address.port);
+    client.ReadUntil("\n");
+    greeter_.Drop(loops_);  // Closed from here first, which leaves the port in TIME_WAIT.
+    client.ReadAll();
+  }
+  listener.reset();
+  listener = Start({.address = address});
+  EXPECT_EQ(TcpClient(address.port).ReadUntil("\n"), "hello\n");
+}
+
+TEST_F(ListenerTest, SaysWhyItCannotListen) {
+  EXPECT_THAT(Failure({.address = {"no.such.host.invalid", 80}}),
+              HasSubstr("cannot resolve the address \"no.such.host.invalid:80\""));
+  EXPECT_THAT(Failure({.address = {"192.0.2.1", 0}}), HasSubstr("cannot listen on 192.0.2.1:0"));
+}
+
+TEST_F(ListenerTest, ClosesWhatIsMoreThanItsMaximum) {
+  const auto listener = Start({.address = {"127.0.0.1", 0}, .connections_max = 3});
+  loops_.Start();
+  std::vector<TcpClient> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.emplace_back(listener->port());
+    EXPECT_EQ(clients.back().ReadUntil("\n"), "hello\n");
+  }
+  EXPECT_EQ(TcpClient(listener->port()).ReadAll(), "");
+  EXPECT_EQ(listener->counts().refused, 1U);
+  EXPECT_EQ(listener->counts().open, 3U);
+  greeter_.Drop(loops_);
+  EXPECT_EQ(TcpClient(listener->port()).ReadUntil("\n"), "hello\n");
+}
+
+TEST_F(ListenerTest, HandsOverWhoeverHasConnectedBeforeItStops) {
+  const auto listener = Start({.address = {"127.0.0.1", 0}});
+  // The loops do not run yet: all of these wait to be accepted.
+  std::vector<TcpClient> clients;
+  for (int i = 0; i < 20; ++i) clients.emplace_back(listener->port());
+  listener->StopAccepting();
+  EXPECT_EQ(greeter_.count(0) + greeter_.count(1), 20U);
+  loops_.Start();
+  for (TcpClient& client : clients) EXPECT_EQ(client.ReadUntil("\n"), "hello\n");
+  EXPECT_THROW(TcpClient(listener->port()), std::runtime_error);
+}
+
+TEST_F(ListenerTest, WaitsWhenThereAreNoMoreFiles) {
+  const auto listener = Start({.address = {"127.0.0.1", 0}});
+  TcpClient client(listener->port());
+  rlimit usual{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ::close(next);
+  const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = usual.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  loops_.Start();
+  const bool failed = Eventually([&] { return listener->counts().accept_errors >= 2; });
+  const std::uint64_t errors = listener->counts().accept_errors;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  EXPECT_TRUE(failed);
+  EXPECT_LT(errors, 100U);
+  EXPECT_EQ(client.ReadUntil("\n"), "hello\n");
+}
+
+class TlsListenerTest : public ListenerTest {
+ protected:
+  std::string Connect(std::uint16_t port, const std::string& options = "") {
+    const std::string command = "openssl s_client -connect 127.0.0.1:" + std::to_string(port) +
+                                " -CAfile " + certificate_.cert() + " -verify_return_error " +
+                                options + " 2>&1 < /dev/null";
+    std::string output;
+    std::FILE* pipe = ::popen(command.c_str(), "re");
+    char piece[4096];
+    while (const std::size_t got = std::fread(piece, 1, sizeof(piece), pipe)) {
+      output.append(piece, got);
+    }
+    ::pclose(pipe);
+    return output;
+  }
+
+  Certificate certificate_;
+  const TlsFiles files_{certificate_.cert(), certificate_.key()};
+};
+
+TEST_F(TlsListenerTest, ShakesHandsFirst) {
+  const auto listener =
+      Start({.address = {"127.0.0.1", 0}, .tls = files_, .alpn = {"h2", "http/1.1"}});
+  loops_.Start();
+  EXPECT_THAT(Connect(listener->port(), "-tls1_2 -alpn http/1.1"),
+              ::testing::AllOf(HasSubstr("Verify return code: 0 (ok)"), HasSubstr("TLSv1.2"),
+                               HasSubstr("ALPN protocol: http/1.1")));
+  EXPECT_THAT(Connect(listener->port(), "-tls1_3 -alpn http/1.1,h2"),
+              ::testing::AllOf(HasSubstr("Verify return code: 0 (ok)"), HasSubstr("TLSv1.3"),
+                               HasSubstr("ALPN protocol: h2")));
+  ASSERT_TRUE(Eventually([&] { return greeter_.count(0) + greeter_.count(1) == 2; }));
+  std::vector<std::string> agreed;
+  std::mutex mutex;
+  loops_.RunOnAll([&](std::size_t loop) {
+    const std::lock_guard lock(mutex);
+    for (std::size_t i = 0; i < greeter_.count(loop); ++i) {
+      EXPECT_TRUE(greeter_.stream(loop, i).tls());
+      agreed.emplace_back(greeter_.stream(loop, i).alpn());
+    }
+  });
+  EXPECT_THAT(agreed, ::testing::UnorderedElementsAre("h2", "http/1.1"));
+}
+
+TEST_F(TlsListenerTest, RefusesOldVersionsUnknownProtocolsAndWhatIsNotTls) {
+  const auto listener = Start({.address = {"127.0.0.1", 0}, .tls = files_, .alpn = {"h2"}});
+  loops_.Start();
+  EXPECT_THAT(Connect(listener->port(), "-tls1_1 -cipher ALL:@SECLEVEL=0"), HasSubstr("alert"));
+  EXPECT_THAT(Connect(listener->port(), "-alpn spdy/1"), HasSubstr("alert"));
+  TcpClient plain(listener->port());
+  plain.Send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  plain.ReadAll();
+  EXPECT_TRUE(Eventually([&] { return listener->counts().handshakes_failed == 3; }));
+  EXPECT_EQ(listener->counts().open, 0U);
+  EXPECT_EQ(greeter_.count(0) + greeter_.count(1), 0U);
+}
+
+TEST_F(TlsListenerTest, GivesUpOnAHandshakeThatDoesNotCome) {
+  const auto listener =
+      Start({.address = {"127.0.0.1", 0}, .tls = files_, .handshake_timeout = 20ms});
+  loops_.Start();
+  TcpClient silent(listener->port());
+  EXPECT_EQ(silent.ReadAll(), "");
+  EXPECT_TRUE(Eventually([&] { return listener->counts().open == 0; }));
+  EXPECT_EQ(listener->counts().handshakes_failed, 1U);
+}
+
+TEST_F(TlsListenerTest, SaysWhichFileIsWrong) {
+  const std::string empty = certificate_.folder() / "empty";
+  std::ofstream(empty).close();
+  const std::string missing = certificate_.folder() / "missing";
+  const Certificate other;
+  const ListenAddress address{"127.0.0.1", 0};
+  EXPECT_EQ(Failure({.address = address, .tls = TlsFiles{missing, files_.key}}),
+            "cannot read the certificate file \"" + missing + "\"");
+  EXPECT_EQ(Failure({.address = address, .tls = TlsFiles{files_.cert, missing}}),
+            "cannot read the key file \"" + missing + "\"");
+  EXPECT_THAT(Failure({.address = address, .tls = TlsFiles{empty, files_.key}}),
+              HasSubstr("has no certificate in PEM format"));
+  EXPECT_THAT(Failure({.address = address, .tls = TlsFiles{files_.cert, empty}}),
+              HasSubstr("has no private key in PEM format that belongs to the certificate"));
+  EXPECT_THAT(Failure({.address = address, .tls = TlsFiles{files_.cert, other.key()}}),
+              HasSubstr("has no private key in PEM format that belongs to the certificate"));
+}
+
+}  // namespace
+}  // namespace sluice::net

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/loops.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <boost/asio/post.hpp>
+#include <future>
+#include <set>
+#include <thread>
+
+namespace sluice::net {
+namespace {
+
+TEST(Loops, RunEachOnItsOwnThread) {
+  Loops loops(3);
+  loops.Start();
+  std::array<std::thread::id, 3> ids;
+  loops.RunOnAll([&](std::size_t loop) { ids[loop] = std::this_thread::get_id(); });
+  EXPECT_EQ((std::set<std::thread::id>{ids[0], ids[1], ids[2], std::this_thread::get_id()}).size(),
+            4U);
+
+  std::promise<std::thread::id> posted;
+  boost::asio::post(loops.context(1), [&] { posted.set_value(std::this_thread::get_id()); });
+  EXPECT_EQ(posted.get_future().get(), ids[1]);
+}
+
+TEST(Loops, RunWorkHereWhileNoThreadDoes) {
+  Loops loops(2);
+  std::array<std::thread::id, 2> ids;
+  const auto note = [&](std::size_t loop) { ids[loop] = std::this_thread::get_id(); };
+  loops.RunOnAll(note);
+  EXPECT_THAT(ids, ::testing::Each(std::this_thread::get_id()));
+
+  loops.Start();
+  loops.Stop();
+  ids = {};
+  loops.RunOnAll(note);
+  EXPECT_THAT(ids, ::testing::Each(std::this_thread::get_id()));
+}
+
+TEST(Loops, DropWhatStillWaitsWhenTheyStop) {
+  const auto held = std::make_shared<int>(1);
+  {
+    Loops loops(1);
+    boost::asio::post(loops.context(0), [held] {});
+    EXPECT_EQ(held.use_count(), 2);
+  }
+  EXPECT_EQ(held.use_count(), 1);
+}
+
+}  // namespace
+}  // namespace sluice::net

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/url.h"
+
+#include <array>
+
+#include "core/text.h"
+
+namespace sluice::net {
+namespace {
+
+constexpr std::uint8_t kNotHex = 0xff;
+
+constexpr std::array<std::uint8_t, 256> kHexValues = [] {
+  std::array<std::uint8_t, 256> values{};
+  values.fill(kNotHex);
+  for (std::uint8_t i = 0; i < 10; ++i) values['0' + i] = i;
+  for (std::uint8_t i = 0; i < 6; ++i) {
+    values['a' + i] = static_cast<std::uint8_t>(10 + i);
+    values['A' + i] = static_cast<std::uint8_t>(10 + i);
+  }
+  return values;
+}();
+
+std::uint8_t HexValue(char c) { return kHexValues[static_cast<unsigned char>(c)]; }
+
+bool IsUnreserved(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' ||
+         c == '.' || c == '_' || c == '~';
+}
+
+// The text itself if there is nothing to decode, and otherwise a part of `scratch`.
+std::optional<std::string_view> DecodedView(std::string_view raw, std::string& scratch) {
+  if (raw.find_first_of("%+") == std::string_view::npos) return raw;
+  const std::size_t begin = scratch.size();
+  if (!AppendDecoded(scratch, raw, Plus::kSpace)) return std::nullopt;
+  return std::string_view(scratch).substr(begin);
+}
+
+std::unexpected<Error> Fail(std::string message) {
+  return std::unexpected(Error{ErrorCode::kInvalidInput, std::move(message)});
+}
+
+}  // namespace
+
+Target SplitTarget(std::string_view target) {
+  const std::size_t mark = target.find('?');
+  if (mark == std::string_view::npos) return {target, {}};
+  return {target.substr(0, mark), target.substr(mark + 1)};
+}
+
+bool AppendDecoded(std::string& out, std::string_view text, Plus plus) {
+  const std::string_view special = plus == Plus::kSpace ? "%+" : "%";
+  for (;;) {
+    const std::size_t at = text.find_first_of(special);
+    out += text.substr(0, at);
+    if (at == std::string_view::npos) return true;
+    text.remove_prefix(at);
+    if (text[0] == '+') {
+      out += ' ';
+      text.remove_prefix(1);
+      continue;
+    }
+    if (text.size() < 3) return false;
+    const std::uint8_t high = HexValue(text[1]);
+    const std::uint8_t low = HexValue(text[2]);
+    if (high == kNotHex || low == kNotHex) return false;
+    out += static_cast<char>(high << 4 | low);
+    text.remove_prefix(3);
+  }
+}
+
+void AppendEncoded(std::string& out, std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (IsUnreserved(c)) {
+      out += c;
+    } else {
+      out += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+}
+
+std::optional<RawParameter> QueryReader::Next() {
+  while (!rest_.empty()) {
+    const std::string_view piece = rest_.substr(0, rest_.find('&'));
+    rest_.remove_prefix(std::min(piece.size() + 1, rest_.size()));
+    if (piece.empty()) continue;
+    const std::size_t equals = piece.find('=');
+    if (equals == std::string_view::npos) return RawParameter{piece, {}};
+    return RawParameter{piece.substr(0, equals), piece.substr(equals + 1)};
+  }
+  return std::nullopt;
+}
+
+Expected<void> ReadQuery(std::string_view query, std::span<WantedParameter> wanted,
+                         std::string& scratch) {
+  scratch.clear();
+  // Decoding never makes a text longer. With room for all of it, views into it stay where they are.
+  if (query.find_first_of("%+") != std::string_view::npos) scratch.reserve(query.size());
+  std::size_t count = 0;
+  QueryReader reader(query);
+  while (const auto parameter = reader.Next()) {
+    if (++count > kQueryParametersMax) {
+      return Fail(text::Cat("query: expected at most ", kQueryParametersMax, " parameters"));
+    }
+    const auto name = DecodedView(parameter->name, scratch);
+    const auto value = DecodedView(parameter->value, scratch);
+    if (!name || !value) {
+      return Fail(text::Cat("query parameter ", text::Quote(parameter->name),
+                            ": expected two hexadecimal digits after each %"));
+    }
+    for (WantedParameter& one : wanted) {
+      if (one.name != *name) continue;
+      if (one.value) {
+        return Fail(text::Cat("query parameter ", text::Quote(*name),
+                              ": expected once, but it is given more than once"));
+      }
+      one.value = value;
+    }
+  }
+  return {};
+}
+
+}  // namespace sluice::net

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rules/envoy.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "core/text.h"
+#include "rules/digest.h"
+#include "rules/glob.h"
+#include "rules/schema.h"
+#include "rules/yaml.h"
+#include "sluice/store.h"
+
+namespace sluice::rules {
+namespace {
+
+using Kind = YamlNode::Kind;
+using std::chrono::days;
+using std::chrono::hours;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+constexpr std::array<std::string_view, 3> kRootKeys = {"domain", "descriptors", "all_or_nothing"};
+constexpr std::array<std::string_view, 10> kDescriptorKeys = {
+    "key",        "value",           "rate_limit",      "descriptors",     "shadow_mode",
+    "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata"};
+constexpr std::array<std::string_view, 1> kReplacesKeys = {"name"};
+constexpr std::size_t kReplacesMax = 1024;
+
+std::vector<std::string_view> RateLimitKeys() {
+  std::vector<std::string_view> keys = {"unit", "requests_per_unit", "unlimited", "name",
+                                        "replaces"};
+  keys.insert(keys.end(), LimitFields().begin(), LimitFields().end());
+  return keys;
+}
+
+// In the order of RlsUnit, from kSecond.
+constexpr std::array<std::string_view, 7> kUnits = {"second", "minute", "hour", "day",
+                                                    "month",  "year",   "week"};
+
+RlsUnit UnitOf(Micros span) {
+  for (std::size_t i = 1; i <= kUnits.size(); ++i) {
+    if (SpanOf(static_cast<RlsUnit>(i)) == span) return static_cast<RlsUnit>(i);
+  }
+  return RlsUnit::kUnknown;
+}
+
+// The parts of a key are put together with these, and a hash starts with the last; none of them
+// appears in a part.
+constexpr char kEntrySeparator = '|';
+constexpr char kValueSeparator = '=';
+constexpr char kSharedSeparator = '~';
+constexpr char kHashed = '#';
+
+void AppendEscaped(std::string& out, std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  for (const char c : text) {
+    if (std::string_view("|=~#%").find(c) == std::string_view::npos) {
+      out += c;
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      out += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+}
+
+void AppendEntry(std::string& out, std::string_view key, char separator, std::string_view value) {
+  out += kEntrySeparator;
+  AppendEscaped(out, key);
+  out += separator;
+  AppendEscaped(out, value);
+}
+
+void Shorten(std::string& key) {
+  if (key.size() <= kKeyBytesMax) return;
+  std::string hashed(1, kHashed);
+  AppendDigest(hashed, key);
+  key.assign(hashed);
+}
+
+struct EntryHash {
+  std::size_t operator()(const RlsEntry& entry) const {
+    const std::hash<std::string_view> hash;
+    return hash(entry.key) * 0x9e3779b97f4a7c15 + hash(entry.value);
+  }
+};
+struct EntryEqual {
+  bool operator()(const RlsEntry& a, const RlsEntry& b) const {
+    return a.key == b.key && a.value == b.value;
+  }
+};
+
+// A descriptor of the configuration, and the root. An empty value stands for any.
+struct Node {
+  struct Wildcard {
+    const std::string* key;
+    const std::string* pattern;
+    const Node* node;
+  };
+
+  std::string key;
+  std::string value;
+  const RlsLimit* limit = nullptr;
+  bool shared = false;  // All that the wildcard matches shares one state.
+  std::unordered_map<RlsEntry, const Node*, EntryHash, EntryEqual> children;
+  std::vector<Wildcard> wildcards;
+
+  const Node* Find(const RlsEntry& entry) const {
+    // An empty value in a request is no value, and matches the key alone.
+    if (const auto exact = children.find(entry); exact != children.end()) return exact->second;
+    for (const Wildcard& wildcard : wildcards) {
+      if (*wildcard.key == entry.key && GlobMatch(*wildcard.pattern, entry.value)) {
+        return wildcard.node;
+      }
+    }
+    const auto bare = children.find({.key = entry.key, .value = {}});
+    return bare == children.end() ? nullptr : bare->second;
+  }
+};
+
+}  // namespace
+
+struct RlsDomain::Tree {
+  std::string name;
+  std::string file;
+  bool all_or_nothing = false;
+  std::deque<Node> nodes = std::deque<Node>(1);  // The first is the root; they stay where they are.
+  std::deque<RlsLimit> limits;
+};
+
+namespace {
+
+// Reads one file.
+class RlsParser {
+ public:
+  RlsParser(RlsDomain::Tree& tree, Reporter& reporter) : tree_(tree), reporter_(reporter) {}
+
+  void Parse(const YamlNode& root) {
+    const Mapping mapping(root, "the document", kRootKeys, reporter_);
+    if (const auto* domain = mapping.Require("domain", reporter_)) {
+      tree_.name = ReadText(*domain, "domain", kRlsTextBytesMax, reporter_).value_or("");
+      domain_ = domain;
+    }
+    ReadFlag(mapping, "all_or_nothing", tree_.all_or_nothing);
+    if (const auto* descriptors = mapping.Find("descriptors")) {
+      ParseDescriptors(*descriptors, tree_.nodes.front(), tree_.name, 1);
+    }
+  }
+
+  // Where the domain's name stands; null if it is not given.
+  const YamlNode* domain() const { return domain_; }
+
+ private:
+  void ReadFlag(const Mapping& mapping, std::string_view key, bool& flag) {
+    const auto* const node = mapping.Find(key);
+    if (node != nullptr) flag = ReadBool(*node, key, reporter_).value_or(flag);
+  }
+
+  std::string ReadOptionalText(const Mapping& mapping, std::string_view key) {
+    const auto* const node = mapping.Find(key);
+    if (node == nullptr || (node->kind == Kind::kScalar && node->text.empty())) return {};
+    return std::string(ReadText(*node, key, kRlsTextBytesMax, reporter_).value_or(""));
+  }
+
+  void ParseDescriptors(const YamlNode& node, Node& parent, const std::string& path,
+                        std::size_t depth) {
+    if (depth > kRlsDepthMax) {
+      reporter_.Add(node, text::Cat("descriptors more than ", kRlsDepthMax, " levels deep"));
+      return;
+    }
+    for (const YamlNode* item : ReadList(node, "descriptors", kYamlNodesMax, reporter_)) {
+      ParseDescriptor(*item, parent, path, depth);
+    }
+  }
+
+  void ParseDescriptor(const YamlNode& node, Node& parent, const std::string& parent_path,
+                       std::size_t depth) {
+    const Mapping mapping(node, "a descriptor", kDescriptorKeys, reporter_);
+    if (node.kind != Kind::kMapping) return;
+    Node& child = tree_.nodes.emplace_back();
+    if (const auto* key = mapping.Require("key", reporter_)) {
+      child.key = ReadText(*key, "key", kRlsTextBytesMax, reporter_).value_or("");
+    }
+    child.value = ReadOptionalText(mapping, "value");
+    const bool is_new =
+        parent.children.emplace(RlsEntry{.key = child.key, .value = child.value}, &child).second;
+    if (!is_new && !child.key.empty()) {
+      reporter_.Add(node, text::Cat("key ", text::Quote(child.key),
+                                    child.value.empty() ? " without a value" : " with value ",
+                                    child.value.empty() ? "" : text::Quote(child.value),
+                                    " is already there; expected each once"));
+    }
+    const bool is_wildcard = child.value.find('*') != std::string::npos;
+    if (is_wildcard) {
+      parent.wildcards.push_back({.key = &child.key, .pattern = &child.value, .node = &child});
+    }
+
+    const std::string path =
+        text::Cat(parent_path, ".", child.key, child.value.empty() ? "" : "_", child.value);
+    RlsLimit limit;
+    limit.path = path;
+    limit.line = node.line;
+    ReadFlag(mapping, "shadow_mode", limit.shadow_mode);
+    ReadFlag(mapping, "quota_mode", limit.quota_mode);
+    ReadFlag(mapping, "detailed_metric", limit.detailed_metric);
+    ReadFlag(mapping, "value_to_metric", limit.value_to_metric);
+    ReadFlag(mapping, "share_threshold", limit.share_threshold);
+    child.shared = limit.share_threshold && is_wildcard;
+    if (const auto* rate_limit = mapping.Find("rate_limit")) {
+      ParseRateLimit(*rate_limit, limit);
+      child.limit = &tree_.limits.emplace_back(std::move(limit));
+    }
+    if (const auto* descriptors = mapping.Find("descriptors")) {
+      ParseDescriptors(*descriptors, child, path, depth + 1);
+    }
+  }
+
+  void ParseRateLimit(const YamlNode& node, RlsLimit& limit) {
+    const Mapping mapping(node, "rate_limit", RateLimitKeys(), reporter_);
+    if (node.kind != Kind::kMapping) return;
+    limit.name = ReadOptionalText(mapping, "name");
+    if (const auto* replaces = mapping.Find("replaces")) ParseReplaces(*replaces, limit);
+    const auto* const unit = mapping.Find("unit");
+    const auto* const requests = mapping.Find("requests_per_unit");
+    if (unit != nullptr) {
+      const auto index = ReadName(*unit, "unit", kUnits, reporter_);
+      if (!index) return;
+      limit.unit = static_cast<RlsUnit>(*index + 1);
+    }
+    if (requests != nullptr) {
+      const auto count = ReadInteger(*requests, "requests_per_unit", 0,
+                                     std::numeric_limits<std::uint32_t>::max(), reporter_);
+      if (!count) return;
+      limit.requests_per_unit = static_cast<std::uint32_t>(*count);
+    }
+    bool unlimited = false;
+    ReadFlag(mapping, "unlimited", unlimited);
+    if (unlimited) {
+      limit.kind = RlsLimit::Kind::kUnlimited;
+      CheckUnlimited(mapping);
+    } else if (unit != nullptr || requests != nullptr) {
+      ParsePerUnit(mapping, limit);
+    } else {
+      ParseOwnNumbers(mapping, limit);
+    }
+  }
+
+  void ParseReplaces(const YamlNode& node, RlsLimit& limit) {
+    for (const YamlNode* item : ReadList(node, "replaces", kReplacesMax, reporter_)) {
+      const Mapping mapping(*item, "an entry of replaces", kReplacesKeys, reporter_);
+      const auto* const name = mapping.Require("name", reporter_);
+      if (name == nullptr) continue;
+      const auto text = ReadText(*name, "name", kRlsTextBytesMax, reporter_);
+      if (!text) continue;
+      if (*text == limit.name) reporter_.Add(*name, "a limit cannot replace itself");
+      limit.replaces.emplace_back(*text);
+    }
+  }
+
+  void CheckUnlimited(const Mapping& mapping) {
+    std::vector<std::string_view> others = {"unit"};
+    others.insert(others.end(), LimitFields().begin(), LimitFields().end());
+    for (const std::string_view key : others) {
+      if (const auto* node = mapping.Find(key)) {
+        reporter_.Add(*node, text::Cat(key, " is given with unlimited: true; expected only one"));
+      }
+    }
+  }
+
+  // `unit` and `requests_per_unit`, perhaps under another algorithm, and perhaps with a capacity of
+  // its own.
+  void ParsePerUnit(const Mapping& mapping, RlsLimit& limit) {
+    const bool complete = mapping.Require("unit", reporter_) != nullptr &&
+                          mapping.Require("requests_per_unit", reporter_) != nullptr;
+    if (!complete) return;
+    for (const std::string_view field : LimitFields()) {
+      const auto* const node = mapping.Find(field);
+      if (node != nullptr && field != "algorithm" && field != "capacity" && field != "burst") {
+        reporter_.Add(*node, text::Cat(field,
+                                       " is given with unit and requests_per_unit; expected "
+                                       "either those or all numbers of the algorithm"));
+        return;
+      }
+    }
+    Algorithm algorithm = Algorithm::kFixedWindow;
+    if (const auto* node = mapping.Find("algorithm"); node != nullptr) {
+      const auto named = ParseAlgorithm(node->text);
+      if (!named) {
+        reporter_.Add(*node, named.error().message);
+        return;
+      }
+      algorithm = *named;
+    }
+    if (limit.requests_per_unit == 0) {
+      limit.kind = RlsLimit::Kind::kBlocked;
+      return;
+    }
+    limit.limit = ReadLimit(mapping, DefaultsOf(algorithm, limit), reporter_);
+  }
+
+  static std::vector<LimitDefault> DefaultsOf(Algorithm algorithm, const RlsLimit& limit) {
+    const std::int64_t count = limit.requests_per_unit;
+    const std::string span = text::Cat(SpanOf(limit.unit).count(), "us");
+    const std::string amount = std::to_string(count);
+    LimitDefault name{"algorithm", std::string(ToString(algorithm))};
+    switch (algorithm) {
+      case Algorithm::kTokenBucket:
+        return {name, {"capacity", amount}, {"refill", amount}, {"period", span}};
+      case Algorithm::kLeakyBucket:
+        return {name, {"capacity", amount}, {"leak", amount}, {"period", span}};
+      case Algorithm::kGcra:
+        return {name, {"burst", std::to_string(count - 1)}, {"count", amount}, {"period", span}};
+      case Algorithm::kFixedWindow:
+      case Algorithm::kSlidingWindow:
+      case Algorithm::kSlidingWindowCounter:
+        return {name, {"limit", amount}, {"window", span}};
+    }
+    std::unreachable();
+  }
+
+  void ParseOwnNumbers(const Mapping& mapping, RlsLimit& limit) {
+    const bool any = std::ranges::any_of(
+        LimitFields(), [&](std::string_view field) { return mapping.Find(field) != nullptr; });
+    if (!any) {
+      reporter_.Add(mapping.node(),
+                    "rate_limit needs unit and requests_per_unit, unlimited: true, or an algorithm "
+                    "with its numbers");
+      return;
+    }
+    const LimitDefault algorithm{"algorithm", std::string(ToString(Algorithm::kFixedWindow))};
+    limit.limit = ReadLimit(mapping, {&algorithm, 1}, reporter_);
+    if (!limit.limit) return;
+    constexpr std::int64_t kMax = std::numeric_limits<std::uint32_t>::max();
+    limit.requests_per_unit = static_cast<std::uint32_t>(std::min(limit.limit->amount(), kMax));
+    limit.unit = UnitOf(limit.limit->span());
+  }
+
+  RlsDomain::Tree& tree_;
+  Reporter& reporter_;
+  const YamlNode* domain_ = nullptr;
+};
+
+}  // namespace
+
+Micros SpanOf(RlsUnit unit) {
+  switch (unit) {
+    case RlsUnit::kUnknown:
+      return Micros{0};
+    case RlsUnit::kSecond:
+      return seconds{1};
+    case RlsUnit::kMinute:
+      return minutes{1};
+    case RlsUnit::kHour:
+      return hours{1};
+    case RlsUnit::kDay:
+      return days{1};
+    case RlsUnit::kMonth:
+      return days{30};
+    case RlsUnit::kYear:
+      return days{365};
+    case RlsUnit::kWeek:
+      return days{7};
+  }
+  std::unreachable();
+}
+
+void RlsStateKey(std::string_view domain, std::span<const RlsEntry> entries, std::string& key) {
+  key.clear();
+  AppendEscaped(key, domain);
+  for (const RlsEntry& entry : entries) {
+    AppendEntry(key, entry.key, kValueSeparator, entry.value);
+  }
+  Shorten(key);
+}
+
+RlsDomain::RlsDomain(std::unique_ptr<const Tree> tree) : tree_(std::move(tree)) {}
+RlsDomain::~RlsDomain() = default;
+RlsDomain::RlsDomain(RlsDomain&&) noexcept = default;
+RlsDomain& RlsDomain::operator=(RlsDomain&&) noexcept = default;
+
+const std::string& RlsDomain::name() const { return tree_->name; }
+const std::string& RlsDomain::file() const { return tree_->file; }
+bool RlsDomain::all_or_nothing() const { return tree_->all_or_nothing; }
+const std::deque<RlsLimit>& RlsDomain::limits() const { return tree_->limits; }
+
+void RlsDomain::Match(std::span<const RlsEntry> entries, RlsMatch& match) const {
+  match.limit = nullptr;
+  match.key.clear();
+  const Node* node = &tree_->nodes.front();
+  AppendEscaped(match.key, tree_->name);
+  for (const RlsEntry& entry : entries) {
+    node = node->Find(entry);
+    if (node == nullptr) return;
+    if (node->shared) {
+      AppendEntry(match.key, entry.key, kSharedSeparator, node->value);
+    } else {
+      AppendEntry(match.key, entry.key, kValueSeparator, entry.value);
+    }
+  }
+  match.limit = node->limit;
+  Shorten(match.key);
+}
+
+RlsConfig::RlsConfig(std::vector<RlsDomain> domains, std::string hash)
+    : domains_(std::move(domains)), hash_(std::move(hash)) {
+  for (const RlsDomain& domain : domains_) by_name_.emplace(domain.name(), &domain);
+}
+
+RlsConfig::~RlsConfig() = default;
+
+const RlsDomain* RlsConfig::Find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+std::expected<std::shared_ptr<const RlsConfig>, Problems> RlsConfig::Parse(
+    std::span<const File> files) {
+  Problems problems;
+  if (files.size() > kRlsFilesMax) {
+    problems.push_back({.file = files.front().name,
+                        .message = text::Cat("is one of ", files.size(),
+                                             " files; expected at most ", kRlsFilesMax)});
+    return std::unexpected(std::move(problems));
+  }
+  std::vector<RlsDomain> domains;
+  std::unordered_map<std::string, std::string> file_of;
+  std::string content;
+  for (const File& file : files) {
+    Reporter reporter(file.name);
+    const auto document = YamlDocument::Load(file.text, file.name, reporter.problems());
+    if (document) {
+      auto tree = std::make_unique<RlsDomain::Tree>();
+      tree->file = file.name;
+      RlsParser parser(*tree, reporter);
+      parser.Parse(document->root());
+      const auto [other, is_new] = file_of.emplace(tree->name, file.name);
+      if (!is_new && !tree->name.empty()) {
+        reporter.Add(*parser.domain(),
+                     text::Cat("domain ", text::Quote(tree->name), " is already in ", other->second,
+                               "; expected each in one file"));
+      }
+      domains.emplace_back(std::move(tree));
+    }
+    std::ranges::move(reporter.Take(), std::back_inserter(problems));
+    AppendDigest(content, file.text);
+  }
+  if (!problems.empty()) return std::unexpected(std::move(problems));
+  std::string hash;
+  AppendDigest(hash, content);
+  return std::shared_ptr<const RlsConfig>(new RlsConfig(std::move(domains), std::move(hash)));
+}
+
+}  // namespace sluice::rules

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rules/envoy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/text.h"
+#include "sluice/store.h"
+
+namespace sluice::rules {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using Texts = std::vector<std::string>;
+using Entries = std::vector<RlsEntry>;
+using LimitKind = RlsLimit::Kind;
+
+std::shared_ptr<const RlsConfig> Parse(std::string_view yaml) {
+  const RlsConfig::File file{.name = "f", .text = std::string(yaml)};
+  auto parsed = RlsConfig::Parse({&file, 1});
+  if (parsed) return *parsed;
+  for (const Problem& problem : parsed.error()) ADD_FAILURE() << problem.ToString();
+  return RlsConfig::Parse({}).value();
+}
+
+Texts ProblemsOf(std::string_view yaml) {
+  const RlsConfig::File file{.name = "f", .text = std::string(yaml)};
+  const auto parsed = RlsConfig::Parse({&file, 1});
+  Texts problems;
+  if (parsed) return problems;
+  for (const Problem& problem : parsed.error()) problems.push_back(problem.ToString());
+  return problems;
+}
+
+// The limit of the first descriptor, given what its rate_limit says.
+RlsLimit LimitOf(std::string_view rate_limit) {
+  const auto config =
+      Parse(text::Cat("domain: d\ndescriptors: [{key: k, rate_limit: {", rate_limit, "}}]"));
+  const RlsDomain* const domain = config->Find("d");
+  return domain == nullptr ? RlsLimit{} : domain->limits().at(0);
+}
+
+Texts LimitProblems(std::string_view rate_limit) {
+  return ProblemsOf(
+      text::Cat("domain: d\ndescriptors: [{key: k, rate_limit: {", rate_limit, "}}]"));
+}
+
+// The path of the limit that applies; "" if none does.
+std::string Match(const RlsConfig& config, const Entries& entries) {
+  RlsMatch match;
+  config.Find("d")->Match(entries, match);
+  return match.limit == nullptr ? "" : match.limit->path;
+}
+
+constexpr std::string_view kTree = R"(
+domain: d
+descriptors:
+  - key: path
+    value: /a
+    rate_limit: {unit: second, requests_per_unit: 1}
+  - key: path
+    value: /a*
+    rate_limit: {unit: second, requests_per_unit: 2}
+  - key: path
+    value: /*b
+    rate_limit: {unit: second, requests_per_unit: 3}
+  - key: path
+    rate_limit: {unit: second, requests_per_unit: 4}
+  - key: other
+    value: "*"
+  - key: message_type
+    value: marketing
+    descriptors:
+      - key: to_number
+        rate_limit: {unit: day, requests_per_unit: 5}
+        descriptors:
+          - key: hour
+            value: "9"
+            rate_limit: {unit: hour, requests_per_unit: 1}
+)";
+
+TEST(Rls, MatchesExactThenWildcardsInOrderThenTheKeyAlone) {
+  const auto config = Parse(kTree);
+  EXPECT_EQ(Match(*config, {{"path", "/a"}}), "d.path_/a");
+  EXPECT_EQ(Match(*config, {{"path", "/ab"}}), "d.path_/a*");
+  EXPECT_EQ(Match(*config, {{"path", "/xb"}}), "d.path_/*b");
+  EXPECT_EQ(Match(*config, {{"path", "/x"}}), "d.path");
+  EXPECT_EQ(Match(*config, {{"path", ""}}), "d.path");
+  EXPECT_EQ(Match(*config, {{"route", "/a"}}), "");
+}
+
+TEST(Rls, DepthMustBeEqual) {
+  const auto config = Parse(kTree);
+  EXPECT_EQ(Match(*config, {}), "");
+  EXPECT_EQ(Match(*config, {{"path", "/a"}, {"x", "y"}}), "");
+  EXPECT_EQ(Match(*config, {{"message_type", "marketing"}}), "");
+  EXPECT_EQ(Match(*config, {{"message_type", "marketing"}, {"to_number", "1"}}),
+            "d.message_type_marketing.to_number");
+  EXPECT_EQ(Match(*config, {{"message_type", "marketing"}, {"to_number", "1"}, {"hour", "9"}}),
+            "d.message_type_marketing.to_number.hour_9");
+  EXPECT_EQ(Match(*config, {{"message_type", "marketing"}, {"to_number", "1"}, {"hour", "8"}}), "");
+  EXPECT_EQ(Match(*config, {{"other", "x"}}), "");
+  EXPECT_EQ(config->Find("e"), nullptr);
+}
+
+TEST(Rls, DoesNotGoBackToALessExactLevel) {
+  const auto config = Parse(R"(
+domain: d
+descriptors:
+  - {key: a, value: b, descriptors: [{key: x, value: z, rate_limit: {unit: day, requests_per_unit: 1}}]}
+  - {key: a, descriptors: [{key: x, rate_limit: {unit: day, requests_per_unit: 1}}]}
+)");
+  EXPECT_EQ(Match(*config, {{"a", "c"}, {"x", "y"}}), "d.a.x");
+  EXPECT_EQ(Match(*config, {{"a", "b"}, {"x", "y"}}), "");
+}
+
+TEST(Rls, ReadsUnitsInAnyCase) {
+  for (const auto& [name, unit, span] : std::vector<std::tuple<std::string, RlsUnit, std::string>>{
+           {"second", RlsUnit::kSecond, "1s"},
+           {"MINUTE", RlsUnit::kMinute, "1m"},
+           {"Hour", RlsUnit::kHour, "1h"},
+           {"day", RlsUnit::kDay, "1d"},
+           {"week", RlsUnit::kWeek, "7d"},
+           {"month", RlsUnit::kMonth, "30d"},
+           {"YEAR", RlsUnit::kYear, "365d"}}) {
+    const RlsLimit limit = LimitOf(text::Cat("unit: ", name, ", requests_per_unit: 7"));
+    EXPECT_EQ(limit.kind, LimitKind::kLimited);
+    EXPECT_EQ(limit.unit, unit);
+    EXPECT_EQ(limit.requests_per_unit, 7U);
+    EXPECT_EQ(limit.limit->ToString(), text::Cat("algorithm=fixed_window,limit=7,window=", span));
+  }
+  EXPECT_EQ(static_cast<int>(RlsUnit::kWeek), 7);
+}
+
+TEST(Rls, UnlimitedAndNothingAtAll) {
+  EXPECT_EQ(LimitOf("unlimited: true").kind, LimitKind::kUnlimited);
+  EXPECT_FALSE(LimitOf("unlimited: true").limit);
+  EXPECT_EQ(LimitOf("unlimited: false, unit: day, requests_per_unit: 1").kind, LimitKind::kLimited);
+  EXPECT_THAT(LimitProblems("unlimited: true, unit: second"),
+              ElementsAre(HasSubstr("unit is given with unlimited")));
+  const RlsLimit none = LimitOf("unit: second, requests_per_unit: 0");
+  EXPECT_EQ(none.kind, LimitKind::kBlocked);
+  EXPECT_FALSE(none.limit);
+  EXPECT_EQ(LimitOf("unit: second, requests_per_unit: 4294967295").limit->amount(), 4294967295);
+}
+
+TEST(Rls, KeepsAllThatADescriptorSays) {
+  const auto config = Parse(R"(
+domain: d
+all_or_nothing: true
+descriptors:
+  - key: k
+    value: v*
+    shadow_mode: true
+    quota_mode: true
+    detailed_metric: true
+    value_to_metric: true
+    share_threshold: true
+    metadata: {any: [thing]}
+    rate_limit:
+      unit: second
+      requests_per_unit: 1
+      name: n
+      replaces: [{name: a}, {name: b}]
+)");
+  const RlsDomain& domain = *config->Find("d");
+  EXPECT_TRUE(domain.all_or_nothing());
+  EXPECT_FALSE(Parse("domain: d")->Find("d")->all_or_nothing());
+  EXPECT_EQ(domain.file(), "f");
+  const RlsLimit& limit = domain.limits().at(0);
+  EXPECT_TRUE(limit.shadow_mode && limit.quota_mode && limit.detailed_metric &&
+              limit.value_to_metric && limit.share_threshold);
+  EXPECT_EQ(limit.name, "n");
+  EXPECT_THAT(limit.replaces, ElementsAre("a", "b"));
+  EXPECT_EQ(limit.line, 5);
+}
+
+TEST(Rls, AnyAlgorithmMayBeNamed) {
+  const auto form = [](std::string_view rate_limit) {
+    return LimitOf(rate_limit).limit->ToString();
+  };
+  const std::string per_minute = "unit: minute, requests_per_unit: 6, algorithm: ";
+  EXPECT_EQ(form(per_minute + "TOKEN_BUCKET"),
+            "algorithm=token_bucket,capacity=6,refill=6,period=1m");
+  EXPECT_EQ(form(per_minute + "TOKEN_BUCKET, capacity: 50"),
+            "algorithm=token_bucket,capacity=50,refill=6,period=1m");
+  EXPECT_EQ(form(per_minute + "leaky_bucket"),
+            "algorithm=leaky_bucket,capacity=6,leak=6,period=1m");
+  EXPECT_EQ(form(per_minute + "gcra"), "algorithm=gcra,burst=5,count=6,period=1m");
+  EXPECT_EQ(form(per_minute + "gcra, burst: 0"), "algorithm=gcra,burst=0,count=6,period=1m");
+  EXPECT_EQ(form(per_minute + "sliding_window_log"), "algorithm=sliding_window,limit=6,window=1m");
+
+  const RlsLimit own = LimitOf("algorithm: token_bucket, capacity: 50, refill: 1, period: 1h");
+  EXPECT_EQ(own.limit->amount(), 50);
+  EXPECT_EQ(own.requests_per_unit, 50U);
+  EXPECT_EQ(own.unit, RlsUnit::kHour);
+  EXPECT_EQ(LimitOf("limit: 5, window: 90s").unit, RlsUnit::kUnknown);
+  EXPECT_EQ(LimitOf("limit: 5, window: 90s").limit->algorithm(), Algorithm::kFixedWindow);
+
+  EXPECT_THAT(LimitProblems(per_minute + "magic"), ElementsAre(HasSubstr("unknown algorithm")));
+  EXPECT_THAT(LimitProblems(per_minute + "token_bucket, refill: 1"),
+              ElementsAre(HasSubstr("refill is given with unit and requests_per_unit")));
+  EXPECT_THAT(LimitProblems("algorithm: gcra"), ElementsAre(HasSubstr("gcra needs burst")));
+  EXPECT_THAT(LimitProblems("unit: day, requests_per_unit: 1, capacity: 2"),
+              ElementsAre(HasSubstr("no field \"capacity\"")));
+}
+
+TEST(Rls, StatesAreDistinct) {
+  const auto config = Parse(R"(
+domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 1},
+     descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]}
+  - {key: "a=x|b", rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: w, value: "f*", rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: s, value: "f*", share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
+)");
+  std::set<std::string> keys;
+  RlsMatch match;
+  const auto key = [&](const Entries& entries) {
+    config->Find("d")->Match(entries, match);
+    EXPECT_NE(match.limit, nullptr);
+    return match.key;
+  };
+  const std::vector<Entries> all = {
+      {{"a", "x"}},          {{"a", "y"}},     {{"a", "x"}, {"b", "y"}},
+      {{"a", "x|b=y"}},      {{"a=x|b", "y"}}, {{"a", "x%"}},
+      {{"a", "x%7c"}},       {{"a", "x|"}},    {{"w", "f1"}},
+      {{"w", "f2"}},         {{"s", "f1"}},    {{"a", ""}},
+      {{"a", ""}, {"b", ""}}};
+  for (const Entries& entries : all) EXPECT_TRUE(keys.insert(key(entries)).second) << match.key;
+  EXPECT_EQ(key({{"a", "x"}}), "d|a=x");
+  EXPECT_EQ(key({{"s", "f1"}}), key({{"s", "f2"}}));
+
+  std::string given;
+  RlsStateKey("d", Entries{{"a", "x"}}, given);
+  EXPECT_EQ(given, key({{"a", "x"}}));
+  const std::string value(kKeyBytesMax, 'x');
+  EXPECT_EQ(key({{"a", value}}).size(), 65U);
+  EXPECT_TRUE(match.key.starts_with('#'));
+  RlsStateKey("#d", {}, given);
+  EXPECT_EQ(given, "%23d");
+}
+
+TEST(Rls, UnknownKeysAreProblemsWithTheirPlace) {
+  EXPECT_THAT(ProblemsOf("domain: d\ndescriptor: []\n"),
+              ElementsAre("f:2:1: the document has no key \"descriptor\"; did you mean "
+                          "descriptors? expected domain, descriptors, all_or_nothing"));
+  EXPECT_THAT(ProblemsOf("domain: d\ndescriptors:\n  - key: k\n    ratelimit: {}\n"),
+              ElementsAre(HasSubstr("f:4:5: a descriptor has no key \"ratelimit\"; did you mean "
+                                    "rate_limit?")));
+  EXPECT_THAT(LimitProblems("units: day, requests_per_unit: 1"),
+              ElementsAre(HasSubstr("rate_limit needs unit"), HasSubstr("no key \"units\"")));
+}
+
+TEST(Rls, FindsAllProblems) {
+  EXPECT_THAT(
+      ProblemsOf(R"(descriptors:
+  - value: v
+  - key: k
+    rate_limit: {unit: fortnight, requests_per_unit: 1}
+  - key: k
+    rate_limit: {unit: day}
+  - key: l
+    rate_limit: {unit: day, requests_per_unit: -1}
+  - key: m
+    rate_limit: {unit: day, requests_per_unit: 1, name: n, replaces: [{name: n}, {}, {name: ""}]}
+  - key: o
+    rate_limit:
+      requests_per_unit: 1.5
+)"),
+      ElementsAre("f:1:1: the document needs domain", "f:2:5: a descriptor needs key",
+                  HasSubstr("f:4:24: unit is \"fortnight\"; expected one of second, minute"),
+                  HasSubstr("f:5:5: key \"k\" without a value is already there"),
+                  HasSubstr("f:6:17: rate_limit needs requests_per_unit"),
+                  HasSubstr("f:8:48: requests_per_unit is \"-1\""),
+                  HasSubstr("f:10:78: a limit cannot replace itself"),
+                  HasSubstr("an entry of replaces needs name"), HasSubstr("name is \"\""),
+                  HasSubstr("f:13:26: requests_per_unit is \"1.5\"")));
+  EXPECT_THAT(ProblemsOf(""), ElementsAre(HasSubstr("the document is nothing")));
+  EXPECT_THAT(ProblemsOf("domain: d\ndescriptors: [{key: k, rate_limit: {name: n}}]"),
+              ElementsAre(HasSubstr("needs unit and requests_per_unit")));
+}
+
+TEST(Rls, DepthIsBounded) {
+  std::string yaml = "domain: d\n";
+  for (std::size_t i = 0; i <= kRlsDepthMax; ++i) yaml += "descriptors: [{key: k, ";
+  yaml.replace(yaml.find("descriptors"), 0, "");
+  yaml += "value: v";
+  for (std::size_t i = 0; i <= kRlsDepthMax; ++i) yaml += "}]";
+  EXPECT_THAT(ProblemsOf(yaml), ElementsAre(HasSubstr("more than 32 levels deep")));
+}
+
+TEST(Rls, ADomainIsInOneFile) {
+  const std::vector<RlsConfig::File> files = {{"a.yaml", "domain: d\n"},
+                                              {"b.yaml", "domain: e\n"},
+                                              {"c.yaml", "# again\ndomain: d\n"},
+                                              {"d.yaml", "domain: [\n"}};
+  const auto parsed = RlsConfig::Parse(files);
+  ASSERT_FALSE(parsed);
+  ASSERT_THAT(parsed.error(), SizeIs(2));
+  EXPECT_EQ(parsed.error()[0].ToString(),
+            "c.yaml:2:9: domain \"d\" is already in a.yaml; expected each in one file");
+  EXPECT_THAT(parsed.error()[1].ToString(), HasSubstr("d.yaml:"));
+  const auto both = RlsConfig::Parse(std::span(files).first(2)).value();
+  EXPECT_THAT(both->domains(), SizeIs(2));
+  EXPECT_EQ(both->Find("e")->name(), "e");
+  EXPECT_NE(both->hash(), RlsConfig::Parse(std::span(files).first(1)).value()->hash());
+}
+
+}  // namespace
+}  // namespace sluice::rules

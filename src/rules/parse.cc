@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rules/parse.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "core/text.h"
+#include "rules/schema.h"
+#include "rules/yaml.h"
+
+namespace sluice::rules {
+namespace {
+
+using Kind = YamlNode::Kind;
+using Names = std::span<const std::string_view>;
+
+constexpr std::int64_t kUnitsMax = (std::int64_t{1} << 53) - 1;
+constexpr std::size_t kDescriptionBytesMax = 4096;
+
+constexpr std::array<std::string_view, 4> kRuleSetKeys = {"id", "description", "enabled", "rules"};
+constexpr std::array<std::string_view, 12> kRuleKeys = {
+    "id",           "description",    "enabled", "shadow", "scope", "attribute",
+    "onMissingKey", "onStoreFailure", "cost",    "match",  "bands", "overrides"};
+constexpr std::array<std::string_view, 3> kMatchKeys = {"methods", "paths", "attributes"};
+constexpr std::array<std::string_view, 3> kCostKeys = {"attribute", "default", "max"};
+constexpr std::array<std::string_view, 5> kOverrideKeys = {"key", "pattern", "bands", "unlimited",
+                                                           "blocked"};
+constexpr std::array<std::string_view, 1> kRootKeys = {"ruleSets"};
+
+// In the order of the enumerations.
+constexpr std::array<std::string_view, 5> kScopes = {"GLOBAL", "PER_IP", "PER_USER", "PER_API_KEY",
+                                                     "CUSTOM"};
+constexpr std::array<std::string_view, 3> kOnMissingKey = {"SKIP", "DENY", "USE_IP"};
+constexpr std::array<std::string_view, 3> kOnStoreFailure = {"FAIL_CLOSED", "FAIL_OPEN", "LOCAL"};
+
+// The other scopes' keys start with these.
+constexpr std::array<std::string_view, 4> kReservedAttributes = {"ip", "user", "apikey", "global"};
+
+std::vector<std::string_view> BandKeys() {
+  std::vector<std::string_view> keys = {"label"};
+  keys.insert(keys.end(), LimitFields().begin(), LimitFields().end());
+  return keys;
+}
+
+bool IsMethod(std::string_view text) {
+  constexpr std::string_view kPunctuation = "!#$%&'*+-.^_`|~";
+  return std::ranges::all_of(text, [&](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           kPunctuation.find(c) != std::string_view::npos;
+  });
+}
+
+std::string ToUpper(std::string_view text) {
+  std::string upper(text);
+  for (char& c : upper) {
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  }
+  return upper;
+}
+
+// Notes texts that come twice among all that it sees.
+class Distinct {
+ public:
+  Distinct(std::string_view what, Reporter& reporter) : what_(what), reporter_(reporter) {}
+
+  void Add(const YamlNode& node, std::string_view text) {
+    const auto [first, is_new] = seen_.emplace(text, node.line);
+    if (is_new) return;
+    reporter_.Add(node, text::Cat(what_, " ", text::Quote(text), " is already used in line ",
+                                  first->second, "; expected each once"));
+  }
+
+ private:
+  std::string_view what_;
+  Reporter& reporter_;
+  std::unordered_map<std::string, int> seen_;
+};
+
+class RuleParser {
+ public:
+  RuleParser(const YamlNode& node, std::string_view rule_set, Reporter& reporter)
+      : mapping_(node, "a rule", kRuleKeys, reporter), rule_set_(rule_set), reporter_(reporter) {
+    rule_.line = node.line;
+  }
+
+  Rule Parse() {
+    if (const auto* node = mapping_.Require("id", reporter_)) {
+      rule_.id = ReadId(*node, "the id of a rule", reporter_).value_or("");
+    }
+    if (const auto* node = mapping_.Find("description")) {
+      rule_.description =
+          ReadText(*node, "description", kDescriptionBytesMax, reporter_).value_or("");
+    }
+    ReadFlag("enabled", rule_.enabled);
+    ReadFlag("shadow", rule_.shadow);
+    ParseScope();
+    ParseOnMissingKey();
+    if (const auto* node = mapping_.Find("onStoreFailure")) {
+      const auto index = ReadName(*node, "onStoreFailure", kOnStoreFailure, reporter_);
+      if (index) rule_.on_store_failure = static_cast<OnStoreFailure>(*index);
+    }
+    if (const auto* node = mapping_.Find("match")) ParseMatch(*node);
+    if (const auto* node = mapping_.Find("cost")) ParseCost(*node);
+    if (const auto* node = mapping_.Find("bands")) rule_.bands = ParseBands(*node);
+    if (const auto* node = mapping_.Find("overrides")) ParseOverrides(*node);
+    CheckCaptures();
+    return std::move(rule_);
+  }
+
+ private:
+  void ReadFlag(std::string_view key, bool& flag) {
+    const auto* const node = mapping_.Find(key);
+    if (node != nullptr) flag = ReadBool(*node, key, reporter_).value_or(flag);
+  }
+
+  void ParseScope() {
+    const auto* const node = mapping_.Require("scope", reporter_);
+    const auto index =
+        node == nullptr ? std::nullopt : ReadName(*node, "scope", kScopes, reporter_);
+    const auto* const attribute = mapping_.Find("attribute");
+    if (!index) return;
+    rule_.scope = static_cast<Scope>(*index);
+    if (rule_.scope == Scope::kCustom) {
+      if (attribute == nullptr) {
+        reporter_.Add(*node, "scope CUSTOM needs attribute: the name of what to count by");
+        return;
+      }
+      rule_.attribute = ReadId(*attribute, "attribute", reporter_).value_or("");
+      if (std::ranges::find(kReservedAttributes, rule_.attribute) != kReservedAttributes.end()) {
+        reporter_.Add(*attribute,
+                      text::Cat("attribute ", text::Quote(rule_.attribute),
+                                " could be mistaken for another scope; expected another name"));
+      }
+      NoteCapture(rule_.attribute, *attribute);
+    } else if (attribute != nullptr) {
+      reporter_.Add(*attribute,
+                    text::Cat("scope ", ToString(rule_.scope), " has no attribute; CUSTOM has"));
+    }
+  }
+
+  void ParseOnMissingKey() {
+    const auto* const node = mapping_.Find("onMissingKey");
+    if (node == nullptr) return;
+    const auto index = ReadName(*node, "onMissingKey", kOnMissingKey, reporter_);
+    if (!index) return;
+    rule_.on_missing_key = static_cast<OnMissingKey>(*index);
+    if (rule_.scope == Scope::kPerIp && rule_.on_missing_key == OnMissingKey::kUseIp) {
+      reporter_.Add(*node, "onMissingKey is USE_IP under scope PER_IP; expected SKIP or DENY");
+    }
+  }
+
+  // To be checked against the paths when those are known.
+  void NoteCapture(std::string_view attribute, const YamlNode& node) {
+    if (attribute.starts_with(kCapturePrefix)) captures_.emplace_back(attribute, &node);
+  }
+
+  void ParseMatch(const YamlNode& node) {
+    const Mapping match(node, "match", kMatchKeys, reporter_);
+    if (const auto* methods = match.Find("methods")) ParseMethods(*methods);
+    if (const auto* paths = match.Find("paths")) ParsePaths(*paths);
+    if (const auto* attributes = match.Find("attributes")) ParseAttributes(*attributes);
+  }
+
+  void ParseMethods(const YamlNode& node) {
+    Distinct distinct("method", reporter_);
+    for (const YamlNode* item : ReadOneOrMore(node, "methods", kListMax, reporter_)) {
+      const auto method = ReadText(*item, "a method", kIdBytesMax, reporter_);
+      if (!method) continue;
+      if (!IsMethod(*method)) {
+        reporter_.Add(*item, text::Cat("method ", text::Quote(*method),
+                                       "; expected a name such as GET; leave methods out to match "
+                                       "all of them"));
+      }
+      rule_.match.methods.push_back(ToUpper(*method));
+      distinct.Add(*item, rule_.match.methods.back());
+    }
+  }
+
+  void ParsePaths(const YamlNode& node) {
+    Distinct distinct("path", reporter_);
+    for (const YamlNode* item : ReadOneOrMore(node, "paths", kListMax, reporter_)) {
+      const auto text = ReadText(*item, "a path", kPathPatternBytesMax, reporter_);
+      if (!text) continue;
+      auto pattern = PathPattern::Parse(*text);
+      if (!pattern) {
+        reporter_.Add(*item, pattern.error().message);
+        continue;
+      }
+      distinct.Add(*item, *text);
+      rule_.match.paths.push_back(*std::move(pattern));
+    }
+  }
+
+  void ParseAttributes(const YamlNode& node) {
+    const Mapping attributes(node, "attributes", {}, reporter_);
+    if (attributes.entries().size() > kListMax) {
+      reporter_.Add(node, text::Cat("attributes has ", attributes.entries().size(),
+                                    " entries; expected at most ", kListMax));
+      return;
+    }
+    for (const Mapping::Entry& entry : attributes.entries()) {
+      AttributeCondition condition;
+      condition.name = ReadId(*entry.key_node, "the name of an attribute", reporter_).value_or("");
+      NoteCapture(condition.name, *entry.key_node);
+      if (entry.value->kind == Kind::kMapping) {
+        constexpr std::array<std::string_view, 1> kKeys = {"present"};
+        const Mapping present(*entry.value, "an attribute", kKeys, reporter_);
+        if (const auto* value = present.Require("present", reporter_)) {
+          condition.present = ReadBool(*value, "present", reporter_).value_or(true);
+        }
+      } else {
+        for (const YamlNode* item :
+             ReadOneOrMore(*entry.value, "an attribute", kListMax, reporter_)) {
+          const auto value = ReadText(*item, "an attribute's value", kPatternBytesMax, reporter_);
+          if (value) condition.values.emplace_back(*value);
+        }
+      }
+      rule_.match.attributes.push_back(std::move(condition));
+    }
+    std::ranges::sort(rule_.match.attributes, {}, &AttributeCondition::name);
+  }
+
+  void ParseCost(const YamlNode& node) {
+    if (node.kind != Kind::kMapping) {
+      rule_.cost.units = ReadInteger(node, "cost", 1, kUnitsMax, reporter_).value_or(1);
+      return;
+    }
+    const Mapping cost(node, "cost", kCostKeys, reporter_);
+    if (const auto* attribute = cost.Require("attribute", reporter_)) {
+      rule_.cost.attribute = ReadId(*attribute, "attribute", reporter_).value_or("");
+      NoteCapture(rule_.cost.attribute, *attribute);
+    }
+    if (const auto* units = cost.Find("default")) {
+      rule_.cost.units = ReadInteger(*units, "default", 0, kUnitsMax, reporter_).value_or(1);
+    }
+    if (const auto* max = cost.Find("max")) {
+      rule_.cost.max = ReadInteger(*max, "max", 1, kUnitsMax, reporter_);
+      if (rule_.cost.max && rule_.cost.units > *rule_.cost.max) {
+        reporter_.Add(*max, text::Cat("max is ", *rule_.cost.max,
+                                      "; expected at least the default, ", rule_.cost.units));
+      }
+    }
+  }
+
+  std::vector<Band> ParseBands(const YamlNode& node) {
+    std::vector<Band> bands;
+    Distinct distinct("label", reporter_);
+    int place = 0;
+    for (const YamlNode* item : ReadList(node, "bands", kBandsMax, reporter_)) {
+      // By place, so that it stays when the numbers change.
+      std::string label = text::Cat("band-", ++place);
+      const auto limit = ParseBand(*item, label);
+      distinct.Add(*item, label);
+      if (!limit) continue;
+      if (rule_.cost.units > limit->amount()) {
+        reporter_.Add(*item, text::Cat("holds ", limit->amount(), " at most and the cost is ",
+                                       rule_.cost.units, ": it could never be granted"));
+      }
+      std::string name = text::Cat(rule_set_, "/", rule_.id, "/", label);
+      bands.push_back({.label = std::move(label), .name = std::move(name), .limit = *limit});
+    }
+    return bands;
+  }
+
+  std::optional<Limit> ParseBand(const YamlNode& node, std::string& label) {
+    if (node.kind == Kind::kScalar) {
+      const auto limit = Limit::Parse(node.text);
+      if (limit) return *limit;
+      reporter_.Add(node, limit.error().message);
+      return std::nullopt;
+    }
+    const Mapping band(node, "a band", BandKeys(), reporter_);
+    if (const auto* given = band.Find("label")) {
+      label = ReadId(*given, "label", reporter_).value_or(label);
+    }
+    if (node.kind != Kind::kMapping) return std::nullopt;
+    // Named here so that a band without any field is told what it lacks.
+    const LimitDefault algorithm{"algorithm",
+                                 std::string(ToString(Algorithm::kSlidingWindowCounter))};
+    return ReadLimit(band, {&algorithm, 1}, reporter_);
+  }
+
+  void ParseOverrides(const YamlNode& node) {
+    const auto items = ReadList(node, "overrides", kOverridesMax, reporter_);
+    if (!items.empty() && rule_.scope == Scope::kGlobal) {
+      reporter_.Add(node, "overrides are for some values of the scope, and GLOBAL has none");
+    }
+    Distinct keys("key", reporter_);
+    std::size_t patterns = 0;
+    for (const YamlNode* item : items) {
+      Override override = ParseOverride(*item, keys);
+      patterns += override.patterns.size();
+      rule_.overrides.push_back(std::move(override));
+    }
+    if (patterns > kOverridePatternsMax) {
+      reporter_.Add(node, text::Cat("overrides with ", patterns, " patterns; expected at most ",
+                                    kOverridePatternsMax, "; there may be more keys"));
+    }
+  }
+
+  Override ParseOverride(const YamlNode& node, Distinct& distinct) {
+    Override override;
+    override.line = node.line;
+    const Mapping mapping(node, "an override", kOverrideKeys, reporter_);
+    if (node.kind != Kind::kMapping) return override;
+    if (const auto* keys = mapping.Find("key")) {
+      for (const YamlNode* item : ReadOneOrMore(*keys, "key", kOverridesMax, reporter_)) {
+        const auto key = ReadText(*item, "a key", kKeyBytesMax, reporter_);
+        if (!key) continue;
+        distinct.Add(*item, *key);
+        override.keys.emplace_back(*key);
+      }
+    }
+    if (const auto* patterns = mapping.Find("pattern")) {
+      for (const YamlNode* item : ReadOneOrMore(*patterns, "pattern", kOverridesMax, reporter_)) {
+        const auto pattern = ReadText(*item, "a pattern", kPatternBytesMax, reporter_);
+        if (pattern) override.patterns.emplace_back(*pattern);
+      }
+    }
+    if (mapping.Find("key") == nullptr && mapping.Find("pattern") == nullptr) {
+      reporter_.Add(node, "an override needs key or pattern");
+    }
+    ParseEffect(mapping, override);
+    return override;
+  }
+
+  void ParseEffect(const Mapping& mapping, Override& override) {
+    int effects = 0;
+    if (const auto* bands = mapping.Find("bands")) {
+      override.bands = ParseBands(*bands);
+      ++effects;
+      if (bands->kind == Kind::kSequence && bands->items.empty()) {
+        reporter_.Add(*bands, "bands is empty; expected at least one, or unlimited: true");
+      }
+    }
+    const std::array<std::pair<std::string_view, Override::Effect>, 2> flags = {
+        {{"unlimited", Override::Effect::kUnlimited}, {"blocked", Override::Effect::kBlocked}}};
+    for (const auto& [key, effect] : flags) {
+      const auto* const node = mapping.Find(key);
+      if (node == nullptr || !ReadBool(*node, key, reporter_).value_or(true)) continue;
+      override.effect = effect;
+      ++effects;
+    }
+    if (effects != 1) {
+      reporter_.Add(mapping.node(),
+                    "an override needs one of bands, unlimited: true and blocked: true");
+    }
+  }
+
+  // What a name in a path stands for is known only if every path has that name.
+  void CheckCaptures() {
+    for (const auto& [attribute, node] : captures_) {
+      const std::string_view name = std::string_view(attribute).substr(kCapturePrefix.size());
+      const bool everywhere =
+          !rule_.match.paths.empty() &&
+          std::ranges::all_of(rule_.match.paths, [&](const PathPattern& path) {
+            return std::ranges::any_of(path.segments, [&](const PatternSegment& segment) {
+              return !name.empty() && segment.capture == name;
+            });
+          });
+      if (everywhere) continue;
+      reporter_.Add(*node, text::Cat("attribute ", text::Quote(attribute), " needs {", name,
+                                     "} in each of the rule's paths"));
+    }
+  }
+
+  const Mapping mapping_;
+  const std::string_view rule_set_;
+  Reporter& reporter_;
+  Rule rule_;
+  std::vector<std::pair<std::string, const YamlNode*>> captures_;
+};
+
+// Rules that apply to every request are charged together.
+void CheckCharges(const RuleSetSpec& spec, const YamlNode& rules, Reporter& reporter) {
+  std::size_t charges = 0;
+  for (std::size_t i = 0; i < spec.rules.size(); ++i) {
+    const Rule& rule = spec.rules[i];
+    const Match& match = rule.match;
+    if (!rule.enabled || !match.methods.empty() || !match.paths.empty() ||
+        !match.attributes.empty()) {
+      continue;
+    }
+    charges += rule.bands.size();
+    if (charges > kChargesMax) {
+      reporter.Add(*rules.items[i],
+                   text::Cat("with this rule ", charges,
+                             " bands apply to every request; expected at most ", kChargesMax));
+      return;
+    }
+  }
+}
+
+RuleSetSpec ParseSpec(const YamlNode& node, Reporter& reporter) {
+  RuleSetSpec spec;
+  spec.file = reporter.file();
+  spec.line = node.line;
+  const Mapping mapping(node, "a rule set", kRuleSetKeys, reporter);
+  if (const auto* id = mapping.Require("id", reporter)) {
+    spec.id = ReadId(*id, "the id of a rule set", reporter).value_or("");
+  }
+  if (const auto* text = mapping.Find("description")) {
+    spec.description = ReadText(*text, "description", kDescriptionBytesMax, reporter).value_or("");
+  }
+  if (const auto* enabled = mapping.Find("enabled")) {
+    spec.enabled = ReadBool(*enabled, "enabled", reporter).value_or(true);
+  }
+  const auto* const rules = mapping.Find("rules");
+  if (rules == nullptr) return spec;
+  Distinct ids("rule", reporter);
+  for (const YamlNode* item : ReadList(*rules, "rules", kRulesMax, reporter)) {
+    spec.rules.push_back(RuleParser(*item, spec.id, reporter).Parse());
+    if (!spec.rules.back().id.empty()) ids.Add(*item, spec.rules.back().id);
+  }
+  CheckCharges(spec, *rules, reporter);
+  return spec;
+}
+
+// The lines of a file.
+class Lines {
+ public:
+  explicit Lines(std::string_view text) {
+    while (!text.empty()) {
+      const auto end = std::min(text.find('\n'), text.size() - 1);
+      lines_.push_back(text.substr(0, end + 1));
+      text.remove_prefix(end + 1);
+    }
+  }
+
+  // From the node's first character to the line before `end_line`, indented as if it stood alone.
+  std::string From(const YamlNode& node, std::size_t end_line) const {
+    const auto indent = static_cast<std::size_t>(node.column - 1);
+    const auto begin = static_cast<std::size_t>(node.line - 1);
+    auto end = std::min(end_line - 1, lines_.size());
+    while (end > begin && IsBeyond(lines_[end - 1], indent)) --end;
+    std::string source;
+    for (std::size_t i = begin; i < end; ++i) {
+      std::string_view line = lines_[i];
+      const std::size_t blanks = std::min(line.find_first_not_of(' '), line.size());
+      line.remove_prefix(std::min({i == begin ? indent : blanks, indent, line.size()}));
+      source += line;
+    }
+    return source;
+  }
+
+  std::size_t size() const { return lines_.size(); }
+
+  bool IsDash(const YamlNode& node) const {
+    const auto line = static_cast<std::size_t>(node.line - 1);
+    return line < lines_.size() &&
+           lines_[line].substr(0, static_cast<std::size_t>(node.column)).ends_with('-');
+  }
+
+ private:
+  // Blank, or a remark on what follows, or its dash.
+  static bool IsBeyond(std::string_view line, std::size_t indent) {
+    const auto first = line.find_first_not_of(" \t\r\n");
+    return first == std::string_view::npos ||
+           (first < indent && (line[first] == '#' || line[first] == '-'));
+  }
+
+  std::vector<std::string_view> lines_;
+};
+
+// Gives each rule set its own lines, if the list is written with a dash for each.
+void AddSources(std::string_view yaml, const YamlNode& root, const YamlNode& list,
+                std::vector<RuleSetSpec>& specs) {
+  const Lines lines(yaml);
+  if (!lines.IsDash(list)) return;
+  auto end = static_cast<int>(lines.size()) + 1;
+  for (std::size_t i = 0; i < root.items.size(); i += 2) {
+    if (root.items[i]->line > list.line) end = std::min(end, root.items[i]->line);
+  }
+  for (std::size_t i = specs.size(); i-- > 0;) {
+    const YamlNode& node = *list.items[i];
+    // An alias stands elsewhere.
+    if (node.line < list.line || node.line >= end) return;
+    specs[i].source = lines.From(node, static_cast<std::size_t>(end));
+    end = node.line;
+  }
+}
+
+}  // namespace
+
+std::expected<RuleSets, Problems> ParseRuleSets(std::string_view yaml, std::string_view file,
+                                                OtherKeys other_keys) {
+  Reporter reporter(file);
+  const auto document = YamlDocument::Load(yaml, file, reporter.problems());
+  if (!document) return std::unexpected(reporter.Take());
+  const YamlNode& root = document->root();
+  if (root.kind == Kind::kNull) return RuleSets{};
+  const Mapping mapping(root, "the document",
+                        other_keys == OtherKeys::kForbid ? Names(kRootKeys) : Names(), reporter);
+  const auto* const list = mapping.Find("ruleSets");
+  std::vector<RuleSetSpec> specs;
+  if (list != nullptr) {
+    Distinct ids("rule set", reporter);
+    for (const YamlNode* item : ReadList(*list, "ruleSets", kRuleSetsMax, reporter)) {
+      specs.push_back(ParseSpec(*item, reporter));
+      if (!specs.back().id.empty()) ids.Add(*item, specs.back().id);
+    }
+  }
+  if (!reporter.empty()) return std::unexpected(reporter.Take());
+  if (list != nullptr) AddSources(yaml, root, *list, specs);
+  RuleSets rule_sets;
+  for (RuleSetSpec& spec : specs) rule_sets.push_back(RuleSet::Compile(std::move(spec)));
+  return rule_sets;
+}
+
+std::expected<std::shared_ptr<const RuleSet>, Problems> ParseRuleSet(std::string_view yaml,
+                                                                     std::string_view file) {
+  Reporter reporter(file);
+  const auto document = YamlDocument::Load(yaml, file, reporter.problems());
+  if (!document) return std::unexpected(reporter.Take());
+  RuleSetSpec spec = ParseSpec(document->root(), reporter);
+  if (!reporter.empty()) return std::unexpected(reporter.Take());
+  spec.source = yaml;
+  return RuleSet::Compile(std::move(spec));
+}
+
+}  // namespace sluice::rules

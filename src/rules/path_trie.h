@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rules/path_pattern.h"
+
+namespace sluice::rules {
+
+// All patterns of a rule set at once. The patterns' common beginnings are walked once, and a
+// segment's text is looked up in one hash table, so that time goes with the path's length and not
+// with the number of patterns. A path whose first segment no pattern begins with is turned away
+// after one look.
+class PathTrie {
+ public:
+  // What a pattern leads to.
+  struct Target {
+    std::uint32_t rule;
+    std::uint32_t pattern;  // Which of the rule's paths.
+  };
+  struct Source {
+    const PathPattern* pattern;
+    Target target;
+  };
+
+  // Used again and again, it allocates nothing.
+  struct Scratch {
+    std::vector<std::uint32_t> current;
+    std::vector<std::uint32_t> next;
+    std::vector<std::uint32_t> deep;
+  };
+
+  explicit PathTrie(std::span<const Source> sources);
+
+  bool empty() const { return nodes_.size() == 1 && nodes_.front().targets_count == 0; }
+
+  // Appends the targets of all patterns that match, in any order. One with several ways to match
+  // may come more than once.
+  void Match(std::span<const std::string_view> segments, Scratch& scratch,
+             std::vector<Target>& targets) const;
+
+ private:
+  static constexpr std::uint32_t kNone = 0;  // The root is nobody's child.
+
+  struct Node {
+    std::uint32_t any = kNone;        // By any one segment.
+    std::uint32_t any_depth = kNone;  // By any number of segments.
+    std::uint32_t globs_begin = 0;
+    std::uint32_t globs_count = 0;
+    std::uint32_t targets_begin = 0;
+    std::uint32_t targets_count = 0;
+    bool has_literals = false;
+    bool below_any_depth = false;  // May be reached after different numbers of segments.
+  };
+  struct Glob {
+    std::string pattern;
+    std::uint32_t child;
+  };
+  // A slot of the open-addressing table of all literal edges. A child of kNone means empty.
+  struct Edge {
+    std::uint32_t tag;
+    std::uint32_t parent;
+    std::uint32_t child;
+    std::uint32_t text_begin;
+    std::uint32_t text_size;
+  };
+  struct Draft;
+
+  void InsertEdge(std::uint32_t parent, std::string_view text, std::uint32_t child);
+  std::uint32_t FindEdge(std::uint32_t parent, std::string_view text, std::uint64_t hash) const;
+  void Enter(std::uint32_t node, Scratch& scratch, std::vector<Target>& targets) const;
+  void Step(std::uint32_t node, std::string_view segment, std::uint64_t hash, Scratch& scratch,
+            std::vector<Target>& targets) const;
+  void Emit(const Node& node, std::vector<Target>& targets) const;
+
+  // Constant after construction.
+  std::vector<Node> nodes_;
+  std::vector<Edge> edges_;  // A power of two, at most half full.
+  std::string texts_;
+  std::vector<Glob> globs_;
+  std::vector<Target> targets_;
+};
+
+}  // namespace sluice::rules

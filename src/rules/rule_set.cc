@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rules/rule_set.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "core/text.h"
+#include "rules/digest.h"
+#include "rules/glob.h"
+#include "rules/path.h"
+#include "rules/path_trie.h"
+
+namespace sluice::rules {
+namespace {
+
+using Verdict = Selected::Verdict;
+
+constexpr std::array<std::string_view, 9> kMethods = {
+    "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"};
+
+// One bit for each well-known method, and one for all others together.
+using MethodSet = std::uint16_t;
+constexpr MethodSet kOtherMethod = 1U << kMethods.size();
+constexpr MethodSet kAllMethods = 2 * kOtherMethod - 1;
+
+MethodSet MethodBit(std::string_view method) {
+  for (std::size_t i = 0; i < kMethods.size(); ++i) {
+    if (text::EqualsIgnoreCase(kMethods[i], method)) return static_cast<MethodSet>(1U << i);
+  }
+  return kOtherMethod;
+}
+
+struct OverrideIndex {
+  std::unordered_map<std::string_view, const Override*> keys;
+  std::vector<std::pair<std::string_view, const Override*>> patterns;
+
+  const Override* Find(std::string_view value) const {
+    if (const auto exact = keys.find(value); exact != keys.end()) return exact->second;
+    for (const auto& [pattern, override] : patterns) {
+      if (GlobMatch(pattern, value)) return override;
+    }
+    return nullptr;
+  }
+};
+
+// What most requests need of a rule, in one cache line.
+struct CompiledRule {
+  const Rule* rule;
+  std::span<const Band> bands;
+  std::int64_t cost_units;
+  const OverrideIndex* overrides;  // Null if there are none.
+  MethodSet methods;
+  bool has_method_conditions;
+  bool has_attribute_conditions;
+  bool cost_from_attribute;
+  Scope scope;
+  OnMissingKey on_missing_key;
+};
+
+// A rule whose path matches, and how.
+struct Candidate {
+  std::uint32_t rule;
+  std::uint32_t pattern;
+  Reading reading;
+};
+
+struct KeyRange {
+  std::size_t begin = 0;
+  std::size_t size = 0;
+};
+
+}  // namespace
+
+struct SelectionScratch {
+  std::vector<Selected> selected;
+  std::vector<KeyRange> keys;  // Of `selected`, until `key_bytes` no longer moves.
+  std::string key_bytes;
+  std::array<KeyRange, 5> scope_keys;  // By scope, made when first needed.
+  PathSegments plain;
+  PathSegments lenient;
+  PathTrie::Scratch trie;
+  std::vector<PathTrie::Target> targets;
+  std::vector<Candidate> candidates;
+
+  void Clear() {
+    selected.clear();
+    keys.clear();
+    key_bytes.clear();
+    scope_keys.fill({});
+    candidates.clear();
+  }
+};
+
+namespace {
+
+std::unexpected<Error> Fail(ErrorCode code, std::string message) {
+  return std::unexpected(Error{code, std::move(message)});
+}
+
+// What `{name}` stands for in a path that the pattern matches.
+std::string_view FindCapture(const PathPattern& pattern, std::span<const std::string_view> segments,
+                             std::string_view name) {
+  const auto& parts = pattern.segments;
+  bool after_depth = false;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].kind == PatternSegment::Kind::kAnyDepth) after_depth = true;
+    if (parts[i].capture != name) continue;
+    return after_depth ? segments[segments.size() - (parts.size() - i)] : segments[i];
+  }
+  return {};
+}
+
+// Judges the candidates of one request.
+class Evaluation {
+ public:
+  Evaluation(const Context& context, std::int64_t permits, MethodSet method,
+             SelectionScratch& scratch)
+      : context_(context), permits_(permits), method_(method), scratch_(scratch) {}
+
+  // Adds the rule to the selection if it applies.
+  Expected<void> Add(const CompiledRule& compiled, const Candidate& candidate) {
+    if (!Applies(compiled, candidate)) return {};
+    Selected selected{
+        .rule = compiled.rule, .bands = {}, .key = {}, .cost = 0, .verdict = Verdict::kCharge};
+    KeyRange key;
+    const Override* override = nullptr;
+    if (compiled.scope == Scope::kGlobal) {
+      key = KeyOf(compiled, Scope::kGlobal, {});
+    } else if (const auto value = ScopeValue(compiled, candidate); !value.empty()) {
+      key = KeyOf(compiled, compiled.scope, value);
+      if (compiled.overrides != nullptr) override = compiled.overrides->Find(value);
+    } else if (compiled.on_missing_key == OnMissingKey::kSkip) {
+      return {};
+    } else if (compiled.on_missing_key == OnMissingKey::kUseIp && !context_.ip.empty()) {
+      key = KeyOf(compiled, Scope::kPerIp, context_.ip);
+    } else {
+      selected.verdict = Verdict::kMissingKey;
+    }
+    if (override != nullptr && override->effect != Override::Effect::kBands) {
+      const bool unlimited = override->effect == Override::Effect::kUnlimited;
+      selected.verdict = unlimited ? Verdict::kUnlimited : Verdict::kBlocked;
+    }
+    if (selected.verdict == Verdict::kCharge) {
+      selected.bands = override == nullptr ? compiled.bands : override->bands;
+      const auto cost = CostOf(compiled, candidate);
+      if (!cost) return std::unexpected(cost.error());
+      selected.cost = *cost;
+      charges_ += selected.bands.size();
+    }
+    scratch_.selected.push_back(selected);
+    scratch_.keys.push_back(key);
+    return {};
+  }
+
+  // Points the keys to their bytes.
+  void Finish() {
+    const std::string_view bytes = scratch_.key_bytes;
+    for (std::size_t i = 0; i < scratch_.selected.size(); ++i) {
+      scratch_.selected[i].key = bytes.substr(scratch_.keys[i].begin, scratch_.keys[i].size);
+    }
+  }
+
+  std::size_t charges() const { return charges_; }
+
+ private:
+  // Empty if the request does not have it.
+  std::string_view FindAttribute(const CompiledRule& compiled, const Candidate& candidate,
+                                 std::string_view name) const {
+    if (name.starts_with(kCapturePrefix)) {
+      const bool lenient = candidate.reading == Reading::kLenient;
+      return FindCapture(compiled.rule->match.paths[candidate.pattern],
+                         (lenient ? scratch_.lenient : scratch_.plain).get(),
+                         name.substr(kCapturePrefix.size()));
+    }
+    const auto found = std::ranges::find(context_.attributes, name, &Attribute::name);
+    return found == context_.attributes.end() ? std::string_view() : found->value;
+  }
+
+  bool Applies(const CompiledRule& compiled, const Candidate& candidate) const {
+    if (compiled.has_method_conditions && !MethodMatches(compiled)) return false;
+    if (!compiled.has_attribute_conditions) return true;
+    return std::ranges::all_of(
+        compiled.rule->match.attributes, [&](const AttributeCondition& condition) {
+          const auto value = FindAttribute(compiled, candidate, condition.name);
+          if (condition.values.empty()) return condition.present != value.empty();
+          return !value.empty() &&
+                 std::ranges::any_of(condition.values, [&](const std::string& pattern) {
+                   return GlobMatch(pattern, value);
+                 });
+        });
+  }
+
+  bool MethodMatches(const CompiledRule& compiled) const {
+    if ((compiled.methods & method_) == 0) return false;
+    if (method_ != kOtherMethod) return true;
+    return std::ranges::any_of(compiled.rule->match.methods, [&](const std::string& method) {
+      return text::EqualsIgnoreCase(method, context_.method);
+    });
+  }
+
+  std::string_view ScopeValue(const CompiledRule& compiled, const Candidate& candidate) const {
+    switch (compiled.scope) {
+      case Scope::kGlobal:
+        return {};
+      case Scope::kPerIp:
+        return context_.ip;
+      case Scope::kPerUser:
+        return context_.user_id;
+      case Scope::kPerApiKey:
+        return context_.api_key;
+      case Scope::kCustom:
+        return FindAttribute(compiled, candidate, compiled.rule->attribute);
+    }
+    std::unreachable();
+  }
+
+  KeyRange KeyOf(const CompiledRule& compiled, Scope scope, std::string_view value) {
+    switch (scope) {
+      case Scope::kGlobal:
+        return SharedKey(scope, "global", value);
+      case Scope::kPerIp:
+        return SharedKey(scope, "ip", value);
+      case Scope::kPerUser:
+        return SharedKey(scope, "user", value);
+      case Scope::kPerApiKey:
+        return SharedKey(scope, "apikey", value);
+      case Scope::kCustom:
+        return AppendKey(compiled.rule->attribute, value);
+    }
+    std::unreachable();
+  }
+
+  // Rules of one scope share the bytes.
+  KeyRange SharedKey(Scope scope, std::string_view prefix, std::string_view value) {
+    KeyRange& key = scratch_.scope_keys[static_cast<std::size_t>(scope)];
+    if (key.size == 0) key = AppendKey(prefix, value);
+    return key;
+  }
+
+  KeyRange AppendKey(std::string_view prefix, std::string_view value) {
+    std::string& bytes = scratch_.key_bytes;
+    const std::size_t begin = bytes.size();
+    bytes += prefix;
+    if (!value.empty()) {
+      // A hash has no colon before it, so that no value can be made to look like one.
+      const bool fits = prefix.size() + 1 + value.size() <= kKeyBytesMax;
+      bytes += fits ? ':' : '#';
+      if (fits) {
+        bytes += value;
+      } else {
+        AppendDigest(bytes, value);
+      }
+    }
+    return {begin, bytes.size() - begin};
+  }
+
+  Expected<std::int64_t> CostOf(const CompiledRule& compiled, const Candidate& candidate) const {
+    std::int64_t units = compiled.cost_units;
+    if (compiled.cost_from_attribute) {
+      const Cost& cost = compiled.rule->cost;
+      const auto value = FindAttribute(compiled, candidate, cost.attribute);
+      const auto given = text::ParseInteger(value);
+      if (given && *given >= 0) {
+        units = cost.max ? std::min(*given, *cost.max) : *given;
+      } else if (!value.empty() && !compiled.rule->shadow) {
+        return Fail(ErrorCode::kInvalidCost,
+                    text::Cat("attribute ", text::Quote(cost.attribute), " is ", text::Quote(value),
+                              " and the cost under rule ", text::Quote(compiled.rule->id),
+                              "; expected a whole number of 0 or more"));
+      }
+    }
+    std::int64_t total = 0;
+    if (__builtin_mul_overflow(units, permits_, &total)) {
+      return Fail(ErrorCode::kInvalidCost,
+                  text::Cat(permits_, " permits of cost ", units, " under rule ",
+                            text::Quote(compiled.rule->id), " are too many"));
+    }
+    return total;
+  }
+
+  const Context& context_;
+  const std::int64_t permits_;
+  const MethodSet method_;
+  SelectionScratch& scratch_;
+  std::size_t charges_ = 0;
+};
+
+}  // namespace
+
+Selection::Selection() : scratch_(std::make_unique<SelectionScratch>()) {}
+Selection::~Selection() = default;
+Selection::Selection(Selection&&) noexcept = default;
+Selection& Selection::operator=(Selection&&) noexcept = default;
+
+std::span<const Selected> Selection::rules() const { return scratch_->selected; }
+
+// What makes a rule set fast. Points into the spec.
+struct RuleSet::Index {
+  explicit Index(const RuleSetSpec& spec);
+
+  void Add(const Rule& rule, std::vector<PathTrie::Source>& sources);
+  void MatchPath(std::span<const std::string_view> segments, Reading reading,
+                 SelectionScratch& scratch) const;
+  void FindCandidates(std::string_view path, SelectionScratch& scratch) const;
+
+  std::vector<CompiledRule> rules;          // Those that can apply, in order.
+  std::vector<std::uint32_t> without_path;  // Which of them have no path condition.
+  std::vector<std::unique_ptr<OverrideIndex>> overrides;
+  MethodSet methods = 0;  // That any of them applies to.
+  std::optional<PathTrie> trie;
+};
+
+RuleSet::Index::Index(const RuleSetSpec& spec) {
+  if (!spec.enabled) return;
+  std::vector<PathTrie::Source> sources;
+  for (const Rule& rule : spec.rules) {
+    if (rule.enabled && !rule.bands.empty()) Add(rule, sources);
+  }
+  if (!sources.empty()) trie.emplace(sources);
+}
+
+void RuleSet::Index::Add(const Rule& rule, std::vector<PathTrie::Source>& sources) {
+  const auto index = static_cast<std::uint32_t>(rules.size());
+  CompiledRule compiled{.rule = &rule,
+                        .bands = rule.bands,
+                        .cost_units = rule.cost.units,
+                        .overrides = nullptr,
+                        .methods = rule.match.methods.empty() ? kAllMethods : MethodSet{0},
+                        .has_method_conditions = !rule.match.methods.empty(),
+                        .has_attribute_conditions = !rule.match.attributes.empty(),
+                        .cost_from_attribute = !rule.cost.attribute.empty(),
+                        .scope = rule.scope,
+                        .on_missing_key = rule.on_missing_key};
+  for (const std::string& method : rule.match.methods) compiled.methods |= MethodBit(method);
+  methods |= compiled.methods;
+  if (!rule.overrides.empty()) {
+    OverrideIndex& by_value = *overrides.emplace_back(std::make_unique<OverrideIndex>());
+    for (const Override& override : rule.overrides) {
+      for (const std::string& key : override.keys) by_value.keys.emplace(key, &override);
+      for (const std::string& pattern : override.patterns) {
+        by_value.patterns.emplace_back(pattern, &override);
+      }
+    }
+    compiled.overrides = &by_value;
+  }
+  rules.push_back(compiled);
+  if (rule.match.paths.empty()) without_path.push_back(index);
+  for (std::uint32_t i = 0; i < rule.match.paths.size(); ++i) {
+    sources.push_back({&rule.match.paths[i], {.rule = index, .pattern = i}});
+  }
+}
+
+void RuleSet::Index::MatchPath(std::span<const std::string_view> segments, Reading reading,
+                               SelectionScratch& scratch) const {
+  scratch.targets.clear();
+  trie->Match(segments, scratch.trie, scratch.targets);
+  for (const PathTrie::Target& target : scratch.targets) {
+    scratch.candidates.push_back(
+        {.rule = target.rule, .pattern = target.pattern, .reading = reading});
+  }
+}
+
+// Each rule once, in order.
+void RuleSet::Index::FindCandidates(std::string_view path, SelectionScratch& scratch) const {
+  auto& candidates = scratch.candidates;
+  if (trie && !path.empty()) {
+    MatchPath(scratch.plain.Read(path, Reading::kPlain), Reading::kPlain, scratch);
+    if (IsAmbiguous(path)) {
+      MatchPath(scratch.lenient.Read(path, Reading::kLenient), Reading::kLenient, scratch);
+    }
+  }
+  const bool in_order = candidates.empty();
+  for (const std::uint32_t rule : without_path) {
+    candidates.push_back({.rule = rule, .pattern = 0, .reading = Reading::kPlain});
+  }
+  if (in_order || candidates.size() == 1) return;
+
+  // The lenient reading comes first, because it captures less: a client that adds `;x` to a segment
+  // does not get a fresh budget.
+  std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) {
+    if (a.rule != b.rule) return a.rule < b.rule;
+    if (a.reading != b.reading) return a.reading == Reading::kLenient;
+    return a.pattern < b.pattern;
+  });
+  const auto repeated = std::ranges::unique(candidates, {}, &Candidate::rule);
+  candidates.erase(repeated.begin(), repeated.end());
+}
+
+RuleSet::RuleSet(RuleSetSpec spec)
+    : spec_(std::move(spec)), index_(std::make_unique<const Index>(spec_)) {
+  AppendDigest(hash_, ToJson());
+}
+
+RuleSet::~RuleSet() = default;
+
+std::shared_ptr<const RuleSet> RuleSet::Compile(RuleSetSpec spec) {
+  return std::shared_ptr<const RuleSet>(new RuleSet(std::move(spec)));
+}
+
+Expected<void> RuleSet::Select(const Context& context, std::int64_t permits,
+                               Selection& selection) const {
+  SelectionScratch& scratch = *selection.scratch_;
+  scratch.Clear();
+  if (permits < 0) {
+    return Fail(ErrorCode::kInvalidCost, text::Cat(permits, " permits; expected 0 or more"));
+  }
+  const MethodSet method = context.method.empty() ? MethodSet{0} : MethodBit(context.method);
+  if (method != 0 && (index_->methods & method) == 0) return {};
+
+  const std::string_view path = PathOf(context.path);
+  if (path.size() > kPathBytesMax) {
+    return Fail(ErrorCode::kInvalidRequest,
+                text::Cat("a path of ", path.size(), " bytes; expected at most ", kPathBytesMax));
+  }
+  index_->FindCandidates(path, scratch);
+
+  Evaluation evaluation(context, permits, method, scratch);
+  for (const Candidate& candidate : scratch.candidates) {
+    const auto added = evaluation.Add(index_->rules[candidate.rule], candidate);
+    if (!added) {
+      scratch.selected.clear();
+      return added;
+    }
+  }
+  if (evaluation.charges() > kChargesMax) {
+    scratch.selected.clear();
+    return Fail(ErrorCode::kInvalidRequest,
+                text::Cat("rule set ", text::Quote(spec_.id), ": rules with ", evaluation.charges(),
+                          " bands apply to one request; expected at most ", kChargesMax));
+  }
+  evaluation.Finish();
+  return {};
+}
+
+}  // namespace sluice::rules

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rules/yaml.h"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <map>
+#include <spanstream>
+#include <utility>
+
+#include "core/text.h"
+
+namespace sluice::rules {
+
+using Kind = YamlNode::Kind;
+
+// Makes the tree from the parser's events. Throws the parser's own exception, which is how one
+// stops it; Load catches it.
+class YamlBuilder final : public YAML::EventHandler {
+ public:
+  explicit YamlBuilder(YamlDocument& document) : document_(document) {}
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (document_.root_ != nullptr) {
+      throw YAML::ParserException(mark, "a second document starts here; expected one");
+    }
+  }
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    Close(Open(mark, Kind::kNull, anchor));
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    // A plain scalar has the tag "?", a quoted one "!".
+    const bool is_null = tag == "?" && (value.empty() || value == "~" || value == "null" ||
+                                        value == "Null" || value == "NULL");
+    YamlNode& node = Open(mark, is_null ? Kind::kNull : Kind::kScalar, anchor);
+    if (!is_null) node.text = value;
+    Close(node);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value /*style*/) override {
+    Push(Open(mark, Kind::kSequence, anchor), mark);
+  }
+  void OnSequenceEnd() override { Pop(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value /*style*/) override {
+    Push(Open(mark, Kind::kMapping, anchor), mark);
+  }
+  void OnMapEnd() override { Pop(); }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchors_.find(anchor);
+    // Only what is complete can be repeated, so that nothing contains itself.
+    if (found == anchors_.end() || !found->second.complete) {
+      throw YAML::ParserException(mark, "an alias stands inside of what it repeats");
+    }
+    Attach(*found->second.node, mark);
+  }
+
+ private:
+  struct Anchor {
+    const YamlNode* node = nullptr;
+    bool complete = false;
+  };
+
+  YamlNode& Open(const YAML::Mark& mark, Kind kind, YAML::anchor_t anchor) {
+    YamlNode& node = document_.nodes_.emplace_back();
+    node.kind = kind;
+    node.line = mark.line + 1;
+    node.column = mark.column + 1;
+    if (anchor != 0) {
+      anchors_[anchor] = {.node = &node, .complete = false};
+      anchor_of_[&node] = anchor;
+    }
+    return node;
+  }
+
+  void Close(YamlNode& node) {
+    if (const auto anchor = anchor_of_.find(&node); anchor != anchor_of_.end()) {
+      anchors_[anchor->second].complete = true;
+    }
+    YAML::Mark mark;
+    mark.line = node.line - 1;
+    mark.column = node.column - 1;
+    Attach(node, mark);
+  }
+
+  void Push(YamlNode& node, const YAML::Mark& mark) {
+    if (open_.size() == kYamlDepthMax) {
+      throw YAML::ParserException(mark,
+                                  text::Cat("nested more than ", kYamlDepthMax, " levels deep"));
+    }
+    open_.push_back(&node);
+  }
+
+  void Pop() {
+    YamlNode& node = *open_.back();
+    open_.pop_back();
+    Close(node);
+  }
+
+  void Attach(const YamlNode& node, const YAML::Mark& mark) {
+    if (open_.empty()) {
+      document_.root_ = &node;
+      return;
+    }
+    YamlNode& parent = *open_.back();
+    parent.items.push_back(&node);
+    parent.expanded += node.expanded;
+    if (parent.expanded > kYamlNodesMax || document_.nodes_.size() > kYamlNodesMax) {
+      throw YAML::ParserException(
+          mark, text::Cat("more than ", kYamlNodesMax, " values, counting what aliases repeat"));
+    }
+  }
+
+  YamlDocument& document_;
+  std::vector<YamlNode*> open_;
+  std::map<YAML::anchor_t, Anchor> anchors_;
+  std::map<const YamlNode*, YAML::anchor_t> anchor_of_;
+};
+
+std::optional<YamlDocument> YamlDocument::Load(std::string_view text, std::string_view file,
+                                               Problems& problems) {
+  if (text.size() > kYamlBytesMax) {
+    problems.push_back(
+        {.file = std::string(file),
+         .message = text::Cat(text.size(), " bytes; expected at most ", kYamlBytesMax)});
+    return std::nullopt;
+  }
+  YamlDocument document;
+  YamlBuilder builder(document);
+  try {
+    std::ispanstream stream(text);
+    YAML::Parser parser(stream);
+    while (parser.HandleNextDocument(builder)) {
+    }
+  } catch (const YAML::Exception& error) {
+    problems.push_back({.file = std::string(file),
+                        .line = error.mark.line + 1,
+                        .column = error.mark.column + 1,
+                        .message = text::Cat("not valid YAML: ", text::Escape(error.msg))});
+    return std::nullopt;
+  }
+  if (document.root_ == nullptr) document.root_ = &document.nodes_.emplace_back();
+  return document;
+}
+
+}  // namespace sluice::rules

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// YAML as a tree that knows where everything stands. Hostile input is bounded: size, depth, and
+// what aliases would expand to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rules/problem.h"
+
+namespace sluice::rules {
+
+inline constexpr std::size_t kYamlBytesMax = std::size_t{8} << 20;
+inline constexpr std::size_t kYamlDepthMax = 100;
+inline constexpr std::size_t kYamlNodesMax = 2'000'000;  // After aliases are expanded.
+
+struct YamlNode {
+  enum class Kind : std::uint8_t { kNull, kScalar, kSequence, kMapping };
+
+  Kind kind = Kind::kNull;
+  int line = 0;
+  int column = 0;
+  std::string text;                    // Of a scalar; types are the reader's business.
+  std::vector<const YamlNode*> items;  // Of a sequence; of a mapping, key, value, key, value.
+  std::size_t expanded = 1;            // Nodes in it and below, aliases expanded.
+};
+
+class YamlDocument {
+ public:
+  // Nothing if the text is not one YAML document within bounds; the problem says why.
+  static std::optional<YamlDocument> Load(std::string_view text, std::string_view file,
+                                          Problems& problems);
+
+  // kNull if the document is empty.
+  const YamlNode& root() const { return *root_; }
+
+ private:
+  friend class YamlBuilder;
+
+  std::deque<YamlNode> nodes_;
+  const YamlNode* root_ = nullptr;
+};
+
+}  // namespace sluice::rules

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <random>
+
+#include "sluice/guarded_store.h"
+#include "sluice/time.h"
+
+namespace sluice::guard {
+
+// Whether to ask a store, from how it has answered of late. A pure state machine: no clock, no
+// lock, no I/O; times come from outside and never go back.
+class Breaker {
+ public:
+  using State = GuardedStore::BreakerState;
+  using Reason = GuardedStore::Reason;
+  using Transition = GuardedStore::Transition;
+  using Options = GuardedStore::BreakerOptions;
+
+  // What became of a call.
+  struct Call {
+    bool failed = false;
+    Micros took{0};
+  };
+
+  // Leave to make one call. It is followed by one Record at most: a call of which nothing is heard
+  // does no harm.
+  struct Pass {
+    std::uint64_t epoch;
+    bool probe;
+  };
+
+  explicit Breaker(const Options& options);
+
+  // None: the store is not to be asked now. May begin to probe.
+  std::optional<Pass> Admit(TimePoint now);
+
+  void Record(const Pass& pass, const Call& call, TimePoint now);
+
+  // Remembered as the reason of the next failure.
+  void set_last_failure(const Error& error) { last_failure_ = error; }
+
+  State state() const { return state_; }
+  std::int64_t transitions() const { return transitions_; }
+  const std::optional<Error>& last_failure() const { return last_failure_; }
+  const std::optional<Transition>& last_transition() const { return last_transition_; }
+
+ private:
+  static constexpr std::size_t kSlices = 10;
+
+  struct Counts {
+    std::int64_t calls = 0;
+    std::int64_t failures = 0;
+    std::int64_t slow = 0;
+  };
+
+  Counts& SliceAt(TimePoint now);
+  Counts Sum() const;
+  void OpenIfDue(TimePoint now);
+  void Open(TimePoint now, Reason reason, const Counts& counts);
+  void Enter(State to, Reason reason, const Counts& counts, Micros open_for);
+
+  const Options options_;
+  std::mt19937_64 random_;
+
+  State state_ = State::kClosed;
+  std::uint64_t epoch_ = 0;  // Passes from before the last transition count no more.
+  std::int64_t transitions_ = 0;
+  std::optional<Transition> last_transition_;
+  std::optional<Error> last_failure_;
+
+  // Closed: calls of the last window, in slices of time. `newest_slice_` is the number of the
+  // latest one since the epoch of the clock.
+  std::array<Counts, kSlices> slices_;
+  std::int64_t newest_slice_ = 0;
+
+  // Open. `open_time_` is without jitter; zero while all is well.
+  TimePoint open_until_;
+  Micros open_time_{0};
+  TimePoint closed_at_;
+
+  // Half-open.
+  std::int64_t probes_out_ = 0;
+  std::int64_t probes_good_ = 0;
+  TimePoint last_probe_;
+};
+
+}  // namespace sluice::guard

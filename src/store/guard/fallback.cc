@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/guard/fallback.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "core/combine.h"
+#include "core/text.h"
+#include "store/validate.h"
+
+namespace sluice::guard {
+namespace {
+
+constexpr std::int64_t kInstancesMax = 1'000'000;
+constexpr std::size_t kSharesMax = 4'096;
+
+Expected<Limit> WithNumbers(Algorithm algorithm, std::int64_t amount, std::int64_t refill,
+                            Micros span) {
+  switch (algorithm) {
+    case Algorithm::kTokenBucket:
+      return Limit::TokenBucket({.capacity = amount, .refill = refill, .period = span});
+    case Algorithm::kLeakyBucket:
+      return Limit::LeakyBucket({.capacity = amount, .leak = refill, .period = span});
+    case Algorithm::kGcra:
+      return Limit::Gcra({.burst = amount - 1, .count = refill, .period = span});
+    case Algorithm::kFixedWindow:
+      return Limit::FixedWindow({.limit = amount, .window = span});
+    case Algorithm::kSlidingWindow:
+      return Limit::SlidingWindow({.limit = amount, .window = span});
+    case Algorithm::kSlidingWindowCounter:
+      return Limit::SlidingWindowCounter({.limit = amount, .window = span});
+  }
+  std::unreachable();
+}
+
+bool SameState(const Charge& a, const Charge& b) {
+  return a.key == b.key && a.name == b.name && (!a.name.empty() || *a.limit == *b.limit);
+}
+
+Decision Untouched(const Limit& limit) {
+  return {.allowed = true, .limit = limit.amount(), .remaining = limit.amount()};
+}
+
+Error NoShare(const Limit& limit) {
+  return {ErrorCode::kInvalidLimit, text::Cat("no share of ", limit.ToString(), " is exact")};
+}
+
+void Count(std::atomic<std::int64_t>& counter, std::int64_t by = 1) {
+  counter.fetch_add(by, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Expected<Limit> ShareOf(const Limit& limit, std::int64_t instances) {
+  if (instances == 1) return limit;
+  const std::int64_t amount = std::max<std::int64_t>(1, limit.amount() / instances);
+  if (limit.refill() == 0) return WithNumbers(limit.algorithm(), amount, 0, limit.span());
+  // A longer period divides the rate without a remainder.
+  if (limit.span() <= kSpanMax / instances) {
+    auto exact = WithNumbers(limit.algorithm(), amount, limit.refill(), limit.span() * instances);
+    if (exact) return exact;
+  }
+  const std::int64_t refill = std::max<std::int64_t>(1, limit.refill() / instances);
+  return WithNumbers(limit.algorithm(), amount, refill, limit.span());
+}
+
+std::optional<Error> Fault(const Request& request) {
+  if (!HasValidShape(request.charges, request.each)) {
+    return InvalidShape(request.charges, request.each);
+  }
+  const TimePoint now = request.now.value_or(TimePoint{});
+  for (const Charge& charge : request.charges) {
+    if (!IsValid(charge, now, request.action)) return Invalid(charge, now, request.action);
+  }
+  for (std::size_t i = 1; i < request.charges.size(); ++i) {
+    const Charge& charge = request.charges[i];
+    std::int64_t cost = charge.cost;
+    for (const Charge& other : request.charges.first(i)) {
+      if (!SameState(charge, other)) continue;
+      if (*charge.limit != *other.limit) return TwoLimitsUnderOneName(other, charge);
+      cost += other.cost;
+    }
+    if (cost > charge.limit->amount() && request.action == Action::kCheck) {
+      return InvalidCost(*charge.limit, cost);
+    }
+  }
+  return std::nullopt;
+}
+
+Fallback::Fallback(const MemoryStore::Options& options, std::int64_t instances)
+    : local_(options), instances_(std::clamp<std::int64_t>(instances, 1, kInstancesMax)) {}
+
+void Fallback::SetInstances(std::int64_t instances) {
+  const std::int64_t sane = std::clamp<std::int64_t>(instances, 1, kInstancesMax);
+  const std::lock_guard lock(mutex_);
+  if (sane == instances_) return;
+  instances_ = sane;
+  shares_.clear();
+}
+
+std::int64_t Fallback::instances() const {
+  const std::shared_lock lock(mutex_);
+  return instances_;
+}
+
+std::optional<Fallback::Share> Fallback::FindShare(const Limit& limit) {
+  std::shared_lock shared(mutex_);
+  const auto found = shares_.find(limit);
+  if (found != shares_.end()) return found->second;
+  shared.unlock();
+
+  const std::lock_guard lock(mutex_);
+  const auto share_limit = ShareOf(limit, instances_);
+  if (!share_limit) return std::nullopt;
+  Share share{.limit = *share_limit, .name = {}};
+  const std::array<std::int64_t, 4> numbers = {static_cast<std::int64_t>(limit.algorithm()),
+                                               limit.amount(), limit.refill(),
+                                               limit.span().count()};
+  // No name that a person gives a limit begins like this.
+  static_assert(sizeof(numbers) + 1 == sizeof(share.name));
+  share.name[0] = '\0';
+  std::memcpy(share.name.data() + 1, numbers.data(), sizeof(numbers));
+  if (shares_.size() >= kSharesMax) shares_.clear();
+  shares_.emplace(limit, share);
+  return share;
+}
+
+Charge Fallback::LocalCharge(const Charge& charge, const Share& share) {
+  return {.key = charge.key,
+          .limit = &share.limit,
+          .name = charge.name.empty() ? std::string_view(share.name.data(), share.name.size())
+                                      : charge.name,
+          .cost = charge.cost};
+}
+
+void Fallback::FailClosed(Request& request, const Error& error) {
+  request.outcome = std::unexpected(error);
+  request.source = Source::kStore;
+  Count(counters_.failed_closed);
+}
+
+// All kLocal charges or none; their numbers go to their places in `each`.
+Expected<Decision> Fallback::DecideLocally(const Request& request, std::span<Decision> each) {
+  if (request.charges.size() == 1) {
+    const Charge& charge = request.charges.front();
+    const auto share = FindShare(*charge.limit);
+    if (!share) return std::unexpected(NoShare(*charge.limit));
+    auto decision = local_.Check(LocalCharge(charge, *share), request.now);
+    if (decision) each.front() = *decision;
+    return decision;
+  }
+  std::array<std::optional<Share>, kChargesMax> shares;
+  std::array<Charge, kChargesMax> charges;
+  std::array<Decision, kChargesMax> decisions;
+  std::size_t size = 0;
+  for (const Charge& charge : request.charges) {
+    if (charge.on_store_failure != OnStoreFailure::kLocal) continue;
+    shares[size] = FindShare(*charge.limit);
+    if (!shares[size]) return std::unexpected(NoShare(*charge.limit));
+    charges[size] = LocalCharge(charge, *shares[size]);
+    ++size;
+  }
+  auto overall = local_.CheckAll(std::span(charges).first(size), std::span(decisions).first(size),
+                                 request.now);
+  if (!overall) return overall;
+  auto next = decisions.begin();
+  for (std::size_t i = 0; i < request.charges.size(); ++i) {
+    if (request.charges[i].on_store_failure == OnStoreFailure::kLocal) each[i] = *next++;
+  }
+  return overall;
+}
+
+std::int64_t Fallback::Decide(Request& request, const Error& error) {
+  std::size_t local = 0;
+  std::int64_t units = 0;
+  for (const Charge& charge : request.charges) {
+    if (charge.on_store_failure == OnStoreFailure::kFailClosed) {
+      FailClosed(request, error);
+      return 0;
+    }
+    if (charge.on_store_failure == OnStoreFailure::kLocal) {
+      ++local;
+      units += charge.cost;
+    }
+  }
+  // A debit is no question that another could answer.
+  if (request.action == Action::kDebit) {
+    FailClosed(request, error);
+    return 0;
+  }
+  std::array<Decision, kChargesMax> room;
+  const std::span<Decision> each = std::span(room).first(request.charges.size());
+  for (std::size_t i = 0; i < each.size(); ++i) each[i] = Untouched(*request.charges[i].limit);
+  if (local > 0) {
+    const auto decided = DecideLocally(request, each);
+    if (!decided) {
+      // A cost above this instance's share would be granted by the store: no denial.
+      FailClosed(request, error);
+      return 0;
+    }
+    if (!decided->allowed) units = 0;
+  }
+  request.outcome = core::Combine(each);
+  std::copy_n(each.begin(), request.each.size(), request.each.begin());
+  request.source = local == each.size() ? Source::kLocal : Source::kFailOpen;
+  if (local == 0) {
+    Count(counters_.failed_open);
+    return 0;
+  }
+  Count(request.outcome->allowed ? counters_.local_allowed : counters_.local_denied);
+  Count(counters_.local_units, units);
+  return units;
+}
+
+std::int64_t Fallback::Used(const Charge& charge) {
+  Decision decision;
+  const Charge peek{.key = charge.key,
+                    .limit = charge.limit,
+                    .name = charge.name,
+                    .cost = 0,
+                    .on_store_failure = OnStoreFailure::kLocal};
+  const Request request{.charges = {&peek, 1}};
+  if (!DecideLocally(request, {&decision, 1})) return 0;
+  return decision.limit - decision.remaining;
+}
+
+void Fallback::Reset(const Charge& charge) {
+  if (const auto share = FindShare(*charge.limit)) local_.Reset(LocalCharge(charge, *share));
+}
+
+}  // namespace sluice::guard

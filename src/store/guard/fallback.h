@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "sluice/memory_store.h"
+#include "sluice/store.h"
+
+namespace sluice::guard {
+
+// This instance's part of a limit among `instances`: amount / instances, at least 1, refilled at
+// exactly rate / instances. Error: kInvalidLimit, if the numbers of that are too large for exact
+// arithmetic.
+Expected<Limit> ShareOf(const Limit& limit, std::int64_t instances);
+
+// What is wrong with a request itself, whatever the state of the store.
+std::optional<Error> Fault(const Request& request);
+
+// Decides instead of a store, as each charge's policy says. Thread-safe.
+class Fallback {
+ public:
+  struct Counters {
+    std::atomic<std::int64_t> failed_closed = 0;
+    std::atomic<std::int64_t> failed_open = 0;
+    std::atomic<std::int64_t> local_allowed = 0;
+    std::atomic<std::int64_t> local_denied = 0;
+    std::atomic<std::int64_t> local_units = 0;
+  };
+
+  Fallback(const MemoryStore::Options& options, std::int64_t instances);
+
+  // Answers a request that has no Fault; `error` is why the store did not. Says how many units were
+  // taken locally.
+  std::int64_t Decide(Request& request, const Error& error);
+
+  // Units of this charge's local share that count as used now.
+  std::int64_t Used(const Charge& charge);
+
+  void Reset(const Charge& charge);
+
+  void SetInstances(std::int64_t instances);
+  std::int64_t instances() const;
+
+  const Counters& counters() const { return counters_; }
+  std::int64_t keys() const { return local_.GetStats().keys; }
+
+ private:
+  // Local state goes by a name in any case, so that it stays with its key when shares change.
+  struct Share {
+    Limit limit;
+    std::array<char, 33> name;
+  };
+
+  // Points into both.
+  static Charge LocalCharge(const Charge& charge, const Share& share);
+
+  std::optional<Share> FindShare(const Limit& limit);
+  Expected<Decision> DecideLocally(const Request& request, std::span<Decision> each);
+  void FailClosed(Request& request, const Error& error);
+
+  struct FingerprintHash {
+    std::size_t operator()(const Limit& limit) const { return limit.fingerprint(); }
+  };
+
+  MemoryStore local_;
+  Counters counters_;
+  mutable std::shared_mutex mutex_;
+  std::int64_t instances_;                                    // Guarded by mutex_.
+  std::unordered_map<Limit, Share, FingerprintHash> shares_;  // Guarded by mutex_.
+};
+
+}  // namespace sluice::guard

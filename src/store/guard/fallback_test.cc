@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/guard/fallback.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace sluice::guard {
+namespace {
+
+using namespace std::chrono_literals;
+
+const Error kDown{ErrorCode::kUnavailable, "down"};
+
+TEST(ShareOf, DividesAmountAndRateExactly) {
+  const auto bucket =
+      ShareOf(*Limit::Parse("algorithm=token_bucket,capacity=100,refill=10,period=1s"), 4);
+  EXPECT_EQ(bucket->amount(), 25);
+  EXPECT_EQ(bucket->rate() * 400'000, bucket->unit()) << "2.5 a second";
+
+  const auto third =
+      ShareOf(*Limit::Parse("algorithm=token_bucket,capacity=10,refill=10,period=1s"), 3);
+  EXPECT_EQ(third->amount(), 3);
+  EXPECT_EQ(third->refill(), 10);
+  EXPECT_EQ(third->span(), 3s) << "10/3 a second, without a remainder";
+
+  const auto window = ShareOf(*Limit::Parse("algorithm=fixed_window,limit=10,window=1m"), 3);
+  EXPECT_EQ(window->amount(), 3);
+  EXPECT_EQ(window->span(), 1min);
+}
+
+TEST(ShareOf, IsAtLeastOneUnit) {
+  for (const char* text :
+       {"algorithm=token_bucket,capacity=2,refill=1,period=1s",
+        "algorithm=leaky_bucket,capacity=2,leak=1,period=1s",
+        "algorithm=gcra,burst=1,count=1,period=1s", "algorithm=fixed_window,limit=2,window=1s",
+        "algorithm=sliding_window,limit=2,window=1s",
+        "algorithm=sliding_window_counter,limit=2,window=1s"}) {
+    const Limit limit = *Limit::Parse(text);
+    const auto share = ShareOf(limit, 1000);
+    ASSERT_TRUE(share) << text;
+    EXPECT_EQ(share->amount(), 1) << text;
+    EXPECT_EQ(share->algorithm(), limit.algorithm());
+    EXPECT_EQ(*ShareOf(limit, 1), limit);
+  }
+}
+
+TEST(ShareOf, RoundsTheRefillWhereThePeriodCannotGrow) {
+  const Limit limit = *Limit::TokenBucket({.capacity = 10, .refill = 10, .period = kSpanMax});
+  EXPECT_EQ(ShareOf(limit, 3)->refill(), 3);
+  EXPECT_EQ(ShareOf(limit, 100)->refill(), 1);
+}
+
+class FallbackTest : public testing::Test {
+ protected:
+  std::int64_t Decide(std::vector<Charge> charges) {
+    charges_ = std::move(charges);
+    each.assign(charges_.size(), {});
+    request = {.charges = charges_, .each = each};
+    return fallback.Decide(request, kDown);
+  }
+
+  ManualClock clock{TimePoint{1000h}};
+  Fallback fallback{{.clock = &clock}, 2};
+  const Limit ten = *Limit::Parse("algorithm=fixed_window,limit=10,window=1m");
+  const Limit four = *Limit::Parse("algorithm=fixed_window,limit=4,window=1m");
+  Request request;
+  std::vector<Decision> each;
+  static constexpr auto kLocal = OnStoreFailure::kLocal;
+  static constexpr auto kOpen = OnStoreFailure::kFailOpen;
+  static constexpr auto kClosed = OnStoreFailure::kFailClosed;
+
+ private:
+  std::vector<Charge> charges_;
+};
+
+TEST_F(FallbackTest, FailsClosedIfAnyChargeSaysSo) {
+  EXPECT_EQ(Decide({{.key = "k", .limit = &ten, .on_store_failure = kLocal},
+                    {.key = "k", .limit = &four, .on_store_failure = kClosed},
+                    {.key = "k", .limit = &four, .name = "n", .on_store_failure = kOpen}}),
+            0);
+  ASSERT_FALSE(request.outcome);
+  EXPECT_EQ(request.outcome.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(request.source, Source::kStore);
+  EXPECT_EQ(fallback.Used({.key = "k", .limit = &ten}), 0) << "nothing was taken";
+}
+
+TEST_F(FallbackTest, FailsOpenWithAWholeBudget) {
+  EXPECT_EQ(Decide({{.key = "k", .limit = &ten, .cost = 3, .on_store_failure = kOpen}}), 0);
+  EXPECT_EQ(*request.outcome, (Decision{.allowed = true, .limit = 10, .remaining = 10}));
+  EXPECT_EQ(request.source, Source::kFailOpen);
+}
+
+TEST_F(FallbackTest, DecidesLocallyOnTheShare) {
+  for (int i = 4; i >= 0; --i) {
+    EXPECT_EQ(Decide({{.key = "k", .limit = &ten, .on_store_failure = kLocal}}), 1);
+    EXPECT_TRUE(request.outcome->allowed);
+    EXPECT_EQ(request.outcome->limit, 5);
+    EXPECT_EQ(request.outcome->remaining, i);
+    EXPECT_EQ(each.front(), *request.outcome);
+    EXPECT_EQ(request.source, Source::kLocal);
+  }
+  EXPECT_EQ(Decide({{.key = "k", .limit = &ten, .on_store_failure = kLocal}}), 0);
+  EXPECT_FALSE(request.outcome->allowed);
+  EXPECT_EQ(request.source, Source::kLocal);
+  EXPECT_EQ(fallback.Used({.key = "k", .limit = &ten}), 5);
+}
+
+TEST_F(FallbackTest, MixesLocalAndOpenAllOrNothing) {
+  const Charge local_ten{.key = "k", .limit = &ten, .on_store_failure = kLocal};
+  const Charge local_four{.key = "k", .limit = &four, .on_store_failure = kLocal};
+  const Charge open{.key = "k", .limit = &four, .name = "open", .on_store_failure = kOpen};
+  EXPECT_EQ(Decide({local_ten, open, local_four}), 2);
+  EXPECT_EQ(request.source, Source::kFailOpen) << "the least trustworthy";
+  EXPECT_EQ(each[0].remaining, 4);
+  EXPECT_EQ(each[1], (Decision{.allowed = true, .limit = 4, .remaining = 4}));
+  EXPECT_EQ(each[2].remaining, 1);
+  EXPECT_EQ(request.outcome->remaining, 1);
+  EXPECT_EQ(Decide({local_ten, open, local_four}), 2);
+  EXPECT_EQ(Decide({local_ten, open, local_four}), 0);
+  EXPECT_FALSE(request.outcome->allowed);
+  EXPECT_TRUE(each[0].allowed);
+  EXPECT_TRUE(each[1].allowed);
+  EXPECT_FALSE(each[2].allowed);
+  EXPECT_EQ(fallback.Used(local_ten), 2) << "a denied group takes nothing";
+}
+
+TEST_F(FallbackTest, ACostAboveTheShareIsAnOutageAndNoDenial) {
+  EXPECT_EQ(Decide({{.key = "k", .limit = &ten, .cost = 6, .on_store_failure = kLocal}}), 0);
+  EXPECT_EQ(request.outcome.error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(FallbackTest, WhatWasTakenStaysTakenWhenInstancesComeAndGo) {
+  for (const std::string_view name : {"", "named"}) {
+    const Charge charge{.key = "k", .limit = &ten, .name = name, .on_store_failure = kLocal};
+    fallback.SetInstances(2);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(Decide({charge}), 1);
+    fallback.SetInstances(1);
+    EXPECT_EQ(Decide({charge}), 1);
+    EXPECT_EQ(request.outcome->remaining, 4);
+    fallback.SetInstances(5);
+    Decide({charge});
+    EXPECT_FALSE(request.outcome->allowed);
+  }
+}
+
+TEST_F(FallbackTest, ResetMakesTheShareWhole) {
+  const Charge charge{.key = "k", .limit = &ten, .on_store_failure = kLocal};
+  for (int i = 0; i < 5; ++i) Decide({charge});
+  fallback.Reset(charge);
+  EXPECT_EQ(Decide({charge}), 1);
+  EXPECT_EQ(request.outcome->remaining, 4);
+}
+
+TEST(Fault, IsWhatIsWrongWithTheRequestItself) {
+  const Limit ten = *Limit::Parse("algorithm=fixed_window,limit=10,window=1m");
+  const Limit four = *Limit::Parse("algorithm=fixed_window,limit=4,window=1m");
+  const auto code = [](std::vector<Charge> charges) -> std::optional<ErrorCode> {
+    const auto fault = Fault({.charges = charges});
+    return fault ? std::optional(fault->code) : std::nullopt;
+  };
+  EXPECT_EQ(code({{.key = "k", .limit = &ten}, {.key = "l", .limit = &ten, .cost = 10}}),
+            std::nullopt);
+  EXPECT_EQ(code({}), ErrorCode::kInvalidRequest);
+  EXPECT_EQ(code({{.key = "", .limit = &ten}}), ErrorCode::kInvalidKey);
+  EXPECT_EQ(code({{.key = "k", .limit = &ten, .cost = -1}}), ErrorCode::kInvalidCost);
+  EXPECT_EQ(code({{.key = "k", .limit = &ten, .cost = 11}}), ErrorCode::kCostExceedsLimit);
+  EXPECT_EQ(code({{.key = "k", .limit = &ten, .cost = 6}, {.key = "k", .limit = &ten, .cost = 5}}),
+            ErrorCode::kCostExceedsLimit);
+  EXPECT_EQ(
+      code({{.key = "k", .limit = &ten, .name = "n"}, {.key = "k", .limit = &four, .name = "n"}}),
+      ErrorCode::kInvalidRequest);
+  EXPECT_EQ(code({{.key = "k", .limit = &ten, .cost = 6}, {.key = "k", .limit = &four}}),
+            std::nullopt);
+}
+
+}  // namespace
+}  // namespace sluice::guard

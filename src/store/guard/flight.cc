@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/guard/flight.h"
+
+namespace sluice::guard {
+
+void Flight::Copy(const DenyCache& cache) {
+  std::size_t charges = 0;
+  std::size_t bytes = 0;
+  for (const Request* request : asked) {
+    charges += request->charges.size();
+    for (const Charge& charge : request->charges) bytes += charge.key.size() + charge.name.size();
+  }
+  // Nothing that is pointed to may move from here on.
+  charges_.reserve(charges);
+  limits_.reserve(charges);
+  each_.resize(charges);
+  text_.reserve(bytes);
+  const auto keep = [&](std::string_view text) {
+    const std::size_t begin = text_.size();
+    text_ += text;
+    return std::string_view(text_).substr(begin);
+  };
+  for (const Request* request : asked) {
+    const std::size_t first = charges_.size();
+    first_charge_.push_back(first);
+    for (const Charge& charge : request->charges) {
+      limits_.push_back(*charge.limit);
+      Charge& copy = charges_.emplace_back(charge);
+      copy.key = keep(charge.key);
+      copy.name = keep(charge.name);
+      copy.limit = &limits_.back();
+      if (cache.enabled()) places_.push_back(cache.PlaceOf(copy));
+    }
+    const std::size_t size = request->charges.size();
+    const std::span<Charge> own(charges_.data() + first, size);
+    // A single charge's numbers are those of the outcome.
+    const std::span<Decision> each =
+        size == 1 ? std::span<Decision>{} : std::span(each_).subspan(first, size);
+    requests.push_back(
+        {.charges = own, .now = request->now, .each = each, .action = request->action});
+  }
+  local_units.assign(requests.size(), 0);
+}
+
+std::span<const Decision> Flight::EachOf(std::size_t i) const {
+  const Request& request = requests[i];
+  if (request.charges.size() == 1) return {&*request.outcome, 1};
+  return request.each;
+}
+
+std::span<const DenyCache::Place> Flight::PlacesOf(std::size_t i) const {
+  return std::span(places_).subspan(first_charge_[i], requests[i].charges.size());
+}
+
+void Flight::Clear() {
+  constexpr std::size_t kChargesKept = 1'024;
+  constexpr std::size_t kBytesKept = 65'536;
+  if (charges_.capacity() > kChargesKept || text_.capacity() > kBytesKept) {
+    charges_ = {};
+    limits_ = {};
+    each_ = {};
+    places_ = {};
+    text_ = {};
+    asked = {};
+    requests = {};
+  }
+  first_charge_.clear();
+  charges_.clear();
+  limits_.clear();
+  places_.clear();
+  text_.clear();
+  asked.clear();
+  requests.clear();
+  done = nullptr;
+  report = false;
+  state.store(0, std::memory_order_relaxed);
+}
+
+void FlightList::PushBack(Flight* flight) {
+  flight->previous = last_;
+  flight->next = nullptr;
+  (last_ ? last_->next : first_) = flight;
+  last_ = flight;
+}
+
+void FlightList::Remove(Flight* flight) {
+  (flight->previous ? flight->previous->next : first_) = flight->next;
+  (flight->next ? flight->next->previous : last_) = flight->previous;
+}
+
+}  // namespace sluice::guard

@@ -1,0 +1,654 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sluice/guarded_store.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/text.h"
+#include "store/guard/breaker.h"
+#include "store/guard/deny_cache.h"
+#include "store/guard/fallback.h"
+#include "store/guard/flight.h"
+#include "store/guard/ledger.h"
+
+namespace sluice {
+namespace {
+
+using guard::Breaker;
+using guard::Flight;
+using Steady = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+// Room beyond in_flight_max, so that a store that left very many requests unanswered can still be
+// tried.
+constexpr std::size_t kProbeReserve = 1'024;
+constexpr std::size_t kReportMax = 128;  // States in one report.
+constexpr auto kReportEvery = 100ms;     // Until reports get through; then one follows another.
+
+class SteadyClock final : public Clock {
+ public:
+  TimePoint Now() const override {
+    return TimePoint{std::chrono::duration_cast<Micros>(Steady::now().time_since_epoch())};
+  }
+};
+
+bool IsStoreFailure(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kStoreFull:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kOutcomeUnknown:
+    case ErrorCode::kAccessDenied:
+    case ErrorCode::kStoreError:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool ProvablyNotCharged(ErrorCode code) {
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kStoreFull || !IsStoreFailure(code);
+}
+
+bool Charges(const Request& request) {
+  return request.outcome && request.outcome->allowed &&
+         std::ranges::any_of(request.charges, [](const Charge& c) { return c.cost > 0; });
+}
+
+Error NotAnswered(Micros deadline) {
+  return {ErrorCode::kOutcomeUnknown,
+          text::Cat("the store has not answered within ", deadline.count(), " us")};
+}
+
+GuardedStore::Options Sane(GuardedStore::Options options) {
+  options.deadline = std::clamp<Micros>(options.deadline, 1ms, 1h);
+  options.in_flight_max = std::clamp<std::size_t>(options.in_flight_max, 1, 1 << 20);
+  options.breaker.probe_deadline =
+      std::clamp<Micros>(options.breaker.probe_deadline, 1ms, options.deadline);
+  return options;
+}
+
+void Count(std::atomic<std::int64_t>& counter, std::int64_t by = 1) {
+  counter.fetch_add(by, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(Store& inner, const Options& options)
+      : inner_(inner),
+        answers_inline_(inner.AnswersInline()),
+        options_(Sane(options)),
+        clock_(options.clock ? options.clock : &steady_),
+        cache_(answers_inline_ ? 0 : options_.deny_cache_entries),
+        fallback_(options_.local, options_.instances),
+        ledger_(options_.unreported_max),
+        breaker_(options_.breaker),
+        timer_thread_([this] { RunTimer(); }) {}
+
+  bool answers_inline() const { return answers_inline_; }
+
+  void Stop();
+  void ApplyInline(std::span<Request> requests);
+  void Apply(std::span<Request> requests, std::move_only_function<void()> done);
+  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done);
+  void SetInstances(std::int64_t instances) { fallback_.SetInstances(instances); }
+  Status GetStatus() const;
+  Stats GetStats() const;
+
+ private:
+  struct Counters {
+    std::atomic<std::int64_t> by_store = 0;
+    std::atomic<std::int64_t> deadline_misses = 0;
+    std::atomic<std::int64_t> store_failures = 0;
+    std::atomic<std::int64_t> breaker_rejections = 0;
+    std::atomic<std::int64_t> in_flight_rejections = 0;
+    std::atomic<std::int64_t> late_charged = 0;
+    std::atomic<std::int64_t> late_not_charged = 0;
+    std::atomic<std::int64_t> late_unknown = 0;
+    std::atomic<std::int64_t> reported_units = 0;
+    std::atomic<std::int64_t> charged_units = 0;
+    std::atomic<std::int64_t> recovered_units = 0;
+    std::atomic<std::int64_t> dropped_units = 0;
+  };
+
+  // Runs `change` under the lock and tells the observer, without it, if the breaker changed state.
+  template <typename Change>
+  void Locked(Change change);
+
+  Flight* Admit(TimePoint now);
+  bool Reserve(const Flight& flight);
+  void Launch(Flight* flight, TimePoint now);
+  void OnAnswer(Flight* flight);
+  void Land(Flight* flight);
+  void HandBack(Flight& flight);
+  void Release(Flight* flight);
+
+  void RunTimer();
+  std::vector<Flight*> TakeExpired(Steady::time_point now);
+  void Expire(Flight* flight);
+  void Settle(Flight* flight);
+
+  void DecideWithout(Request& request, const Error& error);
+  void Owe(std::span<const Charge> charges);
+  void Report();
+  void FinishReport(const Flight& flight);
+
+  guard::FlightList& ListOf(const Flight& flight) {
+    return flight.pass.probe ? waiting_probes_ : waiting_;
+  }
+  Steady::time_point NextWake() const;
+
+  // Constant after construction.
+  Store& inner_;
+  const bool answers_inline_;
+  const Options options_;
+  const SteadyClock steady_;
+  const Clock* const clock_;
+
+  guard::DenyCache cache_;
+  guard::Fallback fallback_;
+  guard::Ledger ledger_;
+  Counters counters_;
+  std::atomic<std::size_t> in_flight_ = 0;
+  std::atomic<std::int64_t> abandoned_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable timer_;
+  // Guarded by mutex_.
+  Breaker breaker_;
+  std::vector<std::unique_ptr<Flight>> flights_;
+  std::vector<Flight*> free_;
+  guard::FlightList waiting_;  // For their deadline, the earliest first.
+  guard::FlightList waiting_probes_;
+  Steady::time_point wake_at_ = Steady::time_point::min();
+  Steady::time_point next_report_ = Steady::time_point::min();
+  bool reporting_ = false;
+  bool stopping_ = false;
+
+  std::jthread timer_thread_;
+};
+
+template <typename Change>
+void GuardedStore::Impl::Locked(Change change) {
+  std::optional<Transition> transition;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::int64_t before = breaker_.transitions();
+    change();
+    if (breaker_.transitions() != before) transition = breaker_.last_transition();
+  }
+  if (transition && options_.on_transition) options_.on_transition(*transition);
+}
+
+// A flight, if the store may be asked.
+Flight* GuardedStore::Impl::Admit(TimePoint now) {
+  Flight* flight = nullptr;
+  Locked([&] {
+    const auto pass = breaker_.Admit(now);
+    if (!pass) return;
+    if (free_.empty()) {
+      flights_.push_back(std::make_unique<Flight>());
+      free_.push_back(flights_.back().get());
+    }
+    flight = free_.back();
+    free_.pop_back();
+    flight->pass = *pass;
+  });
+  return flight;
+}
+
+// Takes room for one more request.
+bool GuardedStore::Impl::Reserve(const Flight& flight) {
+  const std::size_t max = options_.in_flight_max + (flight.pass.probe ? kProbeReserve : 0);
+  if (in_flight_.fetch_add(1, std::memory_order_relaxed) < max) return true;
+  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  return false;
+}
+
+void GuardedStore::Impl::Release(Flight* flight) {
+  in_flight_.fetch_sub(flight->requests.size(), std::memory_order_relaxed);
+  flight->Clear();
+  const std::lock_guard lock(mutex_);
+  free_.push_back(flight);
+}
+
+void GuardedStore::Impl::ApplyInline(std::span<Request> requests) {
+  inner_.Apply(requests, [] {});
+  for (Request& request : requests) {
+    request.source = Source::kStore;
+    if (request.outcome || !IsStoreFailure(request.outcome.error().code)) [[likely]] {
+      continue;
+    }
+    Count(counters_.store_failures);
+    const Error error = std::move(request.outcome.error());
+    DecideWithout(request, error);
+  }
+}
+
+void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_function<void()> done) {
+  const TimePoint now = clock_->Now();
+  Flight* flight = nullptr;
+  bool rejected = false;
+  for (Request& request : requests) {
+    request.source = Source::kStore;
+    if (auto fault = guard::Fault(request)) {
+      request.outcome = std::unexpected(*std::move(fault));
+      continue;
+    }
+    if (cache_.Answer(request, now)) {
+      request.source = Source::kDenyCache;
+      continue;
+    }
+    if (!flight && !rejected) {
+      flight = Admit(now);
+      rejected = !flight;
+    }
+    if (rejected) {
+      Count(counters_.breaker_rejections);
+      DecideWithout(request, {ErrorCode::kUnavailable,
+                              "the store is not asked, because its circuit breaker is open"});
+    } else if (!Reserve(*flight)) {
+      Count(counters_.in_flight_rejections);
+      DecideWithout(request, {ErrorCode::kUnavailable,
+                              text::Cat(options_.in_flight_max, " requests are in flight")});
+    } else {
+      flight->asked.push_back(&request);
+    }
+  }
+  if (flight && flight->asked.empty()) {
+    Release(flight);
+    flight = nullptr;
+  }
+  if (!flight) return done();
+  flight->done = std::move(done);
+  flight->Copy(cache_);
+  Launch(flight, now);
+}
+
+// From here on the flight, and the caller's requests, belong to whoever ends it.
+void GuardedStore::Impl::Launch(Flight* flight, TimePoint now) {
+  flight->owner = shared_from_this();
+  flight->sent = now;
+  flight->deadline =
+      Steady::now() + (flight->pass.probe ? options_.breaker.probe_deadline : options_.deadline);
+  bool wake = false;
+  {
+    const std::lock_guard lock(mutex_);
+    ListOf(*flight).PushBack(flight);
+    wake = flight->deadline < wake_at_;
+  }
+  if (wake) timer_.notify_one();
+  inner_.Apply(flight->requests, [flight] { flight->owner->OnAnswer(flight); });
+}
+
+void GuardedStore::Impl::OnAnswer(Flight* flight) {
+  const auto self = flight->owner;  // What follows may give up the last other hold on it.
+  const unsigned before = flight->state.fetch_or(Flight::kAnswered, std::memory_order_acq_rel);
+  if (before == 0) {
+    Land(flight);
+  } else if ((before & Flight::kDecided) != 0) {
+    Settle(flight);
+  }
+}
+
+// Answered in time.
+void GuardedStore::Impl::Land(Flight* flight) {
+  const TimePoint now = clock_->Now();
+  const auto failure = std::ranges::find_if(flight->requests, [](const Request& request) {
+    return !request.outcome && IsStoreFailure(request.outcome.error().code);
+  });
+  const bool failed = failure != flight->requests.end();
+  Locked([&] {
+    ListOf(*flight).Remove(flight);
+    if (failed) breaker_.set_last_failure(failure->outcome.error());
+    breaker_.Record(flight->pass, {.failed = failed, .took = now - flight->sent}, now);
+  });
+  if (flight->report) {
+    FinishReport(*flight);
+  } else {
+    HandBack(*flight);
+  }
+  auto done = std::move(flight->done);
+  flight->owner.reset();
+  Release(flight);
+  if (done) done();
+}
+
+void GuardedStore::Impl::HandBack(Flight& flight) {
+  for (std::size_t i = 0; i < flight.requests.size(); ++i) {
+    Request& answered = flight.requests[i];
+    Request& request = *flight.asked[i];
+    if (!answered.outcome && IsStoreFailure(answered.outcome.error().code)) {
+      Count(counters_.store_failures);
+      DecideWithout(request, answered.outcome.error());
+      continue;
+    }
+    Count(counters_.by_store);
+    if (answered.outcome) {
+      const auto each = flight.EachOf(i);
+      if (cache_.enabled()) cache_.Learn(answered, each, flight.PlacesOf(i), flight.sent);
+      std::ranges::copy(each.first(request.each.size()), request.each.begin());
+    }
+    request.outcome = std::move(answered.outcome);
+  }
+}
+
+// Answers by policy a request that the store will not answer any more; `error` says why.
+void GuardedStore::Impl::DecideWithout(Request& request, const Error& error) {
+  const std::int64_t units = fallback_.Decide(request, error);
+  if (units == 0) return;
+  if (ProvablyNotCharged(error.code)) {
+    Owe(request.charges);
+  } else {
+    Count(counters_.dropped_units, units);
+  }
+}
+
+// Notes what was taken locally, to be reported.
+void GuardedStore::Impl::Owe(std::span<const Charge> charges) {
+  bool first = false;
+  for (const Charge& charge : charges) {
+    if (charge.on_store_failure != OnStoreFailure::kLocal || charge.cost == 0) continue;
+    const auto added = ledger_.Add(charge);
+    if (added == guard::Ledger::Added::kFull) Count(counters_.dropped_units, charge.cost);
+    first = first || added == guard::Ledger::Added::kFirst;
+  }
+  if (!first) return;
+  {
+    const std::lock_guard lock(mutex_);
+    next_report_ = Steady::now() + kReportEvery;
+  }
+  timer_.notify_one();
+}
+
+Steady::time_point GuardedStore::Impl::NextWake() const {
+  auto next = Steady::time_point::max();
+  if (!waiting_.empty()) next = waiting_.front()->deadline;
+  if (!waiting_probes_.empty()) next = std::min(next, waiting_probes_.front()->deadline);
+  if (!reporting_ && ledger_.size() > 0) next = std::min(next, next_report_);
+  return next;
+}
+
+// One thread for all deadlines and for the reports.
+void GuardedStore::Impl::RunTimer() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    const auto next = NextWake();
+    const auto now = Steady::now();
+    if (next > now) {
+      wake_at_ = next;
+      if (next == Steady::time_point::max()) {
+        timer_.wait(lock);
+      } else {
+        timer_.wait_until(lock, next);
+      }
+      wake_at_ = Steady::time_point::min();  // Awake: nobody needs to notify.
+      continue;
+    }
+    const bool report = !reporting_ && next_report_ <= now && ledger_.size() > 0;
+    lock.unlock();
+    for (Flight* flight : TakeExpired(now)) Expire(flight);
+    if (report) Report();
+    lock.lock();
+  }
+}
+
+// The flights whose deadline has passed and that are now ours to answer.
+std::vector<Flight*> GuardedStore::Impl::TakeExpired(Steady::time_point now) {
+  std::vector<Flight*> expired;
+  const TimePoint clock_now = clock_->Now();
+  Locked([&] {
+    for (guard::FlightList* list : {&waiting_, &waiting_probes_}) {
+      for (Flight* flight = list->front(); flight && flight->deadline <= now;) {
+        Flight* const next = flight->next;
+        unsigned unanswered = 0;
+        // One whose answer is just coming in leaves the list by itself.
+        if (flight->state.compare_exchange_strong(unanswered, Flight::kExpired,
+                                                  std::memory_order_acq_rel)) {
+          list->Remove(flight);
+          const Micros waited = std::max(clock_now - flight->sent, options_.deadline);
+          breaker_.set_last_failure(NotAnswered(options_.deadline));
+          breaker_.Record(flight->pass, {.failed = true, .took = waited}, clock_now);
+          expired.push_back(flight);
+        }
+        flight = next;
+      }
+    }
+  });
+  return expired;
+}
+
+void GuardedStore::Impl::Expire(Flight* flight) {
+  const auto self = flight->owner;
+  const auto size = static_cast<std::int64_t>(flight->requests.size());
+  Count(abandoned_, size);
+  if (!flight->report) {
+    Count(counters_.deadline_misses, size);
+    const Error error = NotAnswered(options_.deadline);
+    for (std::size_t i = 0; i < flight->asked.size(); ++i) {
+      // Whether the store charged it as well is known when it answers.
+      flight->local_units[i] = fallback_.Decide(*flight->asked[i], error);
+    }
+  }
+  auto done = std::move(flight->done);
+  const unsigned before = flight->state.fetch_or(Flight::kDecided, std::memory_order_acq_rel);
+  if ((before & Flight::kAnswered) != 0) Settle(flight);
+  if (done) done();
+}
+
+// The store has answered what the policy decided at the deadline.
+void GuardedStore::Impl::Settle(Flight* flight) {
+  if (flight->report) FinishReport(*flight);
+  for (std::size_t i = 0; i < flight->asked.size(); ++i) {
+    const Request& answered = flight->requests[i];
+    const std::int64_t units = flight->local_units[i];
+    if (Charges(answered)) {
+      Count(counters_.late_charged);
+      Count(counters_.charged_units, units);
+    } else if (answered.outcome || ProvablyNotCharged(answered.outcome.error().code)) {
+      Count(counters_.late_not_charged);
+      if (units > 0) Owe(answered.charges);
+    } else {
+      Count(counters_.late_unknown);
+      Count(counters_.dropped_units, units);
+    }
+  }
+  Count(abandoned_, -static_cast<std::int64_t>(flight->requests.size()));
+  flight->owner.reset();
+  Release(flight);
+}
+
+// Debits what was taken locally from the store. Units that the local share no longer counts as used
+// have come back in the meantime, here as there.
+void GuardedStore::Impl::Report() {
+  auto debts = ledger_.Take(kReportMax);
+  std::vector<Charge> charges;
+  for (const auto& debt : debts) {
+    Charge charge{.key = debt.key,
+                  .limit = &debt.limit,
+                  .name = debt.name,
+                  .on_store_failure = OnStoreFailure::kLocal};
+    charge.cost = std::min(debt.units, fallback_.Used(charge));
+    Count(counters_.recovered_units, debt.units - charge.cost);
+    if (charge.cost > 0) charges.push_back(charge);
+  }
+  if (charges.empty()) return;
+
+  const TimePoint now = clock_->Now();
+  Flight* const flight = Admit(now);
+  // A probe that is not answered takes one state's units with it, not those of many.
+  const std::size_t sent = !flight ? 0 : flight->pass.probe ? 1 : charges.size();
+  Owe(std::span(charges).subspan(sent));
+  {
+    const std::lock_guard lock(mutex_);
+    reporting_ = flight != nullptr;
+    next_report_ = Steady::now() + kReportEvery;
+  }
+  if (!flight) return;
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < sent; ++i) {
+    requests.push_back({.charges = {&charges[i], 1}, .action = Action::kDebit});
+  }
+  for (Request& request : requests) flight->asked.push_back(&request);
+  flight->Copy(cache_);
+  flight->asked.clear();
+  flight->report = true;
+  in_flight_.fetch_add(sent, std::memory_order_relaxed);
+  Launch(flight, now);
+}
+
+void GuardedStore::Impl::FinishReport(const Flight& flight) {
+  bool delivered = true;
+  for (std::size_t i = 0; i < flight.requests.size(); ++i) {
+    const Request& request = flight.requests[i];
+    const std::int64_t units = request.charges.front().cost;
+    if (request.outcome) {
+      Count(counters_.reported_units, units);
+      if (cache_.enabled())
+        cache_.Learn(request, flight.EachOf(i), flight.PlacesOf(i), flight.sent);
+      continue;
+    }
+    delivered = false;
+    if (ProvablyNotCharged(request.outcome.error().code)) {
+      Owe(request.charges);
+    } else {
+      Count(counters_.dropped_units, units);
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    reporting_ = false;
+    if (delivered) next_report_ = Steady::now();
+  }
+  timer_.notify_one();
+}
+
+void GuardedStore::Impl::Reset(const Charge& charge,
+                               std::move_only_function<void(Expected<bool>)> done) {
+  fallback_.Reset(charge);
+  ledger_.Remove(charge);
+  if (!cache_.enabled()) return inner_.Reset(charge, std::move(done));
+  // Twice: what is asked before the store has reset it may be answered after.
+  const Hash128 hash = cache_.HashOf(charge);
+  cache_.Invalidate(hash);
+  inner_.Reset(charge, [self = shared_from_this(), hash,
+                        done = std::move(done)](Expected<bool> held) mutable {
+    self->cache_.Invalidate(hash);
+    done(std::move(held));
+  });
+}
+
+void GuardedStore::Impl::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  timer_.notify_one();
+  timer_thread_.join();
+  for (Flight* flight : TakeExpired(Steady::time_point::max())) Expire(flight);
+}
+
+GuardedStore::Status GuardedStore::Impl::GetStatus() const {
+  const std::lock_guard lock(mutex_);
+  return {.breaker = breaker_.state(),
+          .last_transition = breaker_.last_transition(),
+          .last_failure = breaker_.last_failure(),
+          .instances = fallback_.instances()};
+}
+
+GuardedStore::Stats GuardedStore::Impl::GetStats() const {
+  const auto get = [](const std::atomic<std::int64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  const auto& policy = fallback_.counters();
+  const auto cache = cache_.GetStats();
+  Stats stats{
+      .in_flight = static_cast<std::int64_t>(in_flight_.load(std::memory_order_relaxed)),
+      .abandoned = get(abandoned_),
+      .by_store = get(counters_.by_store),
+      .deadline_misses = get(counters_.deadline_misses),
+      .store_failures = get(counters_.store_failures),
+      .breaker_rejections = get(counters_.breaker_rejections),
+      .in_flight_rejections = get(counters_.in_flight_rejections),
+      .failed_closed = get(policy.failed_closed),
+      .failed_open = get(policy.failed_open),
+      .local_allowed = get(policy.local_allowed),
+      .local_denied = get(policy.local_denied),
+      .late_charged = get(counters_.late_charged),
+      .late_not_charged = get(counters_.late_not_charged),
+      .late_unknown = get(counters_.late_unknown),
+      .local_units = get(policy.local_units),
+      .reported_units = get(counters_.reported_units),
+      .charged_units = get(counters_.charged_units),
+      .recovered_units = get(counters_.recovered_units),
+      .dropped_units = get(counters_.dropped_units),
+      .states_to_report = static_cast<std::int64_t>(ledger_.size()),
+      .deny_cache_hits = cache.hits,
+      .deny_cache_entries = cache.entries,
+      .deny_cache_bytes = cache.bytes,
+      .local_keys = fallback_.keys(),
+  };
+  const std::lock_guard lock(mutex_);
+  stats.transitions = breaker_.transitions();
+  return stats;
+}
+
+GuardedStore::GuardedStore(Store& inner, const Options& options)
+    : impl_(std::make_shared<Impl>(inner, options)) {}
+
+GuardedStore::~GuardedStore() { impl_->Stop(); }
+
+void GuardedStore::Apply(std::span<Request> requests, std::move_only_function<void()> done) {
+  if (!impl_->answers_inline()) return impl_->Apply(requests, std::move(done));
+  impl_->ApplyInline(requests);
+  done();
+}
+
+void GuardedStore::Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) {
+  impl_->Reset(charge, std::move(done));
+}
+
+bool GuardedStore::AnswersInline() const { return impl_->answers_inline(); }
+
+void GuardedStore::SetInstances(std::int64_t instances) { impl_->SetInstances(instances); }
+
+GuardedStore::Status GuardedStore::GetStatus() const { return impl_->GetStatus(); }
+
+GuardedStore::Stats GuardedStore::GetStats() const { return impl_->GetStats(); }
+
+std::string_view ToString(GuardedStore::BreakerState state) {
+  switch (state) {
+    case GuardedStore::BreakerState::kClosed:
+      return "closed";
+    case GuardedStore::BreakerState::kOpen:
+      return "open";
+    case GuardedStore::BreakerState::kHalfOpen:
+      return "half_open";
+  }
+  std::unreachable();
+}
+
+std::string_view ToString(GuardedStore::Reason reason) {
+  switch (reason) {
+    case GuardedStore::Reason::kFailures:
+      return "failures";
+    case GuardedStore::Reason::kSlowCalls:
+      return "slow_calls";
+    case GuardedStore::Reason::kOpenTimeOver:
+      return "open_time_over";
+    case GuardedStore::Reason::kProbeFailed:
+      return "probe_failed";
+    case GuardedStore::Reason::kProbesSucceeded:
+      return "probes_succeeded";
+  }
+  std::unreachable();
+}
+
+}  // namespace sluice

@@ -1,0 +1,661 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sluice/guarded_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using State = GuardedStore::BreakerState;
+using Reason = GuardedStore::Reason;
+using Steady = std::chrono::steady_clock;
+
+constexpr auto kLocal = OnStoreFailure::kLocal;
+constexpr auto kOpen = OnStoreFailure::kFailOpen;
+constexpr auto kClosed = OnStoreFailure::kFailClosed;
+
+const Limit kTen = *Limit::Parse("algorithm=fixed_window,limit=10,window=1d");
+const Limit kFour = *Limit::Parse("algorithm=fixed_window,limit=4,window=1d");
+const Limit kMany = *Limit::Parse("algorithm=token_bucket,capacity=1000000,refill=1,period=1h");
+
+// Decides as a memory store does, when and as the test says.
+class ScriptedStore final : public Store {
+ public:
+  explicit ScriptedStore(const Clock* clock) : state(MemoryStore::Options{.clock = clock}) {}
+  ~ScriptedStore() override { AnswerHeld(ErrorCode::kUnavailable); }
+
+  // The next calls: answered before Apply returns (with an error, if there is one), or held.
+  void AnswerAtOnce() { Become(false, std::nullopt); }
+  void Fail(ErrorCode code) { Become(false, code); }
+  void Hold() { Become(true, std::nullopt); }
+
+  void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
+    std::optional<ErrorCode> error;
+    {
+      const std::lock_guard lock(mutex_);
+      ++calls_;
+      for (const Request& request : requests) {
+        debits_ += request.action == Action::kDebit ? 1 : 0;
+      }
+      if (hold_) {
+        held_.push_back({requests, std::move(done)});
+        return;
+      }
+      error = error_;
+    }
+    Answer(requests, error);
+    done();
+  }
+
+  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override {
+    done(state.Reset(charge));
+  }
+
+  // Answers what is held: as the state says, or with an error.
+  void AnswerHeld(std::optional<ErrorCode> error = {}) {
+    std::vector<Held> held;
+    {
+      const std::lock_guard lock(mutex_);
+      held.swap(held_);
+    }
+    for (Held& one : held) {
+      Answer(one.requests, error);
+      one.done();
+    }
+  }
+
+  std::size_t held() const {
+    const std::lock_guard lock(mutex_);
+    return held_.size();
+  }
+  int calls() const {
+    const std::lock_guard lock(mutex_);
+    return calls_;
+  }
+  int debits() const {
+    const std::lock_guard lock(mutex_);
+    return debits_;
+  }
+
+  std::int64_t Remaining(const Limit& limit, std::string_view key = "k") {
+    return state.Check({.key = key, .limit = &limit, .cost = 0})->remaining;
+  }
+
+  MemoryStore state;
+
+ private:
+  struct Held {
+    std::span<Request> requests;
+    std::move_only_function<void()> done;
+  };
+
+  void Become(bool hold, std::optional<ErrorCode> error) {
+    const std::lock_guard lock(mutex_);
+    hold_ = hold;
+    error_ = error;
+  }
+
+  void Answer(std::span<Request> requests, std::optional<ErrorCode> error) {
+    if (!error) return state.Apply(requests, [] {});
+    for (Request& request : requests) request.outcome = std::unexpected(Error{*error, "scripted"});
+  }
+
+  mutable std::mutex mutex_;
+  bool hold_ = false;
+  std::optional<ErrorCode> error_;
+  std::vector<Held> held_;
+  int calls_ = 0;
+  int debits_ = 0;
+};
+
+struct Answer {
+  Expected<Decision> outcome;
+  Source source;
+  std::vector<Decision> each;
+};
+
+// Until it holds, for as long as anything may take on a busy machine.
+template <typename Condition>
+bool Eventually(Condition condition) {
+  for (const auto end = Steady::now() + 10s; Steady::now() < end;) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(1ms);
+  }
+  return condition();
+}
+
+class GuardTest : public testing::Test {
+ protected:
+  GuardedStore& guard() {
+    if (!guard_) guard_.emplace(store, options);
+    return *guard_;
+  }
+
+  // Asks and waits for the answer.
+  Answer Ask(std::vector<Charge> charges) {
+    std::vector<Decision> each(charges.size());
+    Request request{.charges = charges, .each = each};
+    std::promise<void> done;
+    guard().Apply({&request, 1}, [&] { done.set_value(); });
+    done.get_future().wait();
+    return {std::move(request.outcome), request.source, std::move(each)};
+  }
+  Answer Ask(const Limit& limit, OnStoreFailure policy, std::int64_t cost = 1,
+             std::string_view key = "k") {
+    return Ask({{.key = key, .limit = &limit, .cost = cost, .on_store_failure = policy}});
+  }
+
+  GuardedStore::Stats stats() { return guard().GetStats(); }
+  State breaker() { return guard().GetStatus().breaker; }
+
+  void DestroyGuard() { guard_.reset(); }
+
+  ManualClock wall{TimePoint{480'000h}};
+  ManualClock time{TimePoint{1h}};
+  ScriptedStore store{&wall};
+  GuardedStore::Options options{.deadline = 5ms,
+                                .breaker = {.minimum_calls = 1'000'000,
+                                            .jitter_percent = 0,
+                                            .jitter_seed = 1,
+                                            .probe_deadline = 5ms},
+                                .local = {.clock = &wall},
+                                .clock = &time};
+
+ private:
+  std::optional<GuardedStore> guard_;
+};
+
+TEST_F(GuardTest, HandsBackWhatTheStoreSays) {
+  const Answer one = Ask(kTen, kClosed);
+  EXPECT_TRUE(one.outcome->allowed);
+  EXPECT_EQ(one.outcome->remaining, 9);
+  EXPECT_EQ(one.each.front(), *one.outcome);
+  EXPECT_EQ(one.source, Source::kStore);
+  const Answer group =
+      Ask({{.key = "k", .limit = &kTen}, {.key = "k", .limit = &kFour, .cost = 2}});
+  EXPECT_EQ(group.each[0].remaining, 8);
+  EXPECT_EQ(group.each[1].remaining, 2);
+  EXPECT_EQ(group.outcome->remaining, 2);
+  EXPECT_EQ(stats().by_store, 2);
+  EXPECT_EQ(stats().in_flight, 0);
+}
+
+TEST_F(GuardTest, AnswersFromOtherThreadsReachTheirCallers) {
+  options.deadline = 10s;
+  store.Hold();
+  auto answer = std::async(std::launch::async, [&] { return Ask(kTen, kClosed); });
+  ASSERT_TRUE(Eventually([&] { return store.held() == 1; }));
+  EXPECT_EQ(stats().in_flight, 1);
+  store.AnswerHeld();
+  EXPECT_EQ(answer.get().outcome->remaining, 9);
+}
+
+TEST_F(GuardTest, DecidesByPolicyWhenTheDeadlinePasses) {
+  store.Hold();
+  const auto start = Steady::now();
+  const Answer closed = Ask(kTen, kClosed);
+  EXPECT_GE(Steady::now() - start, 5ms);
+  EXPECT_EQ(closed.outcome.error().code, ErrorCode::kOutcomeUnknown);
+  EXPECT_THAT(closed.outcome.error().message, HasSubstr("5000 us"));
+  EXPECT_EQ(Ask(kTen, kOpen).source, Source::kFailOpen);
+  EXPECT_EQ(Ask(kTen, kLocal).source, Source::kLocal);
+  EXPECT_EQ(stats().deadline_misses, 3);
+  EXPECT_EQ(stats().abandoned, 3);
+  EXPECT_EQ(stats().in_flight, 3) << "the store still owes these";
+  store.AnswerHeld();
+  EXPECT_EQ(stats().in_flight, 0);
+  EXPECT_EQ(stats().abandoned, 0);
+}
+
+TEST_F(GuardTest, DecidesByPolicyOnEveryFailureOfTheStore) {
+  for (const ErrorCode code :
+       {ErrorCode::kStoreFull, ErrorCode::kUnavailable, ErrorCode::kOutcomeUnknown,
+        ErrorCode::kAccessDenied, ErrorCode::kStoreError}) {
+    store.Fail(code);
+    EXPECT_EQ(Ask(kMany, kClosed).outcome.error().code, code);
+    EXPECT_EQ(Ask(kMany, kOpen).source, Source::kFailOpen);
+    EXPECT_EQ(Ask(kMany, kLocal).source, Source::kLocal);
+  }
+  EXPECT_EQ(stats().store_failures, 15);
+  EXPECT_EQ(stats().failed_closed, 5);
+  EXPECT_EQ(stats().failed_open, 5);
+  EXPECT_EQ(stats().local_allowed, 5);
+}
+
+TEST_F(GuardTest, TheFaultOfTheCallerIsTheAnswerAndNoFailure) {
+  store.Fail(ErrorCode::kUnavailable);
+  EXPECT_EQ(Ask(kTen, kOpen, 11).outcome.error().code, ErrorCode::kCostExceedsLimit);
+  EXPECT_EQ(Ask(kTen, kOpen, -1).outcome.error().code, ErrorCode::kInvalidCost);
+  EXPECT_EQ(Ask(kTen, kOpen, 1, "").outcome.error().code, ErrorCode::kInvalidKey);
+  EXPECT_EQ(store.calls(), 0);
+  store.Fail(ErrorCode::kInvalidTime);
+  EXPECT_EQ(Ask(kTen, kOpen).outcome.error().code, ErrorCode::kInvalidTime);
+  EXPECT_EQ(stats().store_failures, 0);
+  EXPECT_EQ(guard().GetStatus().last_failure, std::nullopt);
+}
+
+TEST_F(GuardTest, BeyondTheInFlightMaximumThePolicyDecidesAtOnce) {
+  options.in_flight_max = 2;
+  options.deadline = 10s;
+  store.Hold();
+  const Charge charge{.key = "k", .limit = &kTen, .on_store_failure = kOpen};
+  std::vector<Request> requests(3, Request{.charges = {&charge, 1}});
+  std::promise<void> done;
+  guard().Apply(requests, [&] { done.set_value(); });
+  EXPECT_EQ(Ask(kTen, kClosed).outcome.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(Ask(kTen, kOpen).source, Source::kFailOpen);
+  store.AnswerHeld();
+  done.get_future().wait();
+  EXPECT_EQ(requests[0].source, Source::kStore);
+  EXPECT_EQ(requests[1].source, Source::kStore);
+  EXPECT_EQ(requests[2].source, Source::kFailOpen);
+  EXPECT_EQ(stats().in_flight_rejections, 3);
+  store.AnswerAtOnce();
+  EXPECT_EQ(Ask(kTen, kOpen).source, Source::kStore);
+}
+
+TEST_F(GuardTest, ALateAnswerNeverReachesTheCallersMemory) {
+  store.Hold();
+  {
+    const std::string key(100, 'x');  // Gone when the late answer comes; the sanitizer watches.
+    const Limit limit = kTen;
+    EXPECT_EQ(Ask(limit, kOpen, 1, key).source, Source::kFailOpen);
+  }
+  store.AnswerHeld();
+  EXPECT_EQ(store.Remaining(kTen, std::string(100, 'x')), 9);
+  EXPECT_EQ(stats().late_charged, 1);
+}
+
+TEST_F(GuardTest, AccountsForLateAnswers) {
+  store.Hold();
+  Ask(kTen, kOpen);
+  Ask(kTen, kOpen, 0);
+  store.AnswerHeld();
+  EXPECT_EQ(stats().late_charged, 1);
+  EXPECT_EQ(stats().late_not_charged, 1);
+  Ask(kTen, kOpen);
+  store.AnswerHeld(ErrorCode::kUnavailable);
+  EXPECT_EQ(stats().late_not_charged, 2);
+  Ask(kTen, kOpen);
+  store.AnswerHeld(ErrorCode::kOutcomeUnknown);
+  EXPECT_EQ(stats().late_unknown, 1);
+}
+
+TEST_F(GuardTest, ReportsLocalConsumptionWhenTheStoreIsBack) {
+  options.instances = 2;
+  store.Fail(ErrorCode::kUnavailable);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(Ask(kTen, kLocal).outcome->allowed);
+  EXPECT_FALSE(Ask(kTen, kLocal).outcome->allowed);
+  EXPECT_EQ(Ask(kTen, kOpen).source, Source::kFailOpen);
+  EXPECT_EQ(stats().states_to_report, 1);
+  store.AnswerAtOnce();
+  ASSERT_TRUE(Eventually([&] { return stats().reported_units == 5; }));
+  EXPECT_EQ(store.Remaining(kTen), 5) << "what was failed open is not reported";
+  EXPECT_EQ(stats().states_to_report, 0);
+  EXPECT_EQ(stats().local_units, 5);
+}
+
+TEST_F(GuardTest, ReportsEachUnitOnceAndALaterOutageFindsTheShareUsed) {
+  store.Fail(ErrorCode::kUnavailable);
+  for (int i = 0; i < 3; ++i) Ask(kTen, kLocal);
+  store.AnswerAtOnce();
+  ASSERT_TRUE(Eventually([&] { return stats().reported_units == 3; }));
+  store.Fail(ErrorCode::kUnavailable);
+  const Answer next = Ask(kTen, kLocal);
+  EXPECT_EQ(next.outcome->remaining, 6) << "a second outage hands out no second share";
+  store.AnswerAtOnce();
+  ASSERT_TRUE(Eventually([&] { return stats().reported_units == 4; }));
+  EXPECT_EQ(store.Remaining(kTen), 6);
+}
+
+TEST_F(GuardTest, ReportsOnlyWhatStillCounts) {
+  store.Fail(ErrorCode::kUnavailable);
+  for (int i = 0; i < 3; ++i) Ask(kTen, kLocal);
+  wall.Advance(24h);  // Another window.
+  Ask(kTen, kLocal);
+  store.AnswerAtOnce();
+  ASSERT_TRUE(Eventually([&] { return stats().states_to_report == 0 && stats().in_flight == 0; }));
+  EXPECT_EQ(stats().reported_units, 1);
+  EXPECT_EQ(stats().recovered_units, 3);
+  EXPECT_EQ(store.Remaining(kTen), 9);
+}
+
+TEST_F(GuardTest, AReportThatMayHaveArrivedIsNotSentAgain) {
+  store.Fail(ErrorCode::kUnavailable);
+  Ask(kTen, kLocal);
+  ASSERT_TRUE(Eventually([&] { return store.debits() >= 2; })) << "provably not sent: sent again";
+  store.Fail(ErrorCode::kOutcomeUnknown);
+  ASSERT_TRUE(Eventually([&] { return stats().dropped_units == 1; }));
+  const int debits = store.debits();
+  store.Fail(ErrorCode::kUnavailable);
+  Ask(kTen, kLocal, 1, "other");
+  store.AnswerAtOnce();
+  ASSERT_TRUE(Eventually([&] { return stats().reported_units == 1; }));
+  EXPECT_EQ(store.Remaining(kTen), 10);
+  EXPECT_EQ(store.Remaining(kTen, "other"), 9);
+  EXPECT_GE(store.debits(), debits + 1);
+}
+
+TEST_F(GuardTest, WhatTheStoreChargedLateIsNotReportedAsWell) {
+  store.Hold();
+  EXPECT_EQ(Ask(kTen, kLocal).source, Source::kLocal);
+  EXPECT_EQ(Ask(kTen, kLocal, 2).source, Source::kLocal);
+  EXPECT_EQ(stats().states_to_report, 0) << "not before it is known";
+  store.AnswerHeld();
+  store.AnswerAtOnce();
+  EXPECT_EQ(stats().charged_units, 3);
+  EXPECT_EQ(stats().states_to_report, 0);
+  EXPECT_EQ(store.Remaining(kTen), 7);
+
+  store.Hold();
+  Ask(kTen, kLocal);
+  store.AnswerHeld(ErrorCode::kUnavailable);
+  store.AnswerAtOnce();
+  ASSERT_TRUE(Eventually([&] { return stats().reported_units == 1; }));
+  EXPECT_EQ(store.Remaining(kTen), 6);
+
+  store.Hold();
+  Ask(kTen, kLocal);
+  store.AnswerHeld(ErrorCode::kOutcomeUnknown);
+  EXPECT_EQ(stats().dropped_units, 1);
+}
+
+TEST_F(GuardTest, ConsumptionBeyondTheLedgersRoomIsCounted) {
+  options.unreported_max = 2;
+  store.Fail(ErrorCode::kUnavailable);
+  Ask(kTen, kLocal, 1, "a");
+  Ask(kTen, kLocal, 1, "b");
+  Ask(kTen, kLocal, 3, "c");
+  EXPECT_EQ(stats().states_to_report, 2);
+  EXPECT_EQ(stats().dropped_units, 3);
+}
+
+TEST_F(GuardTest, OpensServesByPolicyAndRecovers) {
+  std::mutex mutex;
+  std::vector<std::pair<State, Reason>> seen;
+  options.breaker.minimum_calls = 3;
+  options.breaker.probes_to_close = 2;
+  options.on_transition = [&](const GuardedStore::Transition& transition) {
+    (void)guard().GetStatus();  // No lock is held.
+    const std::lock_guard lock(mutex);
+    seen.emplace_back(transition.to, transition.reason);
+  };
+  store.Fail(ErrorCode::kUnavailable);
+  for (int i = 0; i < 3; ++i) Ask(kMany, kOpen);
+  EXPECT_EQ(breaker(), State::kOpen);
+  EXPECT_EQ(guard().GetStatus().last_transition->last_failure->message, "scripted");
+  const int calls = store.calls();
+  EXPECT_EQ(Ask(kMany, kOpen).source, Source::kFailOpen);
+  EXPECT_THAT(Ask(kMany, kClosed).outcome.error().message, HasSubstr("breaker is open"));
+  EXPECT_EQ(store.calls(), calls);
+  EXPECT_EQ(stats().breaker_rejections, 2);
+
+  time.Advance(200ms);
+  Ask(kMany, kOpen);
+  EXPECT_EQ(store.calls(), calls + 1);
+  EXPECT_EQ(breaker(), State::kOpen);
+
+  store.AnswerAtOnce();
+  time.Advance(400ms);
+  EXPECT_EQ(Ask(kMany, kOpen).source, Source::kStore);
+  EXPECT_EQ(breaker(), State::kHalfOpen);
+  EXPECT_EQ(Ask(kMany, kOpen).source, Source::kStore);
+  EXPECT_EQ(breaker(), State::kClosed);
+  EXPECT_THAT(seen, ElementsAre(std::pair(State::kOpen, Reason::kFailures),
+                                std::pair(State::kHalfOpen, Reason::kOpenTimeOver),
+                                std::pair(State::kOpen, Reason::kProbeFailed),
+                                std::pair(State::kHalfOpen, Reason::kOpenTimeOver),
+                                std::pair(State::kClosed, Reason::kProbesSucceeded)));
+  EXPECT_EQ(stats().transitions, 5);
+}
+
+TEST_F(GuardTest, ProbesThatNeverReturnDoNotWedgeIt) {
+  options.in_flight_max = 3;
+  options.breaker.minimum_calls = 3;
+  options.breaker.probes_to_close = 1;
+  store.Hold();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Ask(kMany, kOpen).source, Source::kFailOpen);
+  EXPECT_EQ(breaker(), State::kOpen);
+  for (int i = 0; i < 20; ++i) {
+    time.Advance(1s);
+    EXPECT_EQ(Ask(kMany, kOpen).source, Source::kFailOpen);
+  }
+  EXPECT_EQ(store.held(), 23U) << "each time one was tried, although none was ever answered";
+  store.AnswerAtOnce();
+  time.Advance(1s);
+  EXPECT_EQ(Ask(kMany, kOpen).source, Source::kStore);
+  EXPECT_EQ(breaker(), State::kClosed);
+}
+
+TEST_F(GuardTest, SlowAnswersOpenIt) {
+  options.breaker.minimum_calls = 3;
+  options.deadline = 10s;
+  store.Hold();
+  for (int i = 0; i < 3; ++i) {
+    auto answer = std::async(std::launch::async, [&] { return Ask(kMany, kClosed); });
+    ASSERT_TRUE(Eventually([&] { return store.held() == 1; }));
+    time.Advance(15ms);
+    store.AnswerHeld();
+    EXPECT_EQ(answer.get().source, Source::kStore);
+  }
+  EXPECT_EQ(breaker(), State::kOpen);
+  EXPECT_EQ(guard().GetStatus().last_transition->reason, Reason::kSlowCalls);
+}
+
+TEST_F(GuardTest, AReportIsAProbeOfOneStateWhenNobodyAsks) {
+  options.breaker.minimum_calls = 3;
+  options.breaker.probes_to_close = 1;
+  store.Fail(ErrorCode::kUnavailable);
+  for (const char* key : {"a", "b", "c"}) Ask(kTen, kLocal, 1, key);
+  ASSERT_EQ(breaker(), State::kOpen);
+  store.Fail(ErrorCode::kOutcomeUnknown);
+  time.Advance(1s);
+  ASSERT_TRUE(Eventually([&] { return stats().dropped_units == 1; }));
+  EXPECT_EQ(breaker(), State::kOpen);
+  EXPECT_EQ(store.debits(), 1) << "one state at stake, not all";
+  store.AnswerAtOnce();
+  time.Advance(1s);
+  ASSERT_TRUE(Eventually([&] { return stats().reported_units == 2; }));
+  EXPECT_EQ(breaker(), State::kClosed);
+}
+
+TEST_F(GuardTest, DestructionDecidesWhatWaitsAndOutlivesLateAnswers) {
+  options.deadline = 1h;
+  store.Hold();
+  const Charge charge{.key = "k", .limit = &kTen, .on_store_failure = kOpen};
+  std::vector<Request> requests(2, Request{.charges = {&charge, 1}});
+  int done = 0;
+  for (Request& request : requests) guard().Apply({&request, 1}, [&] { ++done; });
+  EXPECT_EQ(done, 0);
+  DestroyGuard();
+  EXPECT_EQ(done, 2);
+  EXPECT_EQ(requests[0].source, Source::kFailOpen);
+  store.AnswerHeld();
+}
+
+TEST_F(GuardTest, ResetMakesBothBudgetsWhole) {
+  for (int i = 0; i < 10; ++i) Ask(kTen, kLocal);
+  EXPECT_FALSE(Ask(kTen, kLocal).outcome->allowed);
+  EXPECT_EQ(Ask(kTen, kLocal).source, Source::kDenyCache);
+  store.Fail(ErrorCode::kUnavailable);
+  Ask(kTen, kLocal, 1, "other");
+  for (const std::string_view key : {"k", "other"}) {
+    std::promise<Expected<bool>> held;
+    guard().Reset({.key = key, .limit = &kTen}, [&](auto value) { held.set_value(value); });
+    EXPECT_EQ(held.get_future().get().value(), key == "k");
+  }
+  EXPECT_EQ(stats().states_to_report, 0);
+  EXPECT_EQ(Ask(kTen, kLocal, 1, "other").outcome->remaining, 9);
+  store.AnswerAtOnce();
+  EXPECT_EQ(Ask(kTen, kLocal).source, Source::kStore);
+}
+
+TEST_F(GuardTest, ADenialOnItsWayDuringAResetIsNotRemembered) {
+  options.deadline = 10s;
+  for (int i = 0; i < 10; ++i) Ask(kTen, kClosed);
+  store.Hold();
+  auto denied = std::async(std::launch::async, [&] { return Ask(kTen, kClosed); });
+  ASSERT_TRUE(Eventually([&] { return store.held() == 1; }));
+  guard().Reset({.key = "k", .limit = &kTen}, [](auto) {});
+  // For the guard this is a denial from before the reset, whenever the store decided on it.
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(store.state.Check({.key = "k", .limit = &kTen}));
+  store.AnswerAtOnce();
+  store.AnswerHeld();
+  EXPECT_FALSE(denied.get().outcome->allowed);
+  EXPECT_EQ(Ask(kTen, kClosed).source, Source::kStore);
+  EXPECT_EQ(Ask(kTen, kClosed).source, Source::kDenyCache);
+}
+
+TEST_F(GuardTest, KnownDenialsStayDenialsDuringAnOutage) {
+  for (int i = 0; i < 11; ++i) Ask(kTen, kOpen);
+  store.Fail(ErrorCode::kUnavailable);
+  const Answer denied = Ask(kTen, kOpen);
+  EXPECT_FALSE(denied.outcome->allowed);
+  EXPECT_EQ(denied.source, Source::kDenyCache);
+  EXPECT_EQ(Ask(kTen, kOpen, 1, "other").source, Source::kFailOpen);
+}
+
+TEST_F(GuardTest, AnswersOfThePolicyAreNeverRemembered) {
+  store.Fail(ErrorCode::kUnavailable);
+  for (int i = 0; i < 11; ++i) Ask(kTen, kLocal);
+  store.AnswerAtOnce();
+  EXPECT_EQ(Ask(kTen, kLocal).source, Source::kStore);
+}
+
+TEST_F(GuardTest, AroundAStoreThatAnswersInlineOnlyThePolicyIsAtWork) {
+  MemoryStore memory({.clock = &wall, .log_entries_max = 0});
+  GuardedStore inline_guard(memory, options);
+  EXPECT_TRUE(inline_guard.AnswersInline());
+  const Limit log = *Limit::Parse("algorithm=sliding_window,limit=3,window=1m");
+  for (const auto& [policy, limit, source] :
+       {std::tuple(kOpen, &kTen, Source::kStore), std::tuple(kOpen, &log, Source::kFailOpen)}) {
+    const Charge charge{.key = "k", .limit = limit, .on_store_failure = policy};
+    Request request{.charges = {&charge, 1}};
+    bool done = false;
+    inline_guard.Apply({&request, 1}, [&] { done = true; });
+    EXPECT_TRUE(done);
+    EXPECT_TRUE(request.outcome->allowed);
+    EXPECT_EQ(request.source, source);
+  }
+  EXPECT_EQ(inline_guard.GetStats().store_failures, 1);
+}
+
+TEST_F(GuardTest, BoundsItsDenyCache) {
+  options.deny_cache_entries = 64;
+  for (int i = 0; i < 10'000; ++i) {
+    const std::string key = std::to_string(i);
+    Ask(kFour, kClosed, 4, key);
+    EXPECT_FALSE(Ask(kFour, kClosed, 1, key).outcome->allowed);
+  }
+  EXPECT_LE(stats().deny_cache_entries, 64);
+  EXPECT_GE(stats().deny_cache_entries, 60);
+  EXPECT_LE(stats().deny_cache_bytes, 64 * 64 + 64 * 64);
+}
+
+// Callers, answers, deadlines, resets and changing instances at once; every caller is answered
+// exactly once, and what was taken locally is accounted for to the unit.
+TEST(GuardConcurrency, AnswersEveryCallerOnce) {
+  constexpr int kCallers = 3;
+  std::atomic<int> asked = 0;
+  const ManualClock wall{TimePoint{480'000h}};
+  ScriptedStore store(&wall);
+  std::atomic<int> done = 0;
+  std::atomic<bool> stop = false;
+  GuardedStore::Stats stats;
+  {
+    GuardedStore guard(store, {.deadline = 1ms,
+                               .in_flight_max = 16,
+                               .breaker = {.window = 10ms,
+                                           .minimum_calls = 5,
+                                           .open_min = 1ms,
+                                           .open_max = 2ms,
+                                           .probes_to_close = 1,
+                                           .probe_deadline = 1ms},
+                               .local = {.clock = &wall},
+                               .deny_cache_entries = 256});
+    std::jthread script([&] {
+      for (int i = 0; !stop; ++i) {
+        switch (i % 4) {
+          case 0:
+            store.AnswerAtOnce();
+            break;
+          case 1:
+            store.Hold();
+            break;
+          case 2:
+            store.Fail(i % 8 == 2 ? ErrorCode::kUnavailable : ErrorCode::kOutcomeUnknown);
+            break;
+          default:
+            guard.SetInstances(1 + i % 3);
+            guard.Reset({.key = "3", .limit = &kTen}, [](auto) {});
+        }
+        std::this_thread::sleep_for(1500us);
+        store.AnswerHeld(i % 3 ? std::nullopt : std::optional(ErrorCode::kUnavailable));
+      }
+      store.AnswerAtOnce();
+      store.AnswerHeld();
+    });
+    {
+      std::vector<std::jthread> callers;
+      for (int caller = 0; caller < kCallers; ++caller) {
+        callers.emplace_back([&, caller] {
+          for (int i = 0; !stop; ++i) {
+            ++asked;
+            const std::string key = std::to_string((i + caller) % 50);
+            const OnStoreFailure policy = i % 2 ? kLocal : kOpen;
+            const std::vector<Charge> charges = {
+                {.key = key, .limit = &kMany, .on_store_failure = policy},
+                {.key = key, .limit = &kTen, .on_store_failure = kLocal}};
+            std::vector<Decision> each(2);
+            std::vector<Request> requests = {{.charges = charges, .each = each},
+                                             {.charges = std::span(charges).first(1)}};
+            std::promise<void> answered;
+            guard.Apply(requests, [&] {
+              ++done;
+              answered.set_value();
+            });
+            answered.get_future().wait();
+            EXPECT_TRUE(requests[0].outcome);
+            EXPECT_TRUE(requests[1].outcome);
+          }
+        });
+      }
+      EXPECT_TRUE(Eventually([&] {
+        const auto now = guard.GetStats();
+        return now.deadline_misses > 20 && now.local_allowed > 20 && now.local_denied > 20 &&
+               now.by_store > 20 && now.transitions > 20 && now.deny_cache_hits > 20 &&
+               now.in_flight_rejections > 20 && now.reported_units > 20 && now.charged_units > 20;
+      })) << "all of it happened";
+      stop = true;
+    }
+    script.join();
+    ASSERT_TRUE(Eventually([&] {
+      const auto now = guard.GetStats();
+      return now.in_flight == 0 && now.states_to_report == 0;
+    }));
+    stats = guard.GetStats();
+  }
+  EXPECT_EQ(done, asked);
+  EXPECT_EQ(stats.abandoned, 0);
+  EXPECT_EQ(stats.deadline_misses,
+            stats.late_charged + stats.late_not_charged + stats.late_unknown);
+  EXPECT_EQ(stats.by_store + stats.deadline_misses + stats.store_failures +
+                stats.breaker_rejections + stats.in_flight_rejections + stats.deny_cache_hits,
+            2 * asked);
+  EXPECT_EQ(stats.failed_closed, 0);
+}
+
+}  // namespace
+}  // namespace sluice

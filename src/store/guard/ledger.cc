@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/guard/ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/bucket.h"
+
+namespace sluice::guard {
+
+Ledger::Added Ledger::Add(const Charge& charge) {
+  const Hash128 hash = StateHash(seed_, charge);
+  const std::lock_guard lock(mutex_);
+  const bool first = debts_.empty();
+  const auto found = debts_.find(hash);
+  if (found != debts_.end()) {
+    Debt& debt = found->second;
+    debt.limit = *charge.limit;
+    debt.units = std::min(debt.units, core::kExactMax - charge.cost) + charge.cost;
+    return Added::kAdded;
+  }
+  if (debts_.size() >= states_max_) return Added::kFull;
+  debts_.emplace(hash, Debt{.key = std::string(charge.key),
+                            .name = std::string(charge.name),
+                            .limit = *charge.limit,
+                            .units = charge.cost});
+  return first ? Added::kFirst : Added::kAdded;
+}
+
+std::vector<Ledger::Debt> Ledger::Take(std::size_t states_max) {
+  std::vector<Debt> taken;
+  const std::lock_guard lock(mutex_);
+  while (taken.size() < states_max && !debts_.empty()) {
+    taken.push_back(std::move(debts_.begin()->second));
+    debts_.erase(debts_.begin());
+  }
+  return taken;
+}
+
+void Ledger::Remove(const Charge& charge) {
+  const Hash128 hash = StateHash(seed_, charge);
+  const std::lock_guard lock(mutex_);
+  debts_.erase(hash);
+}
+
+std::size_t Ledger::size() const {
+  const std::lock_guard lock(mutex_);
+  return debts_.size();
+}
+
+}  // namespace sluice::guard

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "telemetry/service_metrics.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace sluice::telemetry {
+namespace {
+
+constexpr std::array kAllAlgorithms = {Algorithm::kTokenBucket,   Algorithm::kLeakyBucket,
+                                       Algorithm::kGcra,          Algorithm::kFixedWindow,
+                                       Algorithm::kSlidingWindow, Algorithm::kSlidingWindowCounter};
+static_assert(static_cast<std::size_t>(kAllAlgorithms.back()) == kAllAlgorithms.size() - 1);
+
+constexpr std::array<const char*, 3> kPolicies = {"FAIL_CLOSED", "FAIL_OPEN", "LOCAL"};
+constexpr std::array<const char*, 2> kReloadResults = {"ok", "invalid"};
+constexpr std::array<const char*, 5> kStatusClasses = {"1xx", "2xx", "3xx", "4xx", "5xx"};
+constexpr std::array<const char*, 4> kDoorNames = {"http", "admin", "grpc", "resp"};
+constexpr std::array<const char*, 3> kBreakerStates = {"closed", "half_open", "open"};
+
+// One counter for each value of one label.
+template <std::size_t kCount>
+std::array<Counter, kCount> AddCounters(Registry& registry, std::string_view name,
+                                        std::string_view help, const char* label,
+                                        const std::array<const char*, kCount>& values) {
+  std::array<Counter, kCount> counters;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    counters[i] = registry.AddCounter(name, help, {{label, values[i]}});
+  }
+  return counters;
+}
+
+}  // namespace
+
+std::string_view UpperName(Algorithm algorithm) {
+  constexpr std::array<std::string_view, kAllAlgorithms.size()> kNames = {
+      "TOKEN_BUCKET", "LEAKY_BUCKET",   "GCRA",
+      "FIXED_WINDOW", "SLIDING_WINDOW", "SLIDING_WINDOW_COUNTER"};
+  return kNames[static_cast<std::size_t>(algorithm)];
+}
+
+ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : registry_(registry) {
+  static_assert(kAlgorithms == kAllAlgorithms.size());
+  static_assert(kErrorCodes == static_cast<std::size_t>(ErrorCode::kStoreError) + 1);
+  for (const Algorithm algorithm : kAllAlgorithms) {
+    for (const bool allowed : {false, true}) {
+      const Labels labels = {{"algorithm", std::string(UpperName(algorithm))},
+                             {"allowed", allowed ? "true" : "false"}};
+      Checks& checks = checks_[static_cast<std::size_t>(algorithm)][allowed ? 1 : 0];
+      checks.requests = registry.AddCounter(
+          "rate_limiter_requests_total",
+          "Checks of a limit, by its algorithm and whether it allowed the request.", labels);
+      checks.seconds = registry.AddHistogram("rate_limiter_check_seconds",
+                                             "How long a check took, with its store.", labels);
+    }
+  }
+
+  constexpr const char* kDegradedHelp =
+      "Requests decided without the store: by a local store, or let through.";
+  local_ =
+      registry.AddCounter("sluice_degraded_decisions_total", kDegradedHelp, {{"source", "local"}});
+  fail_open_ = registry.AddCounter("sluice_degraded_decisions_total", kDegradedHelp,
+                                   {{"source", "fail_open"}});
+  store_failures_ =
+      AddCounters(registry, "sluice_store_failures_total",
+                  "Charges that the store could not decide, by their policy.", "policy", kPolicies);
+  deny_cache_hits_ = registry.AddCounter("sluice_deny_cache_hits_total",
+                                         "Requests denied from memory without asking the store.");
+  for (std::size_t code = 0; code < kErrorCodes; ++code) {
+    errors_[code] =
+        registry.AddCounter("sluice_errors_total", "Requests that failed, by error code.",
+                            {{"code", std::string(ToString(static_cast<ErrorCode>(code)))}});
+  }
+
+  rules_ = &registry.AddFamily({.name = "sluice_rule_decisions_total",
+                                .help = "Decisions of each rule.",
+                                .labels = {"rule_set", "rule"},
+                                .outcome_label = "outcome",
+                                .outcomes = {"allowed", "denied", "shadow_denied", "error"},
+                                .sets_max = std::min(options.rules_max, kRulesMax)});
+  reloads_ = AddCounters(registry, "sluice_reloads_total", "Attempts to load new rules.", "result",
+                         kReloadResults);
+  generation_ = registry.AddGauge("sluice_rules_generation", "Generation of the rules in force.");
+
+  responses_ = AddCounters(registry, "sluice_http_responses_total",
+                           "HTTP answers, by class of status.", "class", kStatusClasses);
+  for (std::size_t door = 0; door < kDoors; ++door) {
+    const Labels labels = {{"door", kDoorNames[door]}};
+    connections_[door] = registry.AddGauge("sluice_connections", "Open connections.", labels);
+    accepted_[door] =
+        registry.AddCounter("sluice_connections_accepted_total", "Connections accepted.", labels);
+    refused_[door] =
+        registry.AddCounter("sluice_connections_refused_total",
+                            "Connections closed at once because there were too many.", labels);
+  }
+
+  redis_seconds_ = registry.AddHistogram("sluice_redis_call_seconds",
+                                         "How long Redis took to answer a call of the script.");
+  breaker_ =
+      registry.AddGauge("sluice_breaker_state", "Circuit breaker: 0 closed, 1 half open, 2 open.");
+  breaker_transitions_ =
+      AddCounters(registry, "sluice_breaker_transitions_total",
+                  "Changes of the circuit breaker, by the new state.", "to", kBreakerStates);
+
+  registry
+      .AddGauge("sluice_build_info", "Always 1; the version is in the label.",
+                {{"version", std::string(options.version)}})
+      .Set(1);
+}
+
+void ServiceMetrics::Decided(Source source) const {
+  switch (source) {
+    case Source::kStore:
+      return;
+    case Source::kDenyCache:
+      return deny_cache_hits_.Add();
+    case Source::kLocal:
+      return local_.Add();
+    case Source::kFailOpen:
+      return fail_open_.Add();
+  }
+}
+
+RuleMetrics ServiceMetrics::Rule(std::string_view rule_set, std::string_view rule) const {
+  return RuleMetrics(rules_->With({rule_set, rule}));
+}
+
+void ServiceMetrics::RetainRules(
+    std::span<const std::pair<std::string_view, std::string_view>> rules) const {
+  std::vector<std::vector<std::string_view>> sets;
+  sets.reserve(rules.size());
+  for (const auto& [rule_set, rule] : rules) sets.push_back({rule_set, rule});
+  rules_->Retain(sets);
+}
+
+void ServiceMetrics::Reloaded(ReloadResult result, std::int64_t generation) const {
+  reloads_[static_cast<std::size_t>(result)].Add();
+  if (result == ReloadResult::kOk) generation_.Set(generation);
+}
+
+void ServiceMetrics::HttpResponse(int status) const {
+  const int status_class = status / 100;
+  if (status_class >= 1 && status_class <= 5) {
+    responses_[static_cast<std::size_t>(status_class - 1)].Add();
+  }
+}
+
+void ServiceMetrics::SetBreaker(BreakerState state) const {
+  if (breaker_state_.exchange(state) == state) return;
+  breaker_transitions_[static_cast<std::size_t>(state)].Add();
+  breaker_.Set(static_cast<std::int64_t>(state));
+}
+
+void ServiceMetrics::WatchMemory(std::function<MemoryStore::Stats()> stats) {
+  using enum Registry::Type;
+  const auto watch = [&](Registry::Type type, std::string_view name, std::string_view help,
+                         std::int64_t MemoryStore::Stats::* field) {
+    registry_.AddCallback(type, name, help, {},
+                          [stats, field] { return static_cast<double>(stats().*field); });
+  };
+  watch(kGauge, "sluice_keys", "States held in memory, one for each limit of a key.",
+        &MemoryStore::Stats::keys);
+  watch(kGauge, "sluice_memory_bytes", "Memory of the states held.", &MemoryStore::Stats::bytes);
+  watch(kGauge, "sluice_log_entries", "Room for requests held by sliding windows.",
+        &MemoryStore::Stats::log_entries);
+  watch(kCounter, "sluice_keys_dropped_total", "States dropped because they had recovered.",
+        &MemoryStore::Stats::dropped);
+  watch(kCounter, "sluice_overflow_decisions_total",
+        "Checks decided on a shared state because the memory store was full.",
+        &MemoryStore::Stats::overflow_decisions);
+}
+
+void ServiceMetrics::WatchRedis(std::function<RedisStore::Stats()> stats) {
+  const auto watch = [&](std::string_view name, std::string_view help,
+                         std::int64_t RedisStore::Stats::* field) {
+    registry_.AddCallback(Registry::Type::kCounter, name, help, {},
+                          [stats, field] { return static_cast<double>(stats().*field); });
+  };
+  watch("sluice_redis_requests_total", "Requests given to the Redis store.",
+        &RedisStore::Stats::requests);
+  watch("sluice_redis_calls_total", "Calls of the script; one decides many requests.",
+        &RedisStore::Stats::calls);
+  watch("sluice_redis_script_loads_total", "Times that the server did not know the script.",
+        &RedisStore::Stats::script_loads);
+  watch("sluice_redis_connects_total", "Connections made to Redis.", &RedisStore::Stats::connects);
+  watch("sluice_redis_unavailable_total", "Requests that failed and were not charged.",
+        &RedisStore::Stats::unavailable);
+  watch("sluice_redis_unanswered_total", "Requests that failed and may have been charged.",
+        &RedisStore::Stats::unanswered);
+}
+
+}  // namespace sluice::telemetry
