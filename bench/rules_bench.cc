@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the time to choose rules grows with their number. Each request asks for another of the rule
 // set's paths; both sides are interleaved, and figures are medians.
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -48,10 +49,17 @@ std::vector<std::string> MakePaths(int count, std::mt19937& random) {
   return paths;
 }
 
+// Time of this thread alone: others on the machine do not count.
+double ThreadNanos() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+}
+
 double NanosPerCall(const RuleSet& rules, const std::vector<std::string>& paths) {
   Selection selection;
   std::size_t selected = 0;
-  const auto start = std::chrono::steady_clock::now();
+  const double start = ThreadNanos();
   for (int i = 0; i < kCalls; ++i) {
     const auto done = rules.Select(
         {.ip = "192.0.2.1", .method = "GET", .path = paths[static_cast<std::size_t>(i % kMany)]}, 1,
@@ -59,9 +67,9 @@ double NanosPerCall(const RuleSet& rules, const std::vector<std::string>& paths)
     if (!done) std::abort();
     selected += selection.rules().size();
   }
-  const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
+  const double spent = ThreadNanos() - start;
   if (selected != kCalls && selected != 0) std::abort();
-  return spent.count() / kCalls;
+  return spent / kCalls;
 }
 
 double Median(std::vector<double> values) {
