@@ -28,14 +28,15 @@ Error InvalidCost(const Limit& limit, std::int64_t cost) {
                     limit.amount(), " at most")};
 }
 
-Error Invalid(const Charge& charge, TimePoint now) {
+Error Invalid(const Charge& charge, TimePoint now, Action action) {
   if (charge.key.empty() || charge.key.size() > kKeyBytesMax) return InvalidKey(charge);
   if (charge.name.size() > kNameBytesMax) {
     return {ErrorCode::kInvalidRequest, text::Cat("a name of ", charge.name.size(),
                                                   " bytes; expected at most ", kNameBytesMax)};
   }
-  if (charge.cost < 0 || charge.cost > charge.limit->amount())
+  if (charge.cost < 0 || (charge.cost > charge.limit->amount() && action != Action::kDebit)) {
     return InvalidCost(*charge.limit, charge.cost);
+  }
   return InvalidTime(now);
 }
 

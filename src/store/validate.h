@@ -2,20 +2,28 @@
 // What every store asks of a request before it looks at any state.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <span>
 
 #include "sluice/store.h"
 
 namespace sluice {
 
-inline bool IsValid(const Charge& charge, TimePoint now) {
+inline bool IsValid(const Charge& charge, TimePoint now, Action action = Action::kCheck) {
   return charge.key.size() - 1 < kKeyBytesMax && charge.name.size() <= kNameBytesMax &&
-         charge.cost >= 0 && charge.cost <= charge.limit->amount() && now >= TimePoint{} &&
-         now <= kTimeMax;
+         charge.cost >= 0 && (charge.cost <= charge.limit->amount() || action == Action::kDebit) &&
+         now >= TimePoint{} && now <= kTimeMax;
 }
 
 // Says why IsValid says no.
-Error Invalid(const Charge& charge, TimePoint now);
+Error Invalid(const Charge& charge, TimePoint now, Action action = Action::kCheck);
+
+// The most that a charge can take. No debit takes more than a whole budget holds, so that sums of
+// costs stay small.
+inline std::int64_t CostOf(const Charge& charge) {
+  return std::min(charge.cost, charge.limit->amount());
+}
 
 // `cost` is negative, or more than the limit can ever grant.
 Error InvalidCost(const Limit& limit, std::int64_t cost);

@@ -344,6 +344,23 @@ class Model {
     return group;
   }
 
+  // Takes what was granted elsewhere: of each cost as much as is left. Never denies.
+  Group Debit(std::vector<Charge> charges, std::int64_t now_us) {
+    for (Charge& charge : charges) {
+      const internal::Budget& budget = BudgetOf(charge);
+      const internal::Int128 at_us = std::max<internal::Int128>(now_us, budget.NewestUs());
+      // The largest cost that a check would grant.
+      std::int64_t granted = 0;
+      std::int64_t refused = std::min(charge.cost, charge.spec.amount) + 1;
+      while (refused - granted > 1) {
+        const std::int64_t middle = granted + (refused - granted) / 2;
+        (budget.Grants(at_us, middle) ? granted : refused) = middle;
+      }
+      charge.cost = granted;
+    }
+    return Decide(charges, now_us);
+  }
+
   // Missing state is an untouched budget.
   void Reset(const std::string& key, const std::string& name) { budgets_.erase({key, name}); }
 

@@ -33,6 +33,18 @@ void PrintTo(const Case& test, std::ostream* out) {
   *out << ToString(test.algorithm) << (test.time == Time::kForward ? " forward" : " any direction");
 }
 
+model::Model::Group Ask(model::Model& model, Action action,
+                        const std::vector<model::Model::Charge>& charges, std::int64_t now) {
+  return action == Action::kDebit ? model.Debit(charges, now) : model.Decide(charges, now);
+}
+
+Expected<Decision> Ask(Store& store, Action action, std::span<const Charge> charges,
+                       std::span<Decision> each, std::int64_t now) {
+  Request request{.charges = charges, .now = At(now), .each = each, .action = action};
+  store.Apply({&request, 1}, [] {});
+  return request.outcome;
+}
+
 class AgreesWithModel : public testing::TestWithParam<Case> {};
 
 TEST_P(AgreesWithModel, InEveryFieldOfEveryDecision) {
@@ -51,11 +63,14 @@ TEST_P(AgreesWithModel, InEveryFieldOfEveryDecision) {
       for (int step = 0; step < 150; ++step) {
         now = NextTime(random, now, limit, last, time);
         const std::string key = std::to_string(random.Between(0, random.OneIn(3) ? 2 : 0));
-        const std::int64_t cost = RandomCost(random, limit);
+        const Action action = RandomAction(random);
+        const std::int64_t cost = RandomCost(random, limit, action);
         SCOPED_TRACE("step " + std::to_string(step) + " now=" + std::to_string(now) +
-                     " key=" + key + " cost=" + std::to_string(cost));
-        const auto expected = model.Decide({{key, "", SpecOf(limit), cost}}, now);
-        const auto decision = store.Check({.key = key, .limit = &limit, .cost = cost}, At(now));
+                     " key=" + key + (action == Action::kDebit ? " debit=" : " cost=") +
+                     std::to_string(cost));
+        const auto expected = Ask(model, action, {{key, "", SpecOf(limit), cost}}, now);
+        const Charge charge{.key = key, .limit = &limit, .cost = cost};
+        const auto decision = Ask(store, action, {&charge, 1}, {}, now);
         if (expected.cost_exceeds) {
           ASSERT_FALSE(decision);
           ASSERT_EQ(decision.error().code, ErrorCode::kCostExceedsLimit);
@@ -101,7 +116,8 @@ TEST(GroupsAgreeWithModel, OverSeveralKeysAndLimits) {
         const auto pick = static_cast<std::size_t>(
             random.Between(0, static_cast<std::int64_t>(limits.size()) - 1));
         now = NextTime(random, now, limits[pick], last, Time::kAnyDirection);
-        const std::int64_t cost = RandomCost(random, limits[pick]);
+        const Action action = RandomAction(random);
+        const std::int64_t cost = RandomCost(random, limits[pick], action);
         std::vector<model::Model::Charge> asked;
         for (std::size_t i = 0; i < limits.size(); ++i) {
           if (random.OneIn(4) && !(i + 1 == limits.size() && asked.empty())) continue;
@@ -115,9 +131,9 @@ TEST(GroupsAgreeWithModel, OverSeveralKeysAndLimits) {
                              .name = charge.name,
                              .cost = charge.cost});
         }
-        const auto expected = model.Decide(asked, now);
+        const auto expected = Ask(model, action, asked, now);
         std::vector<Decision> each(charges.size());
-        const auto decision = store.CheckAll(charges, each, At(now));
+        const auto decision = Ask(store, action, charges, each, now);
         if (expected.cost_exceeds) {
           ASSERT_FALSE(decision);
           ASSERT_EQ(decision.error().code, ErrorCode::kCostExceedsLimit);

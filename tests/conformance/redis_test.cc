@@ -27,7 +27,7 @@ class Recording {
  public:
   // Decides on memory; the recording owns all that the request points to.
   Expected<Decision> Ask(MemoryStore& memory, const std::vector<Charge>& charges,
-                         std::int64_t now_us) {
+                         std::int64_t now_us, Action action = Action::kCheck) {
     Step& step = steps_.emplace_back();
     for (const Charge& charge : charges) {
       step.keys.emplace_back(charge.key);
@@ -42,8 +42,12 @@ class Recording {
     }
     step.expected_each.resize(charges.size());
     step.each.resize(charges.size());
-    step.expected = memory.CheckAll(step.charges, step.expected_each, At(now_us));
-    requests_.push_back({.charges = step.charges, .now = At(now_us), .each = step.each});
+    Request request{
+        .charges = step.charges, .now = At(now_us), .each = step.expected_each, .action = action};
+    memory.Apply({&request, 1}, [] {});
+    step.expected = request.outcome;
+    requests_.push_back(
+        {.charges = step.charges, .now = At(now_us), .each = step.each, .action = action});
     return step.expected;
   }
 
@@ -124,10 +128,11 @@ TEST_P(RedisAgreesWithMemory, InEveryFieldOfEveryDecision) {
         now = NextTime(random, now, limit, last, Time::kAnyDirection);
         const std::string key = std::to_string(round) + ":" + std::to_string(random.Between(0, 1));
         // The same several times in a row is folded.
-        const std::int64_t cost = RandomCost(random, limit);
+        const Action action = RandomAction(random);
+        const std::int64_t cost = RandomCost(random, limit, action);
         for (std::int64_t times = random.OneIn(3) ? random.Between(2, 6) : 1; times > 0; --times) {
           const auto decision =
-              recording.Ask(memory, {{.key = key, .limit = &limit, .cost = cost}}, now);
+              recording.Ask(memory, {{.key = key, .limit = &limit, .cost = cost}}, now, action);
           if (decision) last = *decision;
         }
       }
@@ -158,7 +163,8 @@ TEST_F(RedisConformance, GroupsOverSeveralKeysAndLimits) {
         const auto pick = static_cast<std::size_t>(
             random.Between(0, static_cast<std::int64_t>(limits.size()) - 1));
         now = NextTime(random, now, limits[pick], last, Time::kAnyDirection);
-        const std::int64_t cost = RandomCost(random, limits[pick]);
+        const Action action = RandomAction(random);
+        const std::int64_t cost = RandomCost(random, limits[pick], action);
         std::vector<std::string> keys;
         for (std::size_t i = 0; i < limits.size() + 1; ++i) {
           keys.push_back(std::to_string(round) + ":" + std::to_string(random.Between(0, 1)));
@@ -167,11 +173,14 @@ TEST_F(RedisConformance, GroupsOverSeveralKeysAndLimits) {
         for (std::size_t i = 0; i < limits.size(); ++i) {
           charges.push_back({.key = keys[i],
                              .limit = &limits[i],
-                             .cost = random.OneIn(5) ? 0 : std::min(cost, limits[i].amount())});
+                             .cost = random.OneIn(5) ? 0
+                                     : action == Action::kDebit
+                                         ? cost
+                                         : std::min(cost, limits[i].amount())});
         }
         // Now and then a state occurs twice.
         if (random.OneIn(4)) charges.push_back(charges.front());
-        const auto decision = recording.Ask(memory, charges, now);
+        const auto decision = recording.Ask(memory, charges, now, action);
         if (decision) last = *decision;
       }
     }
@@ -209,9 +218,10 @@ TEST_F(RedisConformance, LimitsThatChangeUnderTheirName) {
         const Limit& limit = limits[current];
         now = NextTime(random, now, limit, last, Time::kForward);
         const std::string key = std::to_string(round);
+        const Action action = RandomAction(random);
+        const std::int64_t cost = RandomCost(random, limit, action);
         const auto decision = recording.Ask(
-            memory, {{.key = key, .limit = &limit, .name = "n", .cost = RandomCost(random, limit)}},
-            now);
+            memory, {{.key = key, .limit = &limit, .name = "n", .cost = cost}}, now, action);
         if (decision) last = *decision;
       }
     }

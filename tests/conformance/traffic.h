@@ -6,12 +6,14 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "sluice/decision.h"
 #include "sluice/limit.h"
+#include "sluice/store.h"
 
 namespace sluice {
 
@@ -148,6 +150,18 @@ inline std::int64_t RandomCost(Random& random, const Limit& limit) {
     default:
       return std::min<std::int64_t>(limit.amount(), random.Between(1, 3));
   }
+}
+
+// Mostly checks. A debit may ask for more than there ever is.
+inline Action RandomAction(Random& random) {
+  return random.OneIn(5) ? Action::kDebit : Action::kCheck;
+}
+
+inline std::int64_t RandomCost(Random& random, const Limit& limit, Action action) {
+  if (action == Action::kDebit && random.OneIn(4)) {
+    return limit.amount() + random.AnySize(std::numeric_limits<std::int64_t>::max() / 2);
+  }
+  return RandomCost(random, limit);
 }
 
 }  // namespace sluice

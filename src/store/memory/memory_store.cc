@@ -203,12 +203,14 @@ Expected<Decision> MemoryStore::Impl::Check(const Charge& charge, std::optional<
 
 Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
                                                std::span<Decision> each,
-                                               std::optional<TimePoint> at) {
+                                               std::optional<TimePoint> at, Action action) {
   if (!HasValidShape(charges, each)) return std::unexpected(InvalidShape(charges, each));
   const TimePoint now = at ? *at : options_.clock->Now();
   std::array<Place, kChargesMax> places;
   for (std::size_t i = 0; i < charges.size(); ++i) {
-    if (!IsValid(charges[i], now)) return std::unexpected(Invalid(charges[i], now));
+    if (!IsValid(charges[i], now, action)) {
+      return std::unexpected(Invalid(charges[i], now, action));
+    }
     places[i] = PlaceOf(charges[i]);
     for (std::size_t j = 0; j < i; ++j) {
       if (SameState(places[i], places[j]) && *charges[i].limit != *charges[j].limit) {
@@ -237,7 +239,12 @@ Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
     const Limit& limit = *charges[i].limit;
     costs[i] = 0;
     for (std::size_t j = 0; j < charges.size(); ++j) {
-      if (SameState(places[i], places[j])) costs[i] += charges[j].cost;
+      if (SameState(places[i], places[j])) costs[i] += CostOf(charges[j]);
+    }
+    // Looked up again here and below: making room for one key may have moved the others.
+    const Slot* const slot = shards_[places[i].shard].Find(places[i].identity);
+    if (action == Action::kDebit) {
+      costs[i] = std::min(costs[i], Evaluate(limit, slot, now, 0).decision.remaining);
     }
     if (costs[i] > limit.amount()) {
       // Strangers that share an overflow state ask for too much only together.
@@ -246,8 +253,6 @@ Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
                                    "the store is full, and keys of this request share a state that "
                                    "cannot grant them all"});
     }
-    // Looked up again here and below: making room for one key may have moved the others.
-    const Slot* const slot = shards_[places[i].shard].Find(places[i].identity);
     const Evaluation evaluation = Evaluate(limit, slot, now, costs[i]);
     decisions[i] = evaluation.decision;
     next[i] = evaluation.next;
@@ -322,10 +327,10 @@ Expected<Decision> MemoryStore::CheckAll(std::span<const Charge> charges, std::s
 
 void MemoryStore::Apply(std::span<Request> requests, std::move_only_function<void()> done) {
   for (Request& request : requests) {
-    if (request.charges.size() == 1 && request.each.empty()) {
+    if (request.charges.size() == 1 && request.each.empty() && request.action == Action::kCheck) {
       request.outcome = impl_->Check(request.charges.front(), request.now);
     } else {
-      request.outcome = impl_->CheckAll(request.charges, request.each, request.now);
+      request.outcome = impl_->CheckAll(request.charges, request.each, request.now, request.action);
     }
   }
   done();

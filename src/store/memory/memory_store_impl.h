@@ -24,7 +24,7 @@ class MemoryStore::Impl {
 
   Expected<Decision> Check(const Charge& charge, std::optional<TimePoint> at);
   Expected<Decision> CheckAll(std::span<const Charge> charges, std::span<Decision> each,
-                              std::optional<TimePoint> at);
+                              std::optional<TimePoint> at, Action action = Action::kCheck);
   Expected<bool> Reset(const Charge& charge);
   Stats GetStats() const;
 

@@ -125,12 +125,13 @@ std::size_t Batch::LimitNumber(const Limit& limit) {
 
 // The operation that a single charge can join: the last one on its state, if that asks for the
 // same.
-Batch::Operation* Batch::Foldable(const std::string& key, std::size_t limit, std::int64_t cost) {
+Batch::Operation* Batch::Foldable(const std::string& key, Action action, const Part& part) {
   const auto last = last_operation_.find(key);
   if (last == last_operation_.end()) return nullptr;
   Operation& operation = operations_[last->second];
-  const Part& part = parts_[operation.first_part];
-  return operation.parts == 1 && part.limit == limit && part.cost == cost ? &operation : nullptr;
+  const bool same =
+      operation.action == action && operation.parts == 1 && parts_[operation.first_part] == part;
+  return same ? &operation : nullptr;
 }
 
 void Batch::Append(Operation& operation, Request& request) {
@@ -154,32 +155,34 @@ Batch::Added Batch::Add(Request& request, std::string_view prefix, std::size_t o
   if (!HasValidShape(charges, request.each)) return refuse(InvalidShape(charges, request.each));
   const TimePoint now = request.now.value_or(TimePoint{});
   for (const Charge& charge : charges) {
-    if (!IsValid(charge, now)) return refuse(Invalid(charge, now));
+    if (!IsValid(charge, now, request.action)) return refuse(Invalid(charge, now, request.action));
   }
 
   if (charges.size() == 1) {
     // A hot key comes many times in a row; its state need not be looked up each time.
-    if (previous_ && operations_.back().parts == 1 && IsSame(*previous_, charges.front())) {
+    if (previous_ && operations_.back().action == request.action &&
+        IsSame(*previous_, charges.front())) {
       Append(operations_.back(), request);
       return Added::kTaken;
     }
-    const std::size_t limit = LimitNumber(*charges.front().limit);
+    const Part part{LimitNumber(*charges.front().limit), CostOf(charges.front())};
     std::string key = StateKey(prefix, charges.front());
-    if (Operation* same = Foldable(key, limit, charges.front().cost)) {
+    if (Operation* same = Foldable(key, request.action, part)) {
       Append(*same, request);
       return Added::kTaken;
     }
     if (operations_.size() == operations_max || keys_.size() == kKeysMax) return Added::kFull;
     now_ = request.now;
     last_operation_.insert_or_assign(key, operations_.size());
-    Operation operation{.first_part = parts_.size(),
+    Operation operation{.action = request.action,
+                        .first_part = parts_.size(),
                         .parts = 1,
                         .first_charge = part_of_charge_.size(),
                         .times = 0,
                         .first_request = 0,
                         .last_request = 0};
     part_of_charge_.push_back(0);
-    parts_.push_back({limit, charges.front().cost});
+    parts_.push_back(part);
     keys_.push_back(std::move(key));
     Append(operation, request);
     operations_.push_back(operation);
@@ -200,7 +203,7 @@ Batch::Added Batch::Add(Request& request, std::string_view prefix, std::size_t o
     const auto same = std::ranges::find(keys, key);
     part_of_charge.push_back(static_cast<std::uint8_t>(same - keys.begin()));
     if (same == keys.end()) {
-      parts.push_back({LimitNumber(*charges[i].limit), charges[i].cost});
+      parts.push_back({LimitNumber(*charges[i].limit), CostOf(charges[i])});
       keys.push_back(std::move(key));
       asked.push_back(i);
       continue;
@@ -209,20 +212,23 @@ Batch::Added Batch::Add(Request& request, std::string_view prefix, std::size_t o
     if (*charges[asked[part]].limit != *charges[i].limit) {
       return refuse(TwoLimitsUnderOneName(charges[asked[part]], charges[i]));
     }
-    parts[part].cost += charges[i].cost;
-    if (parts[part].cost > charges[i].limit->amount()) {
+    parts[part].cost += CostOf(charges[i]);
+    if (parts[part].cost <= charges[i].limit->amount()) continue;
+    if (request.action == Action::kCheck) {
       return refuse(InvalidCost(*charges[i].limit, parts[part].cost));
     }
+    parts[part].cost = charges[i].limit->amount();
   }
   if (parts.size() == 1) {
     // After all one state, so that no state occurs twice in a run of single ones.
-    if (Operation* same = Foldable(keys.front(), parts.front().limit, parts.front().cost)) {
+    if (Operation* same = Foldable(keys.front(), request.action, parts.front())) {
       Append(*same, request);
       return Added::kTaken;
     }
   }
   now_ = request.now;
-  Operation operation{.first_part = parts_.size(),
+  Operation operation{.action = request.action,
+                      .first_part = parts_.size(),
                       .parts = parts.size(),
                       .first_charge = part_of_charge_.size(),
                       .times = 0,
@@ -243,10 +249,8 @@ void Batch::AppendCommand(std::string& out, std::string_view sha) const {
     return std::span(parts_).subspan(operation.first_part, operation.parts);
   };
   const auto same_shape = [&](const Operation& a, const Operation& b) {
-    return a.times == b.times &&
-           std::ranges::equal(parts_of(a), parts_of(b), [](const Part& x, const Part& y) {
-             return x.limit == y.limit && x.cost == y.cost;
-           });
+    return a.action == b.action && a.times == b.times &&
+           std::ranges::equal(parts_of(a), parts_of(b));
   };
   // The arguments are counted before they are written.
   std::string arguments;
@@ -273,6 +277,7 @@ void Batch::AppendCommand(std::string& out, std::string_view sha) const {
   for (std::size_t begin = 0; begin < operations_.size();) {
     std::size_t end = begin + 1;
     while (end < operations_.size() && same_shape(operations_[begin], operations_[end])) ++end;
+    put(operations_[begin].action == Action::kDebit ? "debit" : "check");
     put_number(end - begin);
     put_number(operations_[begin].parts);
     put_number(operations_[begin].times);
@@ -317,6 +322,9 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
                   numbers[1].number, numbers[2].number);
   };
   const auto decide = [&](Budget& budget, std::int64_t cost, bool allowed) {
+    if (operation.action == Action::kDebit) {
+      return budget.Take(std::min(cost, budget.Look(0).remaining), true);
+    }
     Decision decision = budget.Take(cost, allowed);
     if (allowed) return decision;
     // Those that would have let it pass are not charged either, and say so.

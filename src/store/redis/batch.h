@@ -48,10 +48,13 @@ class Batch {
   struct Part {
     std::size_t limit;  // In limits_.
     std::int64_t cost;
+
+    friend bool operator==(const Part&, const Part&) = default;
   };
 
   // Consecutive in parts_ and keys_ from `first_part`; its requests from `first_request` by `next`.
   struct Operation {
+    Action action;
     std::size_t first_part;
     std::size_t parts;
     std::size_t first_charge;  // In part_of_charge_.
@@ -66,7 +69,7 @@ class Batch {
   };
 
   std::size_t LimitNumber(const Limit& limit);
-  Operation* Foldable(const std::string& key, std::size_t limit, std::int64_t cost);
+  Operation* Foldable(const std::string& key, Action action, const Part& part);
   void Append(Operation& operation, Request& request);
   void Answer(const Operation& operation, std::int64_t now_us, std::int64_t admitted,
               std::span<const RespNode> states);

@@ -12,9 +12,12 @@
 --                    b bucket    w fixed window    c sliding window counter    l sliding window log
 --                  and the numbers are those of sluice::Limit, the tick in microseconds.
 --        Then runs of groups, to the end. A run is
---          groups charges repeat (limit cost){charges}
+--          action groups charges repeat (limit cost){charges}
 --                  `groups` groups of `charges` charges each. Every group is one request, asked
 --                  `repeat` times in a row; `limit` counts from 1. No state occurs twice in a group.
+--                  The action is
+--                    check   take all costs, or nothing if any does not fit
+--                    debit   take of each cost as much as fits
 -- Reply  now, then for each group: how many of its `repeat` were admitted, and for each charge
 --        three numbers: the state before, from which the caller computes all that it reports.
 --          bucket    level, time, 0        window   start, count, 0
@@ -319,16 +322,18 @@ local key_at = 0
 local states = {}
 
 while ARGV[at] do
-  local groups, charges, times = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+  local checks = ARGV[at] == 'check'
+  local groups, charges, times =
+    tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local under, costs = {}, {}
   for i = 1, charges do
-    under[i] = limits[tonumber(ARGV[at + 1 + 2 * i])]
-    costs[i] = tonumber(ARGV[at + 2 + 2 * i])
+    under[i] = limits[tonumber(ARGV[at + 2 + 2 * i])]
+    costs[i] = tonumber(ARGV[at + 3 + 2 * i])
   end
-  at = at + 3 + 2 * charges
+  at = at + 4 + 2 * charges
 
   -- The common case, unrolled: one limit that is not a log. No state occurs twice in such a run.
-  local only = charges == 1 and under[1].kind ~= 'l' and costs[1] > 0 and under[1]
+  local only = checks and charges == 1 and under[1].kind ~= 'l' and costs[1] > 0 and under[1]
   if only then
     local cost, own = costs[1], kernel[only.kind]
     local look, take, encode = own.look, own.take, own.encode
@@ -388,8 +393,9 @@ while ARGV[at] do
       end
       reply[filled + 1], reply[filled + 2], reply[filled + 3] = a or 0, b or -1, c or 0
       filled = filled + 3
-      if cost > 0 then
-        local fits = available > 0 and floor(available / cost) or 0
+      state.available = available > 0 and available or 0
+      if cost > 0 and checks then
+        local fits = floor(state.available / cost)
         if fits < admitted then admitted = fits end
       end
     end
@@ -398,6 +404,7 @@ while ARGV[at] do
     for i = 1, charges do
       local key, limit, cost, state = KEYS[key_at + i], under[i], costs[i], states[i]
       local units = admitted * cost
+      if not checks then units = smaller(units, state.available) end
       if limit.kind == 'l' then
         local used = state.log and state.log.used or 0
         local must_leave = used + units + cost - limit.amount
