@@ -241,7 +241,7 @@ void RedisLoop::Pump() {
     const auto flight = std::make_shared<Flight>();
     flight->deadline = waiting_.front().deadline;
     while (!waiting_.empty()) {
-      const Batch::Added added = flight->batch.Add(*waiting_.front().request,
+      const Batch::Added added = flight->batch.Add({.request = waiting_.front().request},
                                                    options_.endpoint.prefix, options_.batch_max);
       if (added == Batch::Added::kFull) break;
       const Waiting taken = std::move(waiting_.front());
