@@ -22,17 +22,6 @@ constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 constexpr std::size_t kNumbersPerState = 3;
 constexpr std::array<std::string_view, 4> kStepNames = {"check", "debit", "look", "refund"};
 
-std::optional<Error> FirstInvalid(const Request& request) {
-  if (!HasValidShape(request.charges, request.each)) {
-    return InvalidShape(request.charges, request.each);
-  }
-  const TimePoint now = request.now.value_or(TimePoint{});
-  for (const Charge& charge : request.charges) {
-    if (!IsValid(charge, now, request.action)) return Invalid(charge, now, request.action);
-  }
-  return std::nullopt;
-}
-
 bool IsSame(const Charge& a, const Charge& b) {
   return a.cost == b.cost && a.key == b.key && a.name == b.name && *a.limit == *b.limit;
 }

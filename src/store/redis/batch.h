@@ -56,6 +56,9 @@ class Batch {
   std::size_t operations() const { return operations_.size(); }
   std::size_t requests() const { return requests_.size(); }
 
+  // In the order in which they came.
+  const Task& task(std::size_t number) const { return requests_[number].task; }
+
   // The command that calls the script.
   void AppendCommand(std::string& out, std::string_view sha) const;
 
