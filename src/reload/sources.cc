@@ -63,17 +63,15 @@ Expected<std::vector<Text>> ReadPlace(const std::string& place) {
   return texts;
 }
 
-void Append(Problems& all, Problems some) {
-  std::ranges::move(some, std::back_inserter(all));
-}
+void Append(Problems& all, Problems some) { std::ranges::move(some, std::back_inserter(all)); }
 
 }  // namespace
 
 Expected<Sources> Read(const Places& places) {
   Sources sources;
-  for (const auto& [place, texts] : {std::pair(&places.config, &sources.config),
-                                     std::pair(&places.rules, &sources.rules),
-                                     std::pair(&places.rls, &sources.rls)}) {
+  for (const auto& [place, texts] :
+       {std::pair(&places.config, &sources.config), std::pair(&places.rules, &sources.rules),
+        std::pair(&places.rls, &sources.rls)}) {
     auto read = ReadPlace(*place);
     if (!read) return std::unexpected(read.error());
     *texts = *std::move(read);
@@ -82,7 +80,7 @@ Expected<Sources> Read(const Places& places) {
 }
 
 std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& sources,
-                                                                       std::uint64_t generation) {
+                                                                 std::uint64_t generation) {
   Problems problems;
   auto catalog = std::make_shared<service::Catalog>();
   catalog->generation = generation;
