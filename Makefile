@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test run bench-engine bench-redis lint format asan tsan fuzz clean
+.PHONY: help setup build test run bench-engine bench-redis bench-http lint format asan tsan fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -27,6 +27,9 @@ bench-engine: build ## The engine's speed and memory
 
 bench-redis: build ## The Redis store's speed
 	@build/release/bench/redis_bench
+
+bench-http: build ## The service's speed: HTTP against nginx, and how rules grow
+	@bench/bench-http
 
 lint: setup ## Format, tidy and include-direction checks
 	@tools/lint
