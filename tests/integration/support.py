@@ -185,8 +185,9 @@ class Service(Process):
     """The running service. Its public and its admin listener are at ports that it told."""
 
     def __init__(self, *arguments, env=None, wait=True):
-        super().__init__([PROGRAM, "serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-                          *arguments], env)
+        listeners = [part for flag in ("--http", "--admin") if flag not in arguments
+                     for part in (flag, "127.0.0.1:0")]
+        super().__init__([PROGRAM, "serve", *listeners, *arguments], env)
         self.description = None
         self.port = self.admin_port = None
         if wait:
@@ -346,6 +347,7 @@ class RawConnection:
 
     def __init__(self, port, timeout=PATIENCE):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+        self.reader = self.socket.makefile("rb")
 
     def send(self, data):
         self.socket.sendall(data)
@@ -353,17 +355,25 @@ class RawConnection:
     def read_until_closed(self):
         data = b""
         with contextlib.suppress(ConnectionResetError):
-            while part := self.socket.recv(65536):
+            while part := self.reader.read1(65536):
                 data += part
         return data
 
     def read_answer(self):
-        """One answer with a Content-Length."""
-        response = http.client.HTTPResponse(self.socket)
-        response.begin()
-        return Answer(response.status, response.headers, response.read())
+        """One answer with a Content-Length; what follows it stays for the next call."""
+        line = self.reader.readline()
+        match = re.match(rb"HTTP/1\.1 (\d{3}) [^\r]*\r\n$", line)
+        if not match:
+            raise ConnectionError(f"not a status line: {line!r}")
+        headers = http.client.parse_headers(self.reader)
+        length = int(headers["Content-Length"])
+        body = self.reader.read(length)
+        if len(body) < length:
+            raise ConnectionError("the connection ended within a body")
+        return Answer(int(match[1]), headers, body)
 
     def close(self):
+        self.reader.close()
         self.socket.close()
 
     def __enter__(self):
