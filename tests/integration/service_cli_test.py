@@ -105,6 +105,8 @@ class Validate(support.ServiceTest):
             done = sluice("validate", folder.write("x.yaml", content))
             self.assertEqual(done.returncode, 2, content)
             self.assertRegex(done.stderr, r"x\.yaml:\d+:\d+: ")
+            lines = done.stderr.splitlines()
+            self.assertEqual(len(lines), len(set(lines)), "said twice")
         self.assertEqual(sluice("validate", folder.write("empty.yaml", "")).returncode, 0)
         self.assertEqual(sluice("validate").returncode, 2)
 
