@@ -106,7 +106,8 @@ Keeper::Outcome Keeper::Adopt(Sources sources) {
   auto catalog = Build(sources, generation);
   if (!catalog) {
     std::string what = Join(catalog.error());
-    if (refused_ != what) {
+    // The first time there are no old ones: whoever loads them tells what is wrong.
+    if (catalog_ && refused_ != what) {
       refused_ = std::move(what);
       metrics_.Reloaded(telemetry::ReloadResult::kInvalid, 0);
       std::size_t logged = 0;
