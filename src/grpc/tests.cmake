@@ -13,3 +13,8 @@ target_include_directories(grpc_rls_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 add_executable(grpc_door ${PROJECT_SOURCE_DIR}/tests/support/grpc_door.cc)
 target_include_directories(grpc_door PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(grpc_door PRIVATE sluice_grpc sluice_memory)
+
+sluice_test(grpc_server_test
+  SOURCES src/grpc/server_test.cc tests/support/h2_client.cc
+  LIBRARIES sluice_grpc sluice_memory PkgConfig::NGHTTP2 ZLIB::ZLIB)
+target_include_directories(grpc_server_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
