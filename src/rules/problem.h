@@ -10,7 +10,7 @@ namespace sluice::rules {
 struct Problem {
   std::string file;
   int line = 0;    // From 1; 0 if it concerns the file as a whole.
-  int column = 0;  // From 1, in characters; 0 as above.
+  int column = 0;  // From 1, in bytes; 0 as above.
   std::string message;
 
   std::string ToString() const;  // file:line:column: message
