@@ -259,7 +259,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void Discard() {
-    filled_ = 0;
+    begin_ = filled_ = 0;
     Reserve();
     stream_.async_read_some(asio::buffer(input_.get(), capacity_),
                             [self = shared_from_this()](error_code error, std::size_t size) {

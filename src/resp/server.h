@@ -24,7 +24,7 @@ namespace sluice::resp {
 class Server {
  public:
   struct Options {
-    net::ListenAddress address;
+    net::ListenAddress address = {};
     std::optional<net::TlsFiles> tls = {};
     SessionOptions session = {};
     std::size_t connections_max = 10'000;    // Over all loops; more are told so, and closed.
