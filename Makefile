@@ -18,9 +18,9 @@ build: setup ## The program at build/release/sluice
 test: build ## Build and run every test
 	@ctest --test-dir build/release --output-on-failure -j $(JOBS)
 
-run: setup ## See it at work
+run: setup ## Start the service on http://127.0.0.1:8080
 	@tools/build release sluice_program
-	@tools/demo
+	@tools/run
 
 bench-engine: build ## The engine's speed and memory
 	@build/release/bench/engine_bench

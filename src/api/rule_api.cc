@@ -194,14 +194,13 @@ void Finish(const std::shared_ptr<Batch>& batch) {
 }  // namespace
 
 void RuleApi::Check(const http::Request& request, http::Exchange exchange) const {
-  auto call = std::make_unique<Call>(Reply(std::move(exchange), request, metrics_),
-                                     engine_.catalog());
+  auto call =
+      std::make_unique<Call>(Reply(std::move(exchange), request, metrics_), engine_.catalog());
   const auto body = ParseJson(request.body);
   if (!body) return call->reply.Fail(body.error());
   const auto document = CheckDocument::Read(*body);
   if (!document) return call->reply.Fail(document.error());
-  const auto ready =
-      call->check.Prepare(document->rule_set, document->context, document->permits);
+  const auto ready = call->check.Prepare(document->rule_set, document->context, document->permits);
   if (!ready) return call->reply.Fail(ready.error());
   Run(std::move(call), engine_);
 }
@@ -244,8 +243,8 @@ void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange) 
 
 void RuleApi::Authorize(std::string_view rule_set, const http::Request& request,
                         http::Exchange exchange) const {
-  auto call = std::make_unique<Call>(Reply(std::move(exchange), request, metrics_),
-                                     engine_.catalog());
+  auto call =
+      std::make_unique<Call>(Reply(std::move(exchange), request, metrics_), engine_.catalog());
   call->with_body = false;
   std::array wanted = {net::WantedParameter{.name = "mode"},
                        net::WantedParameter{.name = "permits"}};
@@ -265,11 +264,10 @@ void RuleApi::Authorize(std::string_view rule_set, const http::Request& request,
                             text::Cat("permits ", text::Quote(*permits_text.value),
                                       ": expected a whole number of 0 or more"));
   }
-  // Which request it is about is up to whoever asks: lying would only change its own answer. Who the
-  // client is, only trusted peers may say.
+  // Which request it is about is up to whoever asks: lying would only change its own answer. Who
+  // the client is, only trusted peers may say.
   const Identity identity = Identify(request, clients_);
-  const std::string_view method =
-      FirstOf(request, {"X-Forwarded-Method", "X-Original-Method"});
+  const std::string_view method = FirstOf(request, {"X-Forwarded-Method", "X-Original-Method"});
   const std::string_view uri =
       FirstOf(request, {"X-Forwarded-Uri", "X-Original-URI", "X-Original-URL"});
   const rules::Attribute host{.name = "host",

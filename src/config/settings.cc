@@ -37,10 +37,9 @@ constexpr std::array kLevels = {
     Name<LogLevel>{LogLevel::kOff, "off"}};
 constexpr std::array kFormats = {Name<LogFormat>{LogFormat::kText, "text"},
                                  Name<LogFormat>{LogFormat::kJson, "json"}};
-constexpr std::array kPolicies = {
-    Name<OnStoreFailure>{OnStoreFailure::kFailOpen, "FAIL_OPEN"},
-    Name<OnStoreFailure>{OnStoreFailure::kFailClosed, "FAIL_CLOSED"},
-    Name<OnStoreFailure>{OnStoreFailure::kLocal, "LOCAL"}};
+constexpr std::array kPolicies = {Name<OnStoreFailure>{OnStoreFailure::kFailOpen, "FAIL_OPEN"},
+                                  Name<OnStoreFailure>{OnStoreFailure::kFailClosed, "FAIL_CLOSED"},
+                                  Name<OnStoreFailure>{OnStoreFailure::kLocal, "LOCAL"}};
 constexpr std::array kSwitch = {Name<bool>{true, "true"}, Name<bool>{false, "false"}};
 
 constexpr const auto& NamesOf(LogLevel) { return kLevels; }
@@ -118,35 +117,35 @@ std::string Write(const std::vector<std::string>& value) {
 template <auto field>
 constexpr Setting Row(std::string_view path, std::string_view flag, std::string_view value,
                       std::string_view help, Secret secret = Secret::kNo) {
-  return {.path = path,
-          .flag = flag,
-          .value = value,
-          .help = help,
-          .secret = secret,
-          .set = [](Settings& settings, std::string_view text) -> Expected<void> {
-            return Read(field(settings), text);
-          },
-          .get = [](const Settings& settings) {
-            return Write(field(const_cast<Settings&>(settings)));
-          }};
+  return {
+      .path = path,
+      .flag = flag,
+      .value = value,
+      .help = help,
+      .secret = secret,
+      .set = [](Settings& settings, std::string_view text) -> Expected<void> {
+        return Read(field(settings), text);
+      },
+      .get =
+          [](const Settings& settings) { return Write(field(const_cast<Settings&>(settings))); }};
 }
 
 template <auto field, std::int64_t min, std::int64_t max>
 constexpr Setting Number(std::string_view path, std::string_view flag, std::string_view value,
                          std::string_view help) {
-  return {.path = path,
-          .flag = flag,
-          .value = value,
-          .help = help,
-          .set = [](Settings& settings, std::string_view text) -> Expected<void> {
-            return ReadWithin(field(settings), text, {min, max});
-          },
-          .get = [](const Settings& settings) {
-            return Write(field(const_cast<Settings&>(settings)));
-          }};
+  return {
+      .path = path,
+      .flag = flag,
+      .value = value,
+      .help = help,
+      .set = [](Settings& settings, std::string_view text) -> Expected<void> {
+        return ReadWithin(field(settings), text, {min, max});
+      },
+      .get =
+          [](const Settings& settings) { return Write(field(const_cast<Settings&>(settings))); }};
 }
 
-#define FIELD(name) [](Settings & settings) -> auto& { return settings.name; }
+#define FIELD(name) [](Settings& settings) -> auto& { return settings.name; }
 
 constexpr std::int64_t kMany = std::int64_t{1} << 40;
 
@@ -168,9 +167,8 @@ constexpr std::array kSettings = {
     Number<FIELD(http.connections_max), 1, 1'000'000>("http.connectionsMax",
                                                       "--http-connections-max", "N",
                                                       "Connections at a time; more are refused"),
-    Number<FIELD(http.header_bytes_max), 1024, 1 << 20>("http.headerBytesMax",
-                                                        "--http-header-bytes-max", "BYTES",
-                                                        "Longest head of a request"),
+    Number<FIELD(http.header_bytes_max), 1024, 1 << 20>(
+        "http.headerBytesMax", "--http-header-bytes-max", "BYTES", "Longest head of a request"),
     Number<FIELD(http.body_bytes_max), 1024, 1 << 28>("http.bodyBytesMax", "--http-body-bytes-max",
                                                       "BYTES", "Longest body of a request"),
     Row<FIELD(http.idle_timeout)>("http.idleTimeout", "--http-idle-timeout", "DURATION",
@@ -223,10 +221,11 @@ constexpr std::array kSettings = {
                            "A file, or a folder of .yaml files, with rule sets; watched"),
     Row<FIELD(rules.rls_path)>("rules.rlsPath", "--rls-config", "PATH",
                                "A file or folder in the format of envoyproxy/ratelimit; watched"),
-    Row<FIELD(rules.redis)>("rules.redis", "--rules-redis", "URI",
-                            "A Redis that keeps rule sets; watched by pub/sub and polling. \"store\" "
-                            "is the one that keeps the state",
-                            Secret::kPasswordInUri),
+    Row<FIELD(rules.redis)>(
+        "rules.redis", "--rules-redis", "URI",
+        "A Redis that keeps rule sets; watched by pub/sub and polling. \"store\" "
+        "is the one that keeps the state",
+        Secret::kPasswordInUri),
     Row<FIELD(rules.poll_interval)>("rules.pollInterval", "--rules-poll-interval", "DURATION",
                                     "How often rules are looked at again, whatever was announced"),
 
@@ -253,8 +252,9 @@ constexpr std::array kSettings = {
     Number<FIELD(guard.instances), 0, 100'000>("guard.instances", "--instances", "N",
                                                "How many share a limit under LOCAL; 0 counts them "
                                                "by heartbeats in Redis"),
-    Number<FIELD(guard.failure_percent), 1, 100>("guard.failurePercent", "--breaker-failure-percent",
-                                                 "N", "Failed calls that open the breaker"),
+    Number<FIELD(guard.failure_percent), 1, 100>("guard.failurePercent",
+                                                 "--breaker-failure-percent", "N",
+                                                 "Failed calls that open the breaker"),
     Number<FIELD(guard.slow_percent), 1, 100>("guard.slowPercent", "--breaker-slow-percent", "N",
                                               "Slow calls that open the breaker"),
     Row<FIELD(guard.slow_after)>("guard.slowAfter", "--breaker-slow-after", "DURATION",
@@ -263,8 +263,9 @@ constexpr std::array kSettings = {
                                                  "Calls before the breaker judges"),
     Row<FIELD(guard.window)>("guard.window", "--breaker-window", "DURATION",
                              "How far back the breaker looks"),
-    Row<FIELD(guard.open_min)>("guard.openMin", "--breaker-open-min", "DURATION",
-                               "How long it stays open before it probes; doubles while probes fail"),
+    Row<FIELD(guard.open_min)>(
+        "guard.openMin", "--breaker-open-min", "DURATION",
+        "How long it stays open before it probes; doubles while probes fail"),
     Row<FIELD(guard.open_max)>("guard.openMax", "--breaker-open-max", "DURATION",
                                "How long it stays open at most"),
     Number<FIELD(guard.deny_cache_entries), 0, 1 << 28>(

@@ -29,6 +29,7 @@ Keeper::Keeper(Options options, const Parts& parts)
       metrics_(parts.metrics) {}
 
 Keeper::~Keeper() {
+  managed_.Watch(nullptr);
   thread_.request_stop();
   watch_.Wake();
 }
@@ -153,7 +154,8 @@ void Keeper::Reload(Done done) {
 }
 
 void Keeper::Save(std::string id, std::string document, Done done) {
-  Post([this, id = std::move(id), document = std::move(document), done = std::move(done)]() mutable {
+  Post([this, id = std::move(id), document = std::move(document),
+        done = std::move(done)]() mutable {
     auto sources = ReadAll();
     if (!sources) return done(Refused(sources.error()));
     if (catalog_->rules->Find(id) && !sources->managed.contains(id)) {
@@ -183,8 +185,8 @@ void Keeper::Remove(std::string id, Done done) {
                              text::Cat("the rule set ", text::Quote(id),
                                        " is defined in a file; expected it to be removed there")}));
       }
-      return done(Refused(
-          {ErrorCode::kNotFound, text::Cat("there is no rule set ", text::Quote(id))}));
+      return done(
+          Refused({ErrorCode::kNotFound, text::Cat("there is no rule set ", text::Quote(id))}));
     }
     sources->managed.erase(id);
     if (auto removed = managed_.Remove(id); !removed) return done(Refused(removed.error()));

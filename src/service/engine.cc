@@ -71,8 +71,8 @@ void Engine::Account(std::span<const Request> requests, std::chrono::nanoseconds
     const bool allowed = request.outcome->allowed;
     for (std::size_t i = 0; i < request.charges.size(); ++i) {
       const Charge& charge = request.charges[i];
-      metrics_.Check(charge.limit->algorithm(), request.each.empty() ? allowed : request.each[i].allowed,
-                     took);
+      metrics_.Check(charge.limit->algorithm(),
+                     request.each.empty() ? allowed : request.each[i].allowed, took);
       if (charge.cost > 0) keys_.Record(charge.key, allowed);
     }
     if (request.source != Source::kStore) {
@@ -98,10 +98,11 @@ void Engine::AccountFailure(const Request& request) {
   metrics_.Failed(error.code);
   if (!IsOutage(error.code)) return;  // The request's own fault; it is told so.
   for (const Charge& charge : request.charges) metrics_.StoreFailed(charge.on_store_failure);
-  failed_->Log(LogLevel::kError, "the store failed a request",
-               {{"code", ToString(error.code)},
-                {"error", error.message},
-                {"key", request.charges.empty() ? std::string_view{} : request.charges.front().key}});
+  failed_->Log(
+      LogLevel::kError, "the store failed a request",
+      {{"code", ToString(error.code)},
+       {"error", error.message},
+       {"key", request.charges.empty() ? std::string_view{} : request.charges.front().key}});
 }
 
 }  // namespace sluice::service

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the headers of a gRPC call say.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string_view>
+
+namespace sluice::grpc {
+
+// grpc-timeout: at most eight digits and one of H M S m u n. None if it is something else.
+std::optional<std::chrono::nanoseconds> ParseTimeout(std::string_view text);
+
+// application/grpc or application/grpc+proto, perhaps with parameters.
+bool IsGrpcContentType(std::string_view text);
+
+}  // namespace sluice::grpc

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grpc/rls.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/combine.h"
+#include "core/text.h"
+#include "http/rate_limit_fields.h"
+
+namespace sluice::grpc {
+namespace {
+
+using rules::RlsUnit;
+using Response = RlsBatch::Response;
+
+bool IsOutage(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kStoreFull:
+    case ErrorCode::kIo:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kOutcomeUnknown:
+    case ErrorCode::kAccessDenied:
+    case ErrorCode::kStoreError:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::uint32_t Clamp(std::int64_t number) {
+  return static_cast<std::uint32_t>(
+      std::clamp<std::int64_t>(number, 0, std::numeric_limits<std::uint32_t>::max()));
+}
+
+}  // namespace
+
+void RlsBatch::Start(std::shared_ptr<const service::Catalog> catalog) {
+  catalog_ = std::move(catalog);
+  asked_count_ = 0;
+  calls_.clear();
+  charges_.clear();
+  request_sizes_.clear();
+}
+
+Status RlsBatch::Add(std::string_view message) {
+  if (Status status = request_.Parse(message); !status.ok()) return status;
+  if (request_.domain.empty()) {
+    return {StatusCode::kInvalidArgument, "the domain is empty; expected its name"};
+  }
+  if (request_.descriptors.empty()) {
+    return {StatusCode::kInvalidArgument, "no descriptors; expected at least one"};
+  }
+  const rules::RlsDomain* domain = catalog_->domains->Find(request_.domain);
+  const Call call = {.first = asked_count_, .count = request_.descriptors.size()};
+  if (asked_.size() < call.first + call.count) asked_.resize(call.first + call.count);
+  for (std::size_t i = 0; i < call.count; ++i) {
+    Status status = Ask(domain, request_.descriptors[i], asked_[call.first + i]);
+    if (!status.ok()) return status;
+  }
+  asked_count_ += call.count;
+  calls_.push_back(call);
+  Replace(call);
+  Plan(call, domain && domain->all_or_nothing());
+  return {};
+}
+
+std::span<const rules::RlsEntry> RlsBatch::EntriesOf(const RlsDescriptor& descriptor) const {
+  return std::span(request_.entries).subspan(descriptor.first_entry, descriptor.entry_count);
+}
+
+Status RlsBatch::Ask(const rules::RlsDomain* domain, const RlsDescriptor& descriptor,
+                     Asked& asked) {
+  using enum Asked::Kind;
+  const std::uint64_t hits =
+      descriptor.hits_addend.value_or(std::max<std::uint32_t>(request_.hits_addend, 1));
+  asked.cost = static_cast<std::int64_t>(
+      std::min<std::uint64_t>(hits, std::numeric_limits<std::int64_t>::max()));
+  asked.kind = kFree;
+  asked.shadow = false;
+  asked.never = false;
+  asked.brought.reset();
+  asked.match.limit = nullptr;
+  if (!domain) return {};
+
+  if (descriptor.limit) {
+    const auto [requests_per_unit, unit] = *descriptor.limit;
+    if (unit < std::to_underlying(RlsUnit::kSecond) || unit > std::to_underlying(RlsUnit::kYear)) {
+      return {StatusCode::kInvalidArgument,
+              text::Cat("a limit with the unit ", unit, "; expected SECOND (1) to YEAR (6)")};
+    }
+    asked.unit = static_cast<RlsUnit>(unit);
+    asked.requests_per_unit = requests_per_unit;
+    asked.kind = kBlocked;  // A limit of zero, which the engine does not know.
+    if (requests_per_unit > 0) {
+      const auto limit =
+          Limit::FixedWindow({.limit = requests_per_unit, .window = rules::SpanOf(asked.unit)});
+      if (!limit) return {StatusCode::kInvalidArgument, limit.error().message};
+      asked.brought = *limit;
+      asked.kind = kLimited;
+      rules::RlsStateKey(domain->name(), EntriesOf(descriptor), asked.match.key);
+    }
+  } else {
+    domain->Match(EntriesOf(descriptor), asked.match);
+    if (!asked.match.limit) return {};
+    const rules::RlsLimit& found = *asked.match.limit;
+    asked.kind = found.kind == rules::RlsLimit::Kind::kLimited     ? kLimited
+                 : found.kind == rules::RlsLimit::Kind::kUnlimited ? kUnlimited
+                                                                   : kBlocked;
+    asked.requests_per_unit = found.requests_per_unit;
+    asked.unit = found.unit;
+    asked.shadow = found.shadow_mode;
+  }
+  asked.never = asked.kind == kLimited && asked.cost > asked.limit().amount();
+  return {};
+}
+
+// Drops the limits that others of the same call say they replace.
+void RlsBatch::Replace(const Call& call) {
+  for (std::size_t i = 0; i < call.count; ++i) {
+    const rules::RlsLimit* by = asked_[call.first + i].match.limit;
+    if (!by || by->replaces.empty()) continue;
+    for (std::size_t j = 0; j < call.count; ++j) {
+      Asked& other = asked_[call.first + j];
+      if (!other.match.limit || other.match.limit->name.empty()) continue;
+      if (other.kind == Asked::Kind::kUnlimited) continue;
+      if (std::ranges::find(by->replaces, other.match.limit->name) != by->replaces.end()) {
+        other.kind = Asked::Kind::kFree;
+      }
+    }
+  }
+}
+
+// Lays out what is charged. Each descriptor is a request of its own, unless they are all charged or
+// none is: then those that count are one request, and none takes anything if one of them is refused
+// without asking.
+void RlsBatch::Plan(const Call& call, bool all_or_nothing) {
+  const auto asked = [&](std::size_t i) -> Asked& { return asked_[call.first + i]; };
+  bool refused = false;
+  if (all_or_nothing) {
+    bool started = false;
+    for (std::size_t i = 0; i < call.count; ++i) {
+      refused = refused ||
+                (!asked(i).shadow && asked(i).kind != Asked::Kind::kFree && asked(i).refused());
+    }
+    for (std::size_t i = 0; i < call.count; ++i) {
+      if (asked(i).kind != Asked::Kind::kLimited || asked(i).shadow) continue;
+      if (!std::exchange(started, true)) StartRequest();
+      PlanCharge(asked(i), refused ? 0 : asked(i).cost);
+    }
+  }
+  for (std::size_t i = 0; i < call.count; ++i) {
+    if (asked(i).kind != Asked::Kind::kLimited) continue;
+    if (all_or_nothing && !asked(i).shadow) continue;
+    StartRequest();
+    PlanCharge(asked(i), asked(i).never ? 0 : asked(i).cost);
+  }
+}
+
+void RlsBatch::PlanCharge(Asked& asked, std::int64_t cost) {
+  asked.charge = charges_.size();
+  asked.request = request_sizes_.size() - 1;
+  ++request_sizes_.back();
+  charges_.push_back({
+      .key = asked.match.key,
+      .limit = &asked.limit(),
+      .name = asked.brought ? rules::kRlsOverrideStateName : rules::kRlsStateName,
+      .cost = cost,
+      .on_store_failure = options_.on_store_failure,
+  });
+}
+
+std::span<Request> RlsBatch::Requests() {
+  decisions_.assign(charges_.size(), Decision{});
+  requests_.clear();
+  std::size_t first = 0;
+  for (const std::size_t size : request_sizes_) {
+    requests_.push_back({.charges = std::span(charges_).subspan(first, size),
+                         .each = std::span(decisions_).subspan(first, size)});
+    first += size;
+  }
+  return requests_;
+}
+
+Status RlsBatch::Answer(std::size_t index, TimePoint now, std::string& reply) {
+  const Call& call = calls_[index];
+  response_.Clear();
+  bool over = false;
+  for (std::size_t i = 0; i < call.count; ++i) {
+    const Asked& asked = asked_[call.first + i];
+    if (Status status = CheckStore(asked); !status.ok()) return status;
+    over = over || Denies(asked);
+    AddStatus(asked);
+  }
+  response_.set_overall_code(over ? Response::OVER_LIMIT : Response::OK);
+  AddMetadata(call);
+  if (options_.headers) AddHeaders(call, now);
+  response_.SerializeToString(&reply);
+  return {};
+}
+
+Status RlsBatch::CheckStore(const Asked& asked) const {
+  if (asked.kind != Asked::Kind::kLimited || asked.shadow) return {};
+  const Expected<Decision>& outcome = requests_[asked.request].outcome;
+  if (outcome) return {};
+  const Error& error = outcome.error();
+  if (!IsOutage(error.code)) return {StatusCode::kInternal, error.message};
+  if (options_.on_store_failure == OnStoreFailure::kFailOpen) return {};
+  return {StatusCode::kUnavailable, text::Cat(ToString(error.code), ": ", error.message)};
+}
+
+bool RlsBatch::Denies(const Asked& asked) const {
+  if (asked.shadow || asked.kind == Asked::Kind::kFree) return false;
+  if (asked.refused()) return true;
+  if (asked.kind != Asked::Kind::kLimited || !requests_[asked.request].outcome) return false;
+  return !decisions_[asked.charge].allowed;
+}
+
+void RlsBatch::AddStatus(const Asked& asked) {
+  using enum Asked::Kind;
+  Response::DescriptorStatus& status = *response_.add_statuses();
+  const bool denies = Denies(asked);
+  status.set_code(denies ? Response::OVER_LIMIT : Response::OK);
+  if (asked.kind == kFree) return;
+  if (asked.kind == kUnlimited) {
+    status.set_limit_remaining(std::numeric_limits<std::uint32_t>::max());
+    return;
+  }
+  Response::RateLimit& limit = *status.mutable_current_limit();
+  limit.set_requests_per_unit(asked.requests_per_unit);
+  limit.set_unit(static_cast<Response::RateLimit::Unit>(asked.unit));
+  if (asked.match.limit) limit.set_name(asked.match.limit->name);
+  if (asked.kind != kLimited || !requests_[asked.request].outcome) return;
+  const Decision& decision = decisions_[asked.charge];
+  status.set_limit_remaining(Clamp(decision.remaining));
+  if (asked.never) return;  // No wait would help.
+  const Micros wait = decision.allowed ? decision.reset_after : decision.retry_after;
+  status.mutable_duration_until_reset()->set_seconds(http::CeilSeconds(wait));
+}
+
+std::string_view RlsBatch::NameOf(const Asked& asked) const {
+  if (!asked.match.limit) return "override";
+  return asked.match.limit->name.empty() ? asked.match.limit->path : asked.match.limit->name;
+}
+
+void RlsBatch::AddMetadata(const Call& call) {
+  const auto set = [&](const char* name) -> google::protobuf::Value& {
+    return (*response_.mutable_dynamic_metadata()->mutable_fields())[name];
+  };
+  bool named = false;
+  for (std::size_t i = 0; i < call.count; ++i) {
+    const Asked& asked = asked_[call.first + i];
+    if (!named && Denies(asked)) {
+      named = true;
+      set("denied_by").set_string_value(std::string(NameOf(asked)));
+      set("denied_descriptor").set_number_value(static_cast<double>(i));
+    }
+    if (asked.kind != Asked::Kind::kLimited) continue;
+    const Request& request = requests_[asked.request];
+    if (!request.outcome || request.source == Source::kFailOpen) {
+      set("degraded").set_string_value("FAIL_OPEN");
+    } else if (request.source == Source::kLocal) {
+      set("degraded").set_string_value("LOCAL");
+    }
+  }
+}
+
+void RlsBatch::AddHeaders(const Call& call, TimePoint now) {
+  std::vector<http::Policy> policies;
+  std::vector<Decision> each;
+  bool never = false;
+  for (std::size_t i = 0; i < call.count; ++i) {
+    const Asked& asked = asked_[call.first + i];
+    if (asked.kind != Asked::Kind::kLimited || asked.shadow) continue;
+    if (!requests_[asked.request].outcome) continue;
+    Decision decision = decisions_[asked.charge];
+    decision.allowed = decision.allowed && !asked.never;
+    never = never || asked.never;
+    each.push_back(decision);
+    policies.push_back({.name = NameOf(asked), .limit = &asked.limit(), .decision = decision});
+  }
+  if (policies.empty()) return;
+  const Decision overall = core::Combine(each);
+  AddHeader("X-RateLimit-Limit", text::Cat(overall.limit));
+  AddHeader("X-RateLimit-Remaining", text::Cat(overall.remaining));
+  AddHeader("X-RateLimit-Reset", text::Cat(http::ResetSeconds(overall, now)));
+  if (!overall.allowed && !never) {
+    AddHeader("Retry-After", text::Cat(http::RetryAfterSeconds(overall)));
+  }
+  std::string value;
+  http::AppendPolicyValue(value, policies);
+  AddHeader("RateLimit-Policy", value);
+  value.clear();
+  http::AppendRateLimitValue(value, overall, policies);
+  AddHeader("RateLimit", value);
+}
+
+void RlsBatch::AddHeader(std::string_view name, std::string_view value) {
+  auto& header = *response_.add_response_headers_to_add();
+  header.set_key(std::string(name));
+  header.set_value(std::string(value));
+}
+
+}  // namespace sluice::grpc

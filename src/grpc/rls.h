@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Envoy's Rate Limit Service v3: what calls of ShouldRateLimit ask the engine, and what they are
+// told. No I/O. docs/reference/grpc.md says what each field means here.
+#pragma once
+
+#include <envoy/service/ratelimit/v3/rls.pb.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grpc/rls_request.h"
+#include "grpc/status.h"
+#include "rules/envoy.h"
+#include "service/catalog.h"
+#include "sluice/store.h"
+
+namespace sluice::grpc {
+
+struct RlsOptions {
+  OnStoreFailure on_store_failure = OnStoreFailure::kFailOpen;
+
+  // X-RateLimit-*, RateLimit, RateLimit-Policy and Retry-After in response_headers_to_add.
+  bool headers = false;
+};
+
+// Calls that are decided together, in one Engine::Apply:
+//
+//   batch.Start(engine.catalog());
+//   const Status refused = batch.Add(message);               // For each call.
+//   engine.Apply(batch.Requests(), [] {});
+//   const Status failed = batch.Answer(0, engine.Now(), reply);  // For each call that was added.
+//
+// Used again and again, it allocates next to nothing. Not thread-safe.
+class RlsBatch {
+ public:
+  using Response = envoy::service::ratelimit::v3::RateLimitResponse;
+
+  explicit RlsBatch(const RlsOptions& options) : options_(options) {}
+  RlsBatch(const RlsBatch&) = delete;
+  RlsBatch& operator=(const RlsBatch&) = delete;
+
+  // Forgets all calls; the next ones see this catalog.
+  void Start(std::shared_ptr<const service::Catalog> catalog);
+
+  // Takes a serialized RateLimitRequest as the next call. If the status is not OK, nothing was
+  // added.
+  Status Add(std::string_view message);
+
+  std::size_t size() const { return calls_.size(); }
+
+  // What the engine is to decide; may be empty. After the last Add; lives until Start.
+  std::span<Request> Requests();
+
+  // After the engine has decided: the serialized RateLimitResponse, or why there is none, which is
+  // kUnavailable if a store has failed and its policy does not let the request pass.
+  Status Answer(std::size_t call, TimePoint now, std::string& reply);
+
+ private:
+  // A descriptor and what was found for it. Charges point to it: it stays where it is.
+  struct Asked {
+    enum class Kind : std::uint8_t { kFree, kUnlimited, kBlocked, kLimited };
+
+    Kind kind = Kind::kFree;
+    bool shadow = false;
+    bool never = false;  // The cost is more than can ever be granted.
+    std::int64_t cost = 1;
+    rules::RlsMatch match;
+    std::optional<Limit> brought;  // By the request itself.
+    std::uint32_t requests_per_unit = 0;
+    rules::RlsUnit unit = rules::RlsUnit::kUnknown;
+    std::size_t charge = 0;  // Of kLimited.
+    std::size_t request = 0;
+
+    const Limit& limit() const { return brought ? *brought : *match.limit->limit; }
+    // Denies whatever the store says.
+    bool refused() const { return cost > 0 && (kind == Kind::kBlocked || never); }
+  };
+  struct Call {
+    std::size_t first = 0;
+    std::size_t count = 0;
+  };
+
+  Status Ask(const rules::RlsDomain* domain, const RlsDescriptor& descriptor, Asked& asked);
+  std::span<const rules::RlsEntry> EntriesOf(const RlsDescriptor& descriptor) const;
+  void Replace(const Call& call);
+  void Plan(const Call& call, bool all_or_nothing);
+  void PlanCharge(Asked& asked, std::int64_t cost);
+  void StartRequest() { request_sizes_.push_back(0); }
+
+  // Of one call, while it is answered.
+  Status CheckStore(const Asked& asked) const;
+  bool Denies(const Asked& asked) const;
+  void AddStatus(const Asked& asked);
+  void AddMetadata(const Call& call);
+  void AddHeaders(const Call& call, TimePoint now);
+  void AddHeader(std::string_view name, std::string_view value);
+  std::string_view NameOf(const Asked& asked) const;
+
+  // Constant after construction.
+  const RlsOptions options_;
+
+  std::shared_ptr<const service::Catalog> catalog_;
+  RlsRequest request_;
+  std::deque<Asked> asked_;  // Those in use come first; the others keep their memory.
+  std::size_t asked_count_ = 0;
+  std::vector<Call> calls_;
+  std::vector<Charge> charges_;
+  std::vector<std::size_t> request_sizes_;  // In charges.
+  std::vector<Decision> decisions_;         // As many as charges.
+  std::vector<Request> requests_;
+  Response response_;
+};
+
+}  // namespace sluice::grpc

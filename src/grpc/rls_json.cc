@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grpc/rls_json.h"
+
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <memory>
+#include <utility>
+
+namespace sluice::grpc {
+namespace {
+
+using envoy::service::ratelimit::v3::RateLimitRequest;
+using Response = RlsBatch::Response;
+
+std::string ToJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  std::string json;
+  // Fails only for messages that hold an Any.
+  static_cast<void>(google::protobuf::util::MessageToJsonString(message, &json, options));
+  return json;
+}
+
+JsonAnswer Failure(int http_status, std::string message) {
+  google::protobuf::Struct error;
+  (*error.mutable_fields())["error"].set_string_value(std::move(message));
+  return {.http_status = http_status, .body = ToJson(error)};
+}
+
+JsonAnswer Failure(Status status) {
+  const int http_status = status.code == StatusCode::kInvalidArgument ? 400
+                          : status.code == StatusCode::kUnavailable   ? 503
+                                                                      : 500;
+  return Failure(http_status, std::move(status.message));
+}
+
+JsonAnswer Answer(RlsBatch& batch, TimePoint now) {
+  std::string reply;
+  Status status = batch.Answer(0, now, reply);
+  if (!status.ok()) return Failure(std::move(status));
+  Response response;
+  response.ParseFromString(reply);
+  const bool over = response.overall_code() == Response::OVER_LIMIT;
+  return {.http_status = over ? 429 : 200, .body = ToJson(response)};
+}
+
+}  // namespace
+
+void HandleJson(service::Engine& engine, const RlsOptions& options, std::string_view body,
+                std::move_only_function<void(JsonAnswer)> done) {
+  RateLimitRequest request;
+  google::protobuf::util::JsonParseOptions parse;
+  parse.ignore_unknown_fields = true;  // As the binary form does.
+  const auto parsed = google::protobuf::util::JsonStringToMessage(
+      google::protobuf::StringPiece(body.data(), body.size()), &request, parse);
+  if (!parsed.ok()) {
+    return done(Failure(400, "the body is not a RateLimitRequest: " + parsed.ToString()));
+  }
+  const auto batch = std::make_shared<RlsBatch>(options);
+  batch->Start(engine.catalog());
+  Status refused = batch->Add(request.SerializeAsString());
+  if (!refused.ok()) return done(Failure(std::move(refused)));
+  const std::span<Request> requests = batch->Requests();
+  if (requests.empty()) return done(Answer(*batch, engine.Now()));
+  engine.Apply(requests, [&engine, batch, done = std::move(done)]() mutable {
+    done(Answer(*batch, engine.Now()));
+  });
+}
+
+}  // namespace sluice::grpc

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grpc/rls.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/json_util.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "grpc/rls_json.h"
+#include "grpc/rls_request.h"
+#include "sluice/memory_store.h"
+#include "support/rls_engine.h"
+
+namespace sluice::grpc {
+namespace {
+
+using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace)
+using envoy::service::ratelimit::v3::RateLimitRequest;
+using Response = envoy::service::ratelimit::v3::RateLimitResponse;
+using Entries = std::vector<std::pair<std::string, std::string>>;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr std::uint32_t kUnlimited = 4294967295;
+
+constexpr const char* kEdge = R"(
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 3}
+  - key: user
+    value: vip
+    rate_limit: {unlimited: true}
+  - key: named
+    rate_limit: {unit: hour, requests_per_unit: 5, name: hourly}
+  - key: tenant
+    rate_limit: {unit: day, requests_per_unit: 2, name: daily, replaces: [{name: hourly}]}
+  - key: shadow
+    shadow_mode: true
+    rate_limit: {unit: second, requests_per_unit: 1}
+  - key: closed
+    rate_limit: {unit: second, requests_per_unit: 0}
+  - key: week
+    rate_limit: {unit: week, requests_per_unit: 7}
+  - key: bucket
+    rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 10}
+)";
+
+constexpr const char* kStrict = R"(
+domain: strict
+all_or_nothing: true
+descriptors:
+  - key: a
+    rate_limit: {unit: minute, requests_per_unit: 3}
+  - key: b
+    rate_limit: {unit: minute, requests_per_unit: 1}
+  - key: shadow
+    shadow_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 1}
+  - key: closed
+    rate_limit: {unit: second, requests_per_unit: 0}
+)";
+
+class Builder {
+ public:
+  explicit Builder(std::string domain = "edge") { request_.set_domain(std::move(domain)); }
+
+  Builder& Ask(const Entries& entries) {
+    auto& descriptor = *request_.add_descriptors();
+    for (const auto& [key, value] : entries) {
+      auto& entry = *descriptor.add_entries();
+      entry.set_key(key);
+      entry.set_value(value);
+    }
+    return *this;
+  }
+  Builder& Hits(std::uint32_t hits) {
+    request_.set_hits_addend(hits);
+    return *this;
+  }
+  Builder& OwnHits(std::uint64_t hits) {
+    last().mutable_hits_addend()->set_value(hits);
+    return *this;
+  }
+  Builder& OwnLimit(std::uint32_t requests, envoy::type::v3::RateLimitUnit unit) {
+    last().mutable_limit()->set_requests_per_unit(requests);
+    last().mutable_limit()->set_unit(unit);
+    return *this;
+  }
+  std::string Bytes() const { return request_.SerializeAsString(); }
+  const RateLimitRequest& request() const { return request_; }
+
+ private:
+  envoy::extensions::common::ratelimit::v3::RateLimitDescriptor& last() {
+    return *request_.mutable_descriptors(request_.descriptors_size() - 1);
+  }
+
+  RateLimitRequest request_;
+};
+
+// Fails whatever it is asked.
+class BrokenStore final : public Store {
+ public:
+  void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
+    for (Request& request : requests) {
+      request.outcome = std::unexpected(Error{ErrorCode::kUnavailable, "out of reach"});
+    }
+    done();
+  }
+  void Reset(const Charge&, std::move_only_function<void(Expected<bool>)> done) override {
+    done(false);
+  }
+};
+
+class RlsTest : public testing::Test {
+ protected:
+  static constexpr TimePoint kStart{std::chrono::sys_days{std::chrono::year{2026} / 1 / 31} + 12h};
+
+  struct Result {
+    Status status;
+    Response response;
+
+    int code(int i) const { return response.statuses(i).code(); }
+    std::uint32_t remaining(int i) const { return response.statuses(i).limit_remaining(); }
+  };
+
+  Result Run(const Builder& builder, RlsOptions options = {}) {
+    return Run(builder.Bytes(), options);
+  }
+  Result Run(const std::string& bytes, RlsOptions options = {}) {
+    RlsBatch batch(options);
+    batch.Start(engine_->catalog());
+    Result result;
+    result.status = batch.Add(bytes);
+    if (!result.status.ok()) {
+      EXPECT_EQ(batch.size(), 0U);
+      return result;
+    }
+    engine_->Apply(batch.Requests(), [] {});
+    std::string reply;
+    result.status = batch.Answer(0, engine_->Now(), reply);
+    if (result.status.ok()) {
+      EXPECT_TRUE(result.response.ParseFromString(reply));
+    }
+    return result;
+  }
+
+  ManualClock clock_{kStart};
+  MemoryStore store_{{.clock = &clock_}};
+  test::RlsEngine engine_{store_, clock_, {kEdge, kStrict}};
+};
+
+TEST_F(RlsTest, CountsFixedWindowsAlignedToTheEpoch) {
+  clock_.Advance(20s);
+  const Builder user = Builder().Ask({{"user", "ann"}});
+  for (std::uint32_t left = 3; left-- > 0;) {
+    const Result result = Run(user);
+    EXPECT_EQ(result.response.overall_code(), Response::OK);
+    ASSERT_EQ(result.response.statuses_size(), 1);
+    EXPECT_EQ(result.code(0), Response::OK);
+    EXPECT_EQ(result.remaining(0), left);
+    const auto& status = result.response.statuses(0);
+    EXPECT_EQ(status.current_limit().requests_per_unit(), 3U);
+    EXPECT_EQ(status.current_limit().unit(), Response::RateLimit::MINUTE);
+    EXPECT_EQ(status.duration_until_reset().seconds(), 40);
+    EXPECT_FALSE(result.response.has_dynamic_metadata());
+    EXPECT_EQ(result.response.response_headers_to_add_size(), 0);
+  }
+  EXPECT_EQ(Run(user).response.overall_code(), Response::OVER_LIMIT);
+  EXPECT_EQ(Run(Builder().Ask({{"user", "bob"}})).response.overall_code(), Response::OK);
+  clock_.Advance(40s - 1us);
+  EXPECT_EQ(Run(user).response.overall_code(), Response::OVER_LIMIT);
+  EXPECT_EQ(Run(user).response.statuses(0).duration_until_reset().seconds(), 1);
+  clock_.Advance(1us);
+  EXPECT_EQ(Run(user).remaining(0), 2U);
+}
+
+TEST_F(RlsTest, ChargesEachDescriptorOnItsOwn) {
+  Run(Builder().Ask({{"tenant", "x"}}).Hits(2));
+  const Result result = Run(Builder().Ask({{"user", "ann"}}).Ask({{"tenant", "x"}}));
+  EXPECT_EQ(result.response.overall_code(), Response::OVER_LIMIT);
+  EXPECT_EQ(result.code(0), Response::OK);
+  EXPECT_EQ(result.code(1), Response::OVER_LIMIT);
+  EXPECT_EQ(result.remaining(0), 2U);
+  EXPECT_EQ(Run(Builder().Ask({{"user", "ann"}})).remaining(0), 1U);
+}
+
+TEST_F(RlsTest, NamesTheDescriptorThatDenies) {
+  Run(Builder().Ask({{"tenant", "x"}}).Hits(2));
+  const Result result = Run(Builder().Ask({{"user", "ann"}}).Ask({{"tenant", "x"}}));
+  const auto& fields = result.response.dynamic_metadata().fields();
+  EXPECT_EQ(fields.at("denied_by").string_value(), "daily");
+  EXPECT_EQ(fields.at("denied_descriptor").number_value(), 1);
+  for (int i = 0; i < 3; ++i) Run(Builder().Ask({{"user", "ann"}}));
+  const Result other = Run(Builder().Ask({{"user", "ann"}}));
+  EXPECT_EQ(other.response.dynamic_metadata().fields().at("denied_by").string_value(), "edge.user");
+}
+
+TEST_F(RlsTest, ChargesAllOrNothingWhereToldTo) {
+  const auto ask = [&] { return Run(Builder("strict").Ask({{"a", "1"}}).Ask({{"b", "1"}})); };
+  EXPECT_EQ(ask().response.overall_code(), Response::OK);
+  for (int i = 0; i < 3; ++i) {
+    const Result denied = ask();
+    EXPECT_EQ(denied.response.overall_code(), Response::OVER_LIMIT);
+    EXPECT_EQ(denied.code(0), Response::OK);
+    EXPECT_EQ(denied.code(1), Response::OVER_LIMIT);
+    EXPECT_EQ(denied.remaining(0), 2U);
+  }
+  // A descriptor that is refused without asking the store leaves no trace either.
+  EXPECT_EQ(Run(Builder("strict").Ask({{"a", "1"}}).Ask({{"closed", "1"}})).response.overall_code(),
+            Response::OVER_LIMIT);
+  EXPECT_EQ(
+      Run(Builder("strict").Ask({{"a", "1"}}).Ask({{"b", "2"}}).OwnHits(2)).response.overall_code(),
+      Response::OVER_LIMIT);
+  EXPECT_EQ(Run(Builder("strict").Ask({{"a", "1"}})).remaining(0), 1U);
+}
+
+TEST_F(RlsTest, ShadowsAreChargedApartFromAllOrNothing) {
+  const auto ask = [&] { return Run(Builder("strict").Ask({{"a", "1"}}).Ask({{"shadow", "1"}})); };
+  EXPECT_EQ(ask().remaining(1), 0U);
+  const Result over = ask();
+  EXPECT_EQ(over.response.overall_code(), Response::OK);
+  EXPECT_EQ(over.code(1), Response::OK);
+  EXPECT_EQ(over.remaining(0), 1U);
+}
+
+TEST_F(RlsTest, ShadowsNeverDeny) {
+  const Builder shadow = Builder().Ask({{"shadow", "x"}});
+  for (int i = 0; i < 3; ++i) {
+    const Result result = Run(shadow);
+    EXPECT_EQ(result.response.overall_code(), Response::OK);
+    EXPECT_EQ(result.code(0), Response::OK);
+    EXPECT_EQ(result.remaining(0), 0U);
+    EXPECT_EQ(result.response.statuses(0).current_limit().requests_per_unit(), 1U);
+  }
+}
+
+TEST_F(RlsTest, TakesHits) {
+  const auto ask = [&](std::uint32_t hits) {
+    return Run(Builder().Ask({{"named", "x"}}).Hits(hits));
+  };
+  EXPECT_EQ(ask(0).remaining(0), 4U);  // Zero means one.
+  EXPECT_EQ(ask(3).remaining(0), 1U);
+  EXPECT_EQ(ask(2).response.overall_code(), Response::OVER_LIMIT);
+  EXPECT_EQ(ask(1).remaining(0), 0U);
+}
+
+TEST_F(RlsTest, TakesHitsOfADescriptor) {
+  const Result result = Run(Builder()
+                                .Hits(2)
+                                .Ask({{"named", "x"}})
+                                .OwnHits(4)
+                                .Ask({{"named", "y"}})
+                                .Ask({{"user", "z"}})
+                                .OwnHits(0));
+  EXPECT_EQ(result.remaining(0), 1U);
+  EXPECT_EQ(result.remaining(1), 3U);
+  EXPECT_EQ(result.remaining(2), 3U);
+  // A look at an empty budget is no denial.
+  Run(Builder().Ask({{"named", "x"}}));
+  const Result peek = Run(Builder().Ask({{"named", "x"}}).OwnHits(0));
+  EXPECT_EQ(peek.response.overall_code(), Response::OK);
+  EXPECT_EQ(peek.remaining(0), 0U);
+}
+
+TEST_F(RlsTest, DeniesHitsThatCanNeverFit) {
+  for (const std::uint64_t hits : {std::uint64_t{6}, std::uint64_t{UINT64_MAX}}) {
+    const Result result = Run(Builder().Ask({{"named", "x"}}).OwnHits(hits));
+    EXPECT_EQ(result.response.overall_code(), Response::OVER_LIMIT);
+    EXPECT_EQ(result.remaining(0), 5U);
+    EXPECT_FALSE(result.response.statuses(0).has_duration_until_reset());
+  }
+}
+
+TEST_F(RlsTest, TakesLimitsOfADescriptor) {
+  const auto ask = [&](std::uint32_t requests) {
+    return Run(Builder().Ask({{"any", "x"}}).OwnLimit(requests, envoy::type::v3::HOUR));
+  };
+  const Result first = ask(2);
+  EXPECT_EQ(first.remaining(0), 1U);
+  EXPECT_EQ(first.response.statuses(0).current_limit().requests_per_unit(), 2U);
+  EXPECT_EQ(first.response.statuses(0).current_limit().unit(), Response::RateLimit::HOUR);
+  EXPECT_EQ(ask(2).response.overall_code(), Response::OK);
+  EXPECT_EQ(ask(2).response.overall_code(), Response::OVER_LIMIT);
+  EXPECT_EQ(ask(3).response.overall_code(), Response::OK);
+  EXPECT_EQ(ask(0).response.overall_code(), Response::OVER_LIMIT);
+  // It takes the place of the configured one, without a share in its state.
+  const Result user = Run(Builder().Ask({{"user", "x"}}).OwnLimit(100, envoy::type::v3::DAY));
+  EXPECT_EQ(user.remaining(0), 99U);
+  EXPECT_EQ(Run(Builder().Ask({{"user", "x"}})).remaining(0), 2U);
+
+  EXPECT_EQ(Run(Builder().Ask({{"any", "x"}}).OwnLimit(2, envoy::type::v3::UNKNOWN)).status.code,
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      Run(Builder().Ask({{"any", "x"}}).OwnLimit(2, static_cast<envoy::type::v3::RateLimitUnit>(7)))
+          .status.code,
+      StatusCode::kInvalidArgument);
+}
+
+TEST_F(RlsTest, WhatMatchesNoRulePasses) {
+  for (const Builder& builder :
+       {Builder().Ask({{"other", "x"}}), Builder().Ask({{"user", "x"}, {"more", "y"}}),
+        Builder().Ask({}), Builder("elsewhere").Ask({{"user", "x"}})}) {
+    const Result result = Run(builder);
+    EXPECT_EQ(result.response.overall_code(), Response::OK);
+    ASSERT_EQ(result.response.statuses_size(), 1);
+    EXPECT_EQ(result.code(0), Response::OK);
+    EXPECT_FALSE(result.response.statuses(0).has_current_limit());
+    EXPECT_EQ(result.remaining(0), 0U);
+  }
+}
+
+TEST_F(RlsTest, UnlimitedPasses) {
+  const Result result = Run(Builder().Ask({{"user", "vip"}}).Hits(1000));
+  EXPECT_EQ(result.response.overall_code(), Response::OK);
+  EXPECT_EQ(result.remaining(0), kUnlimited);
+  EXPECT_FALSE(result.response.statuses(0).has_current_limit());
+  EXPECT_EQ(store_.GetStats().keys, 0);
+}
+
+TEST_F(RlsTest, ALimitOfZeroDenies) {
+  const Result result = Run(Builder().Ask({{"closed", "x"}}));
+  EXPECT_EQ(result.response.overall_code(), Response::OVER_LIMIT);
+  EXPECT_EQ(result.response.statuses(0).current_limit().requests_per_unit(), 0U);
+  EXPECT_EQ(result.remaining(0), 0U);
+  EXPECT_EQ(Run(Builder().Ask({{"closed", "x"}}).OwnHits(0)).response.overall_code(), Response::OK);
+}
+
+TEST_F(RlsTest, ReplacedLimitsAreNotCharged) {
+  const Result result = Run(Builder().Ask({{"named", "x"}}).Ask({{"tenant", "x"}}));
+  EXPECT_EQ(result.code(0), Response::OK);
+  EXPECT_FALSE(result.response.statuses(0).has_current_limit());
+  EXPECT_EQ(result.response.statuses(1).current_limit().name(), "daily");
+  EXPECT_EQ(Run(Builder().Ask({{"named", "x"}})).remaining(0), 4U);
+}
+
+TEST_F(RlsTest, ReportsWeeksAndBuckets) {
+  EXPECT_EQ(Run(Builder().Ask({{"week", "x"}})).response.statuses(0).current_limit().unit(),
+            Response::RateLimit::WEEK);
+  const Builder bucket = Builder().Ask({{"bucket", "x"}}).Hits(10);
+  const Result first = Run(bucket);
+  EXPECT_EQ(first.response.statuses(0).current_limit().requests_per_unit(), 10U);
+  EXPECT_EQ(first.response.statuses(0).current_limit().unit(), Response::RateLimit::SECOND);
+  EXPECT_EQ(first.response.statuses(0).duration_until_reset().seconds(), 1);
+  // A denial says when the same request would pass, not when all is whole.
+  const Result denied = Run(Builder().Ask({{"bucket", "x"}}));
+  EXPECT_EQ(denied.response.overall_code(), Response::OVER_LIMIT);
+  clock_.Advance(100ms);
+  EXPECT_EQ(Run(Builder().Ask({{"bucket", "x"}})).response.overall_code(), Response::OK);
+}
+
+TEST_F(RlsTest, RefusesRequestsThatAskForNothing) {
+  EXPECT_EQ(Run(Builder("").Ask({{"user", "x"}})).status.code, StatusCode::kInvalidArgument);
+  EXPECT_EQ(Run(Builder()).status.code, StatusCode::kInvalidArgument);
+  EXPECT_EQ(Run(std::string("\x0a\xff\x01")).status.code, StatusCode::kInternal);
+  Builder many;
+  for (std::size_t i = 0; i <= kDescriptorsMax; ++i) many.Ask({{"user", "x"}});
+  EXPECT_EQ(Run(many).status.code, StatusCode::kInvalidArgument);
+  Entries entries(kEntriesMax + 1, {"user", "x"});
+  EXPECT_EQ(Run(Builder().Ask(entries)).status.code, StatusCode::kInvalidArgument);
+}
+
+TEST_F(RlsTest, DecidesManyCallsTogether) {
+  RlsBatch batch({});
+  std::vector<std::string> replies(5);
+  for (int round = 0; round < 3; ++round) {
+    batch.Start(engine_->catalog());
+    for (std::size_t i = 0; i < replies.size(); ++i) {
+      const std::string user = "user" + std::to_string(round);
+      ASSERT_TRUE(batch.Add(Builder().Ask({{"user", user}}).Ask({{"other", "x"}}).Bytes()).ok());
+      EXPECT_FALSE(batch.Add("\x0a").ok());
+    }
+    ASSERT_EQ(batch.size(), replies.size());
+    engine_->Apply(batch.Requests(), [] {});
+    std::vector<int> codes;
+    for (std::size_t i = 0; i < replies.size(); ++i) {
+      ASSERT_TRUE(batch.Answer(i, kStart, replies[i]).ok());
+      Response response;
+      response.ParseFromString(replies[i]);
+      codes.push_back(response.overall_code());
+    }
+    EXPECT_THAT(codes, ElementsAre(1, 1, 1, 2, 2));
+  }
+}
+
+TEST_F(RlsTest, WritesHeadersWhereToldTo) {
+  clock_.Advance(20s);
+  const auto headers = [&](const Builder& builder) {
+    std::map<std::string, std::string> map;
+    const Result result = Run(builder, {.headers = true});
+    for (const auto& header : result.response.response_headers_to_add()) {
+      map[header.key()] = header.value();
+    }
+    return map;
+  };
+  const auto two = Builder().Ask({{"user", "ann"}}).Ask({{"named", "ann"}});
+  auto first = headers(two);
+  EXPECT_EQ(first["X-RateLimit-Limit"], "3");
+  EXPECT_EQ(first["X-RateLimit-Remaining"], "2");
+  EXPECT_EQ(first["RateLimit-Policy"], R"("edge.user";q=3;w=60,"hourly";q=5;w=3600)");
+  EXPECT_EQ(first["RateLimit"], R"("edge.user";r=2;t=40,"hourly";r=4;t=3580)");
+  EXPECT_FALSE(first.contains("Retry-After"));
+  headers(two);
+  headers(two);
+  auto denied = headers(two);
+  EXPECT_EQ(denied["X-RateLimit-Remaining"], "0");
+  EXPECT_EQ(denied["Retry-After"], "40");
+  EXPECT_TRUE(headers(Builder().Ask({{"user", "vip"}})).empty());
+  EXPECT_FALSE(headers(Builder().Ask({{"named", "x"}}).Hits(6)).contains("Retry-After"));
+}
+
+TEST_F(RlsTest, StoreFailuresFollowThePolicy) {
+  BrokenStore broken;
+  test::RlsEngine engine(broken, clock_, {kEdge, kStrict});
+  const auto run = [&](const Builder& builder, OnStoreFailure policy) {
+    RlsBatch batch({.on_store_failure = policy});
+    batch.Start(engine->catalog());
+    Result result;
+    result.status = batch.Add(builder.Bytes());
+    engine->Apply(batch.Requests(), [] {});
+    std::string reply;
+    if (result.status.ok()) result.status = batch.Answer(0, kStart, reply);
+    result.response.ParseFromString(reply);
+    return result;
+  };
+  const Builder user = Builder().Ask({{"user", "x"}});
+  const Result open = run(user, OnStoreFailure::kFailOpen);
+  EXPECT_EQ(open.response.overall_code(), Response::OK);
+  EXPECT_EQ(open.response.statuses(0).current_limit().requests_per_unit(), 3U);
+  EXPECT_EQ(open.response.dynamic_metadata().fields().at("degraded").string_value(), "FAIL_OPEN");
+  const Result closed = run(user, OnStoreFailure::kFailClosed);
+  EXPECT_EQ(closed.status.code, StatusCode::kUnavailable);
+  EXPECT_THAT(closed.status.message, HasSubstr("UNAVAILABLE"));
+  // What only shadows never fails, and what needs no store does not either.
+  EXPECT_TRUE(run(Builder().Ask({{"shadow", "x"}}), OnStoreFailure::kFailClosed).status.ok());
+  EXPECT_TRUE(run(Builder().Ask({{"user", "vip"}}), OnStoreFailure::kFailClosed).status.ok());
+}
+
+TEST_F(RlsTest, AnswersJson) {
+  const auto post = [&](const std::string& body) {
+    JsonAnswer answer;
+    HandleJson(*engine_, {}, body, [&](JsonAnswer given) { answer = std::move(given); });
+    return answer;
+  };
+  const std::string body =
+      R"({"domain":"edge","descriptors":[{"entries":[{"key":"user","value":"x"}]}],"new":1})";
+  const JsonAnswer first = post(body);
+  EXPECT_EQ(first.http_status, 200);
+  EXPECT_THAT(first.body, HasSubstr(R"("overallCode":"OK")"));
+  EXPECT_THAT(first.body, HasSubstr(R"("limitRemaining":2)"));
+  post(body);
+  post(body);
+  EXPECT_EQ(post(body).http_status, 429);
+  EXPECT_EQ(post("{").http_status, 400);
+  EXPECT_EQ(post(R"({"domain":""})").http_status, 400);
+  EXPECT_THAT(post("[]").body, HasSubstr(R"({"error":)"));
+}
+
+// The reader of requests agrees with generated code on what that accepts.
+TEST(RlsRequest, ReadsWhatProtobufWrites) {
+  const Builder builder = Builder()
+                              .Hits(7)
+                              .Ask({{"a", "1"}, {"b", ""}})
+                              .OwnHits(UINT64_MAX)
+                              .Ask({})
+                              .OwnLimit(UINT32_MAX, envoy::type::v3::YEAR);
+  const std::string bytes = builder.Bytes();
+  RlsRequest request;
+  ASSERT_TRUE(request.Parse(bytes).ok());
+  EXPECT_EQ(request.domain, "edge");
+  EXPECT_EQ(request.hits_addend, 7U);
+  ASSERT_EQ(request.descriptors.size(), 2U);
+  EXPECT_EQ(request.descriptors[0].entry_count, 2U);
+  EXPECT_EQ(request.entries[1].key, "b");
+  EXPECT_EQ(request.descriptors[0].hits_addend, UINT64_MAX);
+  EXPECT_EQ(request.descriptors[1].limit->requests_per_unit, UINT32_MAX);
+  EXPECT_EQ(request.descriptors[1].limit->unit, 6);
+}
+
+TEST(RlsRequest, PassesOverWhatItDoesNotKnow) {
+  const std::string known = Builder().Ask({{"a", "1"}}).Bytes();
+  const std::string varint = "\x78\x96\x01";
+  const std::string fixed64 = "\x79" + std::string(8, 'x');
+  const std::string text = "\x7a\x03xyz";
+  const std::string group = "\x7b\x78\x01\x7b\x7c\x7c";  // With one inside.
+  const std::string fixed32 = "\x7d" + std::string(4, 'x');
+  for (const std::string& unknown : {varint, fixed64, text, group, fixed32}) {
+    RateLimitRequest reference;
+    ASSERT_TRUE(reference.ParseFromString(unknown + known)) << testing::PrintToString(unknown);
+    RlsRequest request;
+    const std::string bytes = unknown + known + unknown;
+    ASSERT_TRUE(request.Parse(bytes).ok());
+    EXPECT_EQ(request.domain, "edge");
+    EXPECT_EQ(request.descriptors.size(), 1U);
+    for (std::size_t cut = 1; cut < unknown.size(); ++cut) {
+      EXPECT_FALSE(request.Parse(known + unknown.substr(0, cut)).ok());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::grpc

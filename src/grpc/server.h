@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gRPC door: services.h on the loops of src/net. h2c with prior knowledge, or TLS with ALPN h2.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "grpc/services.h"
+#include "net/listen_address.h"
+#include "net/listener.h"
+#include "net/loops.h"
+#include "net/tls.h"
+#include "service/engine.h"
+#include "sluice/error.h"
+
+namespace sluice::telemetry {
+class ServiceMetrics;
+}
+
+namespace sluice::grpc {
+
+class Shard;
+
+class Server {
+ public:
+  struct Options {
+    net::ListenAddress address;
+    std::optional<net::TlsFiles> tls = {};
+    std::size_t connections_max = 10'000;
+    Services::Options services = {};
+
+    std::chrono::milliseconds preface_timeout{10'000};  // From connecting to the first SETTINGS.
+    // Without a byte from the client. Without calls the connection then ends; with calls the client
+    // is asked for a sign of life, and has ping_timeout to give one.
+    std::chrono::milliseconds idle_timeout{300'000};
+    std::chrono::milliseconds ping_timeout{20'000};
+
+    telemetry::ServiceMetrics* metrics = nullptr;  // Not owned; outlives the server.
+  };
+
+  struct Counts {
+    net::Listener::Counts connections;
+    std::uint64_t calls = 0;
+    std::uint64_t refused = 0;
+    std::uint64_t deadlines_exceeded = 0;
+    std::uint64_t resets = 0;
+    std::uint64_t floods = 0;
+    std::uint64_t timeouts = 0;
+  };
+
+  // Listens at once, and serves as soon as the loops run. Errors are those of net::Listener.
+  // `loops` and `engine` outlive the server, and `loops` all that the engine has not answered.
+  static Expected<std::unique_ptr<Server>> Start(net::Loops& loops, service::Engine& engine,
+                                                 Options options);
+  // Closes every connection, whatever it is at.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // What grpc.health says. Not to be called on a loop; kYes until then.
+  void SetServing(Serving serving);
+
+  // Accepts no more connections, says NOT_SERVING and GOAWAY, and answers the calls that clients
+  // have started. Not to be called on a loop.
+  void StartDrain();
+  // Starts to drain if that has not been done, and waits until all connections are closed. Those
+  // that are not by then are closed at the deadline; returns how many.
+  std::size_t Drain(SteadyTime deadline);
+
+  const net::ListenAddress& address() const { return listener_->address(); }
+  std::uint16_t port() const { return listener_->port(); }
+  Counts counts() const;
+
+ private:
+  struct Drained;
+
+  Server(net::Loops& loops, std::vector<std::shared_ptr<Shard>> shards,
+         std::unique_ptr<net::Listener> listener);
+
+  net::Loops& loops_;
+  const std::vector<std::shared_ptr<Shard>> shards_;  // One a loop.
+  const std::unique_ptr<net::Listener> listener_;
+  const std::shared_ptr<Drained> drained_;
+  bool draining_ = false;
+};
+
+}  // namespace sluice::grpc

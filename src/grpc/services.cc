@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grpc/services.h"
+
+#include <grpc/health/v1/health.pb.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/text.h"
+#include "grpc/reflection.h"
+
+namespace sluice::grpc {
+namespace {
+
+namespace health = ::grpc::health::v1;
+
+constexpr std::size_t kSpareBatchesMax = 4;
+
+constexpr Method kShouldRateLimit = {"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+                                     Method::Requests::kOne};
+constexpr Method kCheck = {"/grpc.health.v1.Health/Check", Method::Requests::kOne};
+constexpr Method kWatch = {"/grpc.health.v1.Health/Watch", Method::Requests::kOne};
+constexpr Method kReflect = {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                             Method::Requests::kMany};
+constexpr Method kReflectAlpha = {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                                  Method::Requests::kMany};
+constexpr std::array<const Method*, 5> kMethods = {&kShouldRateLimit, &kCheck, &kWatch, &kReflect,
+                                                   &kReflectAlpha};
+
+constexpr std::array<std::string_view, 4> kServiceNames = {
+    kRlsServiceName, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection"};
+
+// The service that a request asks for, if it is one.
+std::optional<std::string> HealthService(std::string_view message) {
+  health::HealthCheckRequest request;
+  if (!request.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
+    return std::nullopt;
+  }
+  return request.service();
+}
+
+Status NotHealthCheck() {
+  return {StatusCode::kInternal, "the message is not a HealthCheckRequest"};
+}
+
+bool IsServed(std::string_view service) { return service.empty() || service == kRlsServiceName; }
+
+std::string HealthReply(health::HealthCheckResponse::ServingStatus status) {
+  health::HealthCheckResponse response;
+  response.set_status(status);
+  return response.SerializeAsString();
+}
+
+std::string HealthReply(Serving serving) {
+  return HealthReply(serving == Serving::kYes ? health::HealthCheckResponse::SERVING
+                                              : health::HealthCheckResponse::NOT_SERVING);
+}
+
+}  // namespace
+
+Services::Services(service::Engine& engine, const Options& options, Counters& counters,
+                   Serving serving, Post post)
+    : engine_(engine),
+      options_(options),
+      post_(std::move(post)),
+      session_(*this, options.limits, counters),
+      serving_(serving) {}
+
+Services::~Services() = default;
+
+void Services::Receive(std::string_view bytes, SteadyTime now) {
+  session_.Receive(bytes, now);
+  Decide();
+}
+
+void Services::SetServing(Serving serving) {
+  if (std::exchange(serving_, serving) == serving) return;
+  for (const Watcher& watcher : watchers_) {
+    if (watcher.served) session_.Reply(watcher.id, HealthReply(serving_));
+  }
+}
+
+void Services::Drain() {
+  SetServing(Serving::kNo);
+  for (const Watcher& watcher : std::exchange(watchers_, {})) {
+    session_.Finish(watcher.id, {StatusCode::kUnavailable, "the server is shutting down"});
+  }
+  session_.Drain();
+}
+
+const Method* Services::FindMethod(std::string_view path) {
+  const auto found = std::ranges::find(kMethods, path, &Method::path);
+  return found == kMethods.end() ? nullptr : *found;
+}
+
+void Services::OnMessage(StreamId id, const Method& method, std::string_view message) {
+  if (&method == &kShouldRateLimit) {
+    ShouldRateLimit(id, message);
+  } else if (&method == &kCheck) {
+    CheckHealth(id, message);
+  } else if (&method == &kWatch) {
+    WatchHealth(id, message);
+  } else {
+    Reflect(id, method, message);
+  }
+}
+
+void Services::OnHalfClose(StreamId id, const Method& /*method*/) { session_.Finish(id, {}); }
+
+void Services::OnAbandoned(StreamId id, const Method& method) {
+  if (&method == &kWatch) {
+    std::erase_if(watchers_, [&](const Watcher& watcher) { return watcher.id == id; });
+  }
+}
+
+void Services::ShouldRateLimit(StreamId id, std::string_view message) {
+  // Streams are bounded; but clients can give up calls that the engine still has.
+  if (in_flight_ >= options_.limits.streams_max) {
+    session_.Finish(id, {StatusCode::kResourceExhausted, "too many calls wait for the store"});
+    return;
+  }
+  if (!batch_) {
+    if (spare_.empty()) spare_.push_back(std::make_shared<Batch>(options_.rls));
+    batch_ = std::move(spare_.back());
+    spare_.pop_back();
+    batch_->rls.Start(engine_.catalog());
+  }
+  Status refused = batch_->rls.Add(message);
+  if (!refused.ok()) {
+    session_.Finish(id, std::move(refused));
+    return;
+  }
+  batch_->streams.push_back(id);
+  ++in_flight_;
+}
+
+void Services::Decide() {
+  if (!batch_) return;
+  const std::shared_ptr<Batch> batch = std::move(batch_);
+  const std::span<Request> requests = batch->rls.Requests();
+  if (requests.empty() || engine_.AnswersInline()) {
+    if (!requests.empty()) engine_.Apply(requests, [] {});
+    Answer(*batch);
+    if (spare_.size() < kSpareBatchesMax) spare_.push_back(batch);
+    return;
+  }
+  engine_.Apply(requests, [this, batch, post = post_]() mutable {
+    post([this, batch = std::move(batch)] {
+      Answer(*batch);
+      if (spare_.size() < kSpareBatchesMax) spare_.push_back(batch);
+    });
+  });
+}
+
+void Services::Answer(Batch& batch) {
+  const TimePoint now = options_.rls.headers ? engine_.Now() : TimePoint{};
+  for (std::size_t i = 0; i < batch.streams.size(); ++i) {
+    Status status = batch.rls.Answer(i, now, reply_);
+    if (status.ok()) {
+      session_.ReplyAndFinish(batch.streams[i], reply_);
+    } else {
+      session_.Finish(batch.streams[i], std::move(status));
+    }
+  }
+  in_flight_ -= batch.streams.size();
+  batch.streams.clear();
+}
+
+void Services::CheckHealth(StreamId id, std::string_view message) {
+  const auto service = HealthService(message);
+  if (!service) {
+    session_.Finish(id, NotHealthCheck());
+  } else if (!IsServed(*service)) {
+    session_.Finish(id,
+                    {StatusCode::kNotFound, text::Cat("unknown service ", text::Quote(*service))});
+  } else {
+    session_.ReplyAndFinish(id, HealthReply(serving_));
+  }
+}
+
+void Services::WatchHealth(StreamId id, std::string_view message) {
+  const auto service = HealthService(message);
+  if (!service) {
+    session_.Finish(id, NotHealthCheck());
+  } else {
+    // What is unknown might come into being, for all that a watcher knows: it stays on the line.
+    const bool served = IsServed(*service);
+    session_.Reply(id, served ? HealthReply(serving_)
+                              : HealthReply(health::HealthCheckResponse::SERVICE_UNKNOWN));
+    watchers_.push_back({.id = id, .served = served});
+  }
+}
+
+void Services::Reflect(StreamId id, const Method& method, std::string_view message) {
+  const auto version = &method == &kReflect ? ReflectionVersion::kV1 : ReflectionVersion::kV1Alpha;
+  auto reply = grpc::Reflect(version, message, kServiceNames);
+  if (reply) {
+    session_.Reply(id, *reply);
+  } else {
+    session_.Finish(id, {StatusCode::kInternal, std::move(reply.error().message)});
+  }
+}
+
+}  // namespace sluice::grpc

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The services that a client finds on its connection: the Rate Limit Service, grpc.health and
+// grpc.reflection. No I/O.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grpc/counters.h"
+#include "grpc/rls.h"
+#include "grpc/session.h"
+#include "service/engine.h"
+
+namespace sluice::grpc {
+
+inline constexpr std::string_view kRlsServiceName = "envoy.service.ratelimit.v3.RateLimitService";
+
+enum class Serving { kNo, kYes };
+
+// Not thread-safe.
+class Services final : private Session::Handler {
+ public:
+  // Runs something on the thread that this object belongs to, unless the object is gone by then.
+  // Is itself called from any thread, and outlives the object in copies.
+  using Post = std::function<void(std::move_only_function<void()>)>;
+
+  struct Options {
+    Session::Limits limits = {};
+    RlsOptions rls = {};
+  };
+
+  // The engine and the counters outlive it; and so they do what the engine has not answered.
+  Services(service::Engine& engine, const Options& options, Counters& counters, Serving serving,
+           Post post);
+  ~Services() override;
+
+  // All calls that are complete with these bytes are decided together.
+  void Receive(std::string_view bytes, SteadyTime now);
+
+  // Tells those who watch.
+  void SetServing(Serving serving);
+
+  // Lets go of those who watch, too: they would never end by themselves.
+  void Drain();
+
+  Session& session() { return session_; }
+
+ private:
+  // Calls that the engine has at the same time. Lives until the engine has answered.
+  struct Batch {
+    explicit Batch(const RlsOptions& options) : rls(options) {}
+
+    RlsBatch rls;
+    std::vector<StreamId> streams;
+  };
+
+  struct Watcher {
+    StreamId id;
+    bool served;  // What it watches.
+  };
+
+  const Method* FindMethod(std::string_view path) override;
+  void OnMessage(StreamId id, const Method& method, std::string_view message) override;
+  void OnHalfClose(StreamId id, const Method& method) override;
+  void OnAbandoned(StreamId id, const Method& method) override;
+
+  void ShouldRateLimit(StreamId id, std::string_view message);
+  void Decide();
+  void Answer(Batch& batch);
+  void CheckHealth(StreamId id, std::string_view message);
+  void WatchHealth(StreamId id, std::string_view message);
+  void Reflect(StreamId id, const Method& method, std::string_view message);
+
+  service::Engine& engine_;
+  const Options options_;
+  const Post post_;
+  Session session_;
+  Serving serving_;
+  std::vector<Watcher> watchers_;
+  std::shared_ptr<Batch> batch_;  // Of what was received last; null if there is none.
+  std::vector<std::shared_ptr<Batch>> spare_;
+  std::size_t in_flight_ = 0;  // Calls that the engine has, those that were given up included.
+  std::string reply_;
+};
+
+}  // namespace sluice::grpc

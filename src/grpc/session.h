@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server's side of one HTTP/2 connection that carries gRPC calls, without any I/O: bytes that
+// came in go to Receive, bytes to write come out of Produce.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grpc/counters.h"
+#include "grpc/status.h"
+
+struct nghttp2_session;
+
+namespace sluice::grpc {
+
+using StreamId = std::int32_t;
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+struct Method {
+  enum class Requests : std::uint8_t { kOne, kMany };
+
+  std::string_view path;  // "/package.Service/Method"
+  Requests requests;
+};
+
+// Not thread-safe. Nothing that a client sends is an error of ours: it is answered with a status, a
+// stream error or GOAWAY, and every flood runs into one of the maxima below.
+class Session {
+ public:
+  struct Limits {
+    std::size_t message_bytes_max = std::size_t{4} << 20;  // Unpacked; as gRPC has it.
+
+    // Messages of all calls that have arrived in part.
+    std::size_t buffered_bytes_max = std::size_t{16} << 20;
+
+    // Replies of all calls that the client does not take.
+    std::size_t reply_bytes_max = std::size_t{4} << 20;
+
+    std::uint32_t streams_max = 1024;
+    std::size_t header_bytes_max = std::size_t{16} << 10;  // Of a call, as HPACK counts them.
+
+    // In a flood window; beyond, the connection ends with ENHANCE_YOUR_CALM. Resets are calls that
+    // the client starts and gives up, or gets reset by errors of its own; a proxy whose deadlines
+    // pass while a store is slow sends some hundreds. Quiet frames are those that ask for nothing
+    // (PING, SETTINGS, WINDOW_UPDATE, PRIORITY, empty DATA), counted anew with every reply: clients
+    // that get replies may measure how fast they come.
+    std::uint32_t resets_max = 1000;
+    std::uint32_t quiet_frames_max = 1000;
+    std::chrono::milliseconds flood_window{1000};
+
+    // From the headers of a call that brings one message to its end.
+    std::chrono::milliseconds receive_timeout{30'000};
+  };
+
+  // What is called. Sending, replying and finishing are allowed inside.
+  class Handler {
+   public:
+    virtual ~Handler() = default;
+
+    // Null: there is no such method. The method outlives the session.
+    virtual const Method* FindMethod(std::string_view path) = 0;
+
+    // A message has come, not compressed any more. Of a method with one request: the call is
+    // complete. The text lives until this returns.
+    virtual void OnMessage(StreamId id, const Method& method, std::string_view message) = 0;
+
+    // The client will send no more. Only for methods with many requests.
+    virtual void OnHalfClose(StreamId id, const Method& method) = 0;
+
+    // A call that OnMessage or OnHalfClose knows has ended without Finish: cancelled or out of
+    // time. Not said when the session is destroyed.
+    virtual void OnAbandoned(StreamId id, const Method& method) = 0;
+  };
+
+  // The handler and the counters outlive the session.
+  Session(Handler& handler, const Limits& limits, Counters& counters);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  void Receive(std::string_view bytes, SteadyTime now);
+
+  // Appends what is to be written, until `out` is `bytes_max` long or somewhat longer.
+  void Produce(std::string& out, std::size_t bytes_max);
+
+  // Calls that are over or unknown are passed over in all of these.
+  void Reply(StreamId id, std::string_view message);
+  void Finish(StreamId id, Status status);
+  void ReplyAndFinish(StreamId id, std::string_view message);
+
+  // Ends calls whose time has come.
+  void Expire(SteadyTime now);
+  // When Expire has something to do at the earliest.
+  std::optional<SteadyTime> NextExpiry() const;
+
+  // No new calls: says so at once, and means it when the client has heard it.
+  void Drain();
+  // Nothing more of anything, but for a last word.
+  void Terminate();
+  // Asks the client for a sign of life.
+  void Ping();
+
+  // Nothing more will be read; close when all that Produce gave is written.
+  bool finished() const;
+  // The client has said who it is.
+  bool greeted() const { return greeted_; }
+  std::size_t open_calls() const { return open_.size(); }
+
+ private:
+  struct Call;
+  struct Callbacks;
+
+  Call* Find(StreamId id) const;
+  void Open(StreamId id);
+  void Close(Call& call);
+  void OnHeader(Call& call, std::string_view name, std::string_view value);
+  void OnHeadersEnd(Call& call);
+  void OnData(Call& call, std::string_view bytes, bool last_frame);
+  void OnRequestEnd(Call& call);
+  void TakeMessages(Call& call);
+  void TakeMessage(Call& call, std::string_view framed);
+  void RefuseMessage(Call& call, StatusCode code, std::string message);
+  void SubmitStatus(Call& call, std::string_view http_status);
+  void SubmitReplies(Call& call);
+  void End(Call& call, Status status);
+  void CountQuietFrame();
+  void CountReset();
+  void StartFloodWindow();
+  void Flood();
+
+  // Constant after construction.
+  Handler& handler_;
+  const Limits limits_;
+  Counters& counters_;
+
+  nghttp2_session* session_ = nullptr;
+  std::vector<std::unique_ptr<Call>> open_;  // Each knows its place.
+  std::vector<std::unique_ptr<Call>> spare_;
+  SteadyTime now_{};
+  SteadyTime flood_window_start_{};
+  std::uint32_t resets_in_window_ = 0;
+  std::uint32_t quiet_frames_ = 0;
+  std::size_t buffered_bytes_ = 0;
+  std::size_t reply_bytes_ = 0;
+  bool greeted_ = false;
+  bool broken_ = false;
+  bool flooded_ = false;
+};
+
+}  // namespace sluice::grpc

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grpc/shard.h"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "telemetry/service_metrics.h"
+
+namespace sluice::grpc {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using Steady = std::chrono::steady_clock;
+
+constexpr std::size_t kReadBytes = std::size_t{16} << 10;
+constexpr std::size_t kOutputBytesMax = std::size_t{256} << 10;
+constexpr std::size_t kSpareOutputBytesMax = std::size_t{16} << 10;
+constexpr std::chrono::milliseconds kTick{500};
+// From the last word to closing: a close while bytes lie unread would take it from the client.
+constexpr std::chrono::seconds kLinger{2};
+
+}  // namespace
+
+Shard::Shard(asio::io_context& context, service::Engine& engine, Server::Options options)
+    : engine_(engine), options_(std::move(options)), ticker_(context) {}
+
+Shard::~Shard() = default;
+
+void Shard::Add(net::Stream stream) {
+  if (closed_) return;
+  const auto connection = std::make_shared<Connection>(shared_from_this(), std::move(stream));
+  connection->place_ = connections_.size();
+  connections_.push_back(connection);
+  if (options_.metrics) options_.metrics->ConnectionOpened(telemetry::Door::kGrpc);
+  connection->Start();
+  if (draining_) connection->Drain();
+  StartTicking();
+}
+
+void Shard::Remove(Connection& connection) {
+  if (options_.metrics) options_.metrics->ConnectionClosed(telemetry::Door::kGrpc);
+  const std::size_t place = connection.place_;
+  std::swap(connections_[place], connections_.back());
+  connections_[place]->place_ = place;
+  connections_.pop_back();
+  if (connections_.empty() && on_drained_) std::exchange(on_drained_, {})();
+}
+
+void Shard::SetServing(Serving serving) {
+  serving_ = serving;
+  for (const auto& connection : std::vector(connections_)) connection->SetServing(serving);
+}
+
+void Shard::StartDrain(std::function<void()> on_drained) {
+  draining_ = true;
+  serving_ = Serving::kNo;
+  if (connections_.empty()) return on_drained();
+  on_drained_ = std::move(on_drained);
+  for (const auto& connection : std::vector(connections_)) connection->Drain();
+}
+
+std::size_t Shard::Close() {
+  closed_ = true;
+  const std::vector open = connections_;
+  for (const auto& connection : open) connection->Close();
+  ticker_.cancel();
+  return open.size();
+}
+
+void Shard::StartTicking() {
+  if (std::exchange(ticking_, true)) return;
+  ticker_.expires_after(kTick);
+  ticker_.async_wait([self = shared_from_this()](error_code) {
+    self->ticking_ = false;
+    const SteadyTime now = Steady::now();
+    for (const auto& connection : std::vector(self->connections_)) connection->CheckSilence(now);
+    if (!self->connections_.empty()) self->StartTicking();
+  });
+}
+
+Connection::Connection(std::shared_ptr<Shard> shard, net::Stream stream)
+    : shard_(std::move(shard)),
+      stream_(std::move(stream)),
+      timer_(stream_.get_executor()),
+      opened_(Steady::now()),
+      heard_(opened_) {
+  in_.resize(kReadBytes);
+}
+
+void Connection::Start() {
+  Services::Post post = [weak = weak_from_this(),
+                         executor = stream_.get_executor()](std::move_only_function<void()> work) {
+    asio::post(executor, [weak, work = std::move(work)]() mutable {
+      const auto self = weak.lock();
+      if (!self || self->closed_) return;
+      work();
+      self->Pump();
+    });
+  };
+  services_.emplace(shard_->engine_, shard_->options_.services, shard_->counters, shard_->serving_,
+                    std::move(post));
+  Pump();
+}
+
+void Connection::SetServing(Serving serving) {
+  services_->SetServing(serving);
+  Pump();
+}
+
+void Connection::Drain() {
+  services_->Drain();
+  Pump();
+}
+
+void Connection::Pump() {
+  if (closed_) return;
+  const bool sent = Flush();
+  if (closed_) return;
+  if (sent && session().finished() && !ending_) End(Steady::now());
+  // Who does not take what we send is not listened to either: no output without bound.
+  if (sent && !reading_) Read();
+  SetTimer();
+}
+
+void Connection::Read() {
+  reading_ = true;
+  stream_.async_read_some(asio::buffer(in_),
+                          [self = shared_from_this()](error_code error, std::size_t size) {
+                            self->reading_ = false;
+                            self->OnRead(error, size);
+                          });
+}
+
+void Connection::OnRead(error_code error, std::size_t size) {
+  if (closed_) return;
+  if (error) return Close();
+  if (!ending_) {
+    heard_ = Steady::now();
+    pinged_.reset();
+    services_->Receive(std::string_view(in_).substr(0, size), heard_);
+  }
+  Pump();
+}
+
+bool Connection::Flush() {
+  if (writing_) return false;
+  while (true) {
+    session().Produce(out_, kOutputBytesMax);
+    if (out_.empty()) return true;
+    written_ = stream_.TryWrite(out_);
+    if (written_ < out_.size()) break;
+    out_.clear();
+  }
+  Write();
+  return false;
+}
+
+void Connection::Write() {
+  writing_ = true;
+  stream_.async_write_some(asio::buffer(out_) + written_,
+                           [self = shared_from_this()](error_code error, std::size_t size) {
+                             self->writing_ = false;
+                             self->OnWritten(error, size);
+                           });
+}
+
+void Connection::OnWritten(error_code error, std::size_t size) {
+  if (closed_) return;
+  if (error) return Close();
+  written_ += size;
+  if (written_ < out_.size()) return Write();
+  out_.clear();
+  if (out_.capacity() > kSpareOutputBytesMax) out_.shrink_to_fit();
+  written_ = 0;
+  Pump();
+}
+
+void Connection::SetTimer() {
+  const auto next = session().NextExpiry();
+  if (!next || (timer_at_ && *timer_at_ <= *next)) return;
+  timer_at_ = next;
+  timer_.expires_at(*next);
+  timer_.async_wait([self = shared_from_this()](error_code error) {
+    // It was set anew, which took over.
+    if (error || self->closed_) return;
+    self->timer_at_.reset();
+    self->session().Expire(Steady::now());
+    self->Pump();
+  });
+}
+
+// Says that nothing more will come, and reads on until the client has closed, too.
+void Connection::End(SteadyTime now) {
+  ending_ = now;
+  stream_.async_shutdown([self = shared_from_this()](error_code) {});
+}
+
+void Connection::CheckSilence(SteadyTime now) {
+  const Server::Options& options = shard_->options_;
+  if (ending_) {
+    if (now - *ending_ > kLinger) Close();
+    return;
+  }
+  const bool mute = !session().greeted() && now - opened_ > options.preface_timeout;
+  const bool dead = pinged_ && now - *pinged_ > options.ping_timeout;
+  if (mute || dead) {
+    shard_->counters.timeouts.Add();
+    return Close();
+  }
+  if (pinged_ || now - heard_ <= options.idle_timeout) return;
+  if (session().open_calls() > 0) {
+    pinged_ = now;
+    session().Ping();
+  } else {
+    shard_->counters.timeouts.Add();
+    session().Terminate();
+  }
+  Pump();
+}
+
+void Connection::Close() {
+  if (std::exchange(closed_, true)) return;
+  const auto self = shared_from_this();
+  timer_.cancel();
+  stream_.Close();
+  shard_->Remove(*this);
+}
+
+}  // namespace sluice::grpc

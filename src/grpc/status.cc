@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grpc/status.h"
+
+#include <array>
+#include <cstddef>
+
+namespace sluice::grpc {
+
+std::string_view ToText(StatusCode code) {
+  static constexpr std::array<std::string_view, 17> kTexts = {
+      "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16"};
+  return kTexts[static_cast<std::size_t>(code)];
+}
+
+std::string PercentEncode(std::string_view text) {
+  static constexpr std::string_view kHex = "0123456789ABCDEF";
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    if (c >= ' ' && c <= '~' && c != '%') {
+      out += c;
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    out += {'%', kHex[byte >> 4U], kHex[byte & 15U]};
+  }
+  return out;
+}
+
+}  // namespace sluice::grpc

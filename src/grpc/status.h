@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a gRPC call ended.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace sluice::grpc {
+
+// The codes of gRPC that this server answers with; the numbers are those on the wire.
+enum class StatusCode : std::uint8_t {
+  kOk = 0,
+  kInvalidArgument = 3,
+  kDeadlineExceeded = 4,
+  kNotFound = 5,
+  kResourceExhausted = 8,
+  kUnimplemented = 12,
+  kInternal = 13,
+  kUnavailable = 14,
+};
+
+struct Status {
+  StatusCode code = StatusCode::kOk;
+  std::string message = {};
+
+  bool ok() const { return code == StatusCode::kOk; }
+  friend bool operator==(const Status&, const Status&) = default;
+};
+
+// The number as text, as trailers carry it. Lives as long as the program.
+std::string_view ToText(StatusCode code);
+
+// As grpc-message is written: printable ASCII without '%' as it is, all else as %XX.
+std::string PercentEncode(std::string_view text);
+
+}  // namespace sluice::grpc
