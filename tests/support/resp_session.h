@@ -37,13 +37,18 @@ ruleSets:
           - {label: day, algorithm: fixed_window, limit: 50, window: 1d}
 )";
 
-inline std::shared_ptr<const service::Catalog> RespCatalog() {
+inline std::shared_ptr<const service::Catalog> MakeRespCatalog() {
   auto catalog = std::make_shared<service::Catalog>();
   catalog->limits.emplace(
       "login", *Limit::TokenBucket({.capacity = 5, .refill = 1, .period = Micros{60'000'000}}));
   auto sets = rules::ParseRuleSets(kRespRules, "test.yaml");
   if (!sets) throw std::runtime_error(sets.error().front().ToString());
   catalog->rules = *rules::RuleBook::Build(std::move(*sets), 1);
+  return catalog;
+}
+
+inline std::shared_ptr<const service::Catalog> RespCatalog() {
+  static const auto catalog = MakeRespCatalog();
   return catalog;
 }
 
