@@ -11,6 +11,7 @@ help: ## This list
 
 setup: ## Install what is missing from Debian packages (root or sudo)
 	@tools/setup
+	@tools/setup_node
 
 build: setup ## The program at build/release/sluice
 	@tools/build release

@@ -43,6 +43,25 @@ struct Server::Shared {
   Shared(service::Engine& given_engine, Options given_options)
       : engine(given_engine), options(std::move(given_options)) {}
 
+  void Opened() {
+    if (options.metrics) options.metrics->ConnectionOpened(telemetry::Door::kResp);
+    const std::lock_guard lock(mutex);
+    ++open;
+  }
+  void Closed() {
+    if (options.metrics) options.metrics->ConnectionClosed(telemetry::Door::kResp);
+    const std::lock_guard lock(mutex);
+    if (--open == 0) all_closed.notify_all();
+  }
+  void Refused() {
+    if (options.metrics) options.metrics->ConnectionRefused(telemetry::Door::kResp);
+    refused.fetch_add(1, std::memory_order_relaxed);
+  }
+  bool overcrowded() {
+    const std::lock_guard lock(mutex);
+    return open > options.connections_max;
+  }
+
   service::Engine& engine;
   const Options options;
   const Steady::time_point start = Steady::now();
@@ -110,14 +129,9 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
                   .address = stream_.peer().to_string()},
                  [this] { Ready(); }),
         active_at_(shard_->now()) {
-    const std::lock_guard lock(shard_->shared().mutex);
-    ++shard_->shared().open;
+    shard_->shared().Opened();
   }
-
-  ~Connection() {
-    const std::lock_guard lock(shard_->shared().mutex);
-    if (--shard_->shared().open == 0) shard_->shared().all_closed.notify_all();
-  }
+  ~Connection() { shard_->shared().Closed(); }
 
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -259,7 +273,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void Discard() {
-    filled_ = 0;
+    begin_ = filled_ = 0;
     Reserve();
     stream_.async_read_some(asio::buffer(input_.get(), capacity_),
                             [self = shared_from_this()](error_code error, std::size_t size) {
@@ -312,13 +326,8 @@ void Server::Shard::Take(net::Stream stream) {
   const auto connection = std::make_shared<Connection>(shared_from_this(), std::move(stream));
   connections.push_front(connection);
   connection->set_place(connections.begin());
-  bool refused = false;
-  {
-    const std::lock_guard lock(shared_->mutex);
-    refused = shared_->open > shared_->options.connections_max;
-  }
-  if (refused) {
-    shared_->refused.fetch_add(1, std::memory_order_relaxed);
+  if (shared_->overcrowded()) {
+    shared_->Refused();
     connection->Refuse();
   } else {
     connection->Read();
@@ -397,9 +406,13 @@ Server::~Server() {
   loops_.RunOnAll([this](std::size_t loop) { shards_[loop]->CloseAll(); });
 }
 
-std::size_t Server::Drain(Steady::time_point deadline) {
+void Server::StartDrain() {
   listener_->StopAccepting();
   loops_.RunOnAll([this](std::size_t loop) { shards_[loop]->StartDrain(); });
+}
+
+std::size_t Server::Drain(Steady::time_point deadline) {
+  StartDrain();
   {
     std::unique_lock lock(shared_->mutex);
     shared_->all_closed.wait_until(lock, deadline, [this] { return shared_->open == 0; });

@@ -16,6 +16,7 @@
 #include "resp/worker.h"
 #include "service/engine.h"
 #include "sluice/error.h"
+#include "telemetry/service_metrics.h"
 
 namespace sluice::resp {
 
@@ -24,11 +25,12 @@ namespace sluice::resp {
 class Server {
  public:
   struct Options {
-    net::ListenAddress address;
+    net::ListenAddress address = {};
     std::optional<net::TlsFiles> tls = {};
     SessionOptions session = {};
     std::size_t connections_max = 10'000;    // Over all loops; more are told so, and closed.
     std::chrono::seconds idle_timeout{300};  // Without a byte either way; 0: never.
+    const telemetry::ServiceMetrics* metrics = nullptr;  // Of connections; outlives the server.
   };
 
   struct Counts {
@@ -49,9 +51,10 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Accepts no more, answers what has been received, and closes. Waits until all connections are
-  // closed; those that are not by then are closed at the deadline. Returns how many. Not to be
-  // called on a loop.
+  // Accepts no more, answers what has been received, and closes. Not to be called on a loop.
+  void StartDrain();
+  // Starts to drain if that has not been done, and waits until all connections are closed. Those
+  // that are not by then are closed at the deadline; returns how many.
   std::size_t Drain(std::chrono::steady_clock::time_point deadline);
 
   const net::ListenAddress& address() const;  // With the actual port.
