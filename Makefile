@@ -4,13 +4,14 @@
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test run bench-engine bench-redis lint format asan tsan fuzz clean
+.PHONY: help setup build test run bench-engine bench-redis bench-http bench-guard lint format asan tsan fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 setup: ## Install what is missing from Debian packages (root or sudo)
 	@tools/setup
+	@tools/setup_node
 
 build: setup ## The program at build/release/sluice
 	@tools/build release
@@ -18,15 +19,21 @@ build: setup ## The program at build/release/sluice
 test: build ## Build and run every test
 	@ctest --test-dir build/release --output-on-failure -j $(JOBS)
 
-run: setup ## See it at work
+run: setup ## Start the service on http://127.0.0.1:8080
 	@tools/build release sluice_program
-	@tools/demo
+	@tools/run
 
 bench-engine: build ## The engine's speed and memory
 	@build/release/bench/engine_bench
 
 bench-redis: build ## The Redis store's speed
 	@build/release/bench/redis_bench
+
+bench-http: build ## The service's speed: HTTP against nginx, and how rules grow
+	@bench/bench-http
+
+bench-guard: build ## What the guard costs and what its deny cache gains
+	@build/release/bench/guard_bench
 
 lint: setup ## Format, tidy and include-direction checks
 	@tools/lint
@@ -39,8 +46,9 @@ asan: setup ## The unit tests under the address and undefined-behaviour sanitize
 	@ctest --test-dir build/asan --output-on-failure -j $(JOBS)
 
 tsan: setup ## What runs on several threads, under the thread sanitizer
-	@tools/build tsan memory_test redis_store_test
-	@ctest --test-dir build/tsan --output-on-failure -j $(JOBS) -R '^(memory_test|redis_store_test)\.'
+	@tools/build tsan memory_test redis_store_test guard_test guard_redis_test
+	@ctest --test-dir build/tsan --output-on-failure -j $(JOBS) \
+		-R '^(memory_test|redis_store_test|guard_test|guard_redis_test)\.'
 
 fuzz: setup ## Every fuzz target, FUZZ_SECONDS=10 each
 	@tools/build fuzz

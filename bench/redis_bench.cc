@@ -126,7 +126,7 @@ class Bench {
         Charge charge{.key = Key(hot), .limit = &limit_};
         Request request{.charges = {&charge, 1}};
         redis::Batch batch;
-        batch.Add(request, "direct", 1);
+        batch.Add({.request = &request}, "direct", 1);
         batch.AppendCommand(command, own_sha_);
       } else {
         const double now = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();

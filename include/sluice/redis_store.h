@@ -20,21 +20,26 @@ namespace sluice {
 // Requests that arrive while a call is on its way are gathered and go together in the next one;
 // an idle store sends at once. Equal requests on one state become one operation. Both are exact.
 //
+// In a Cluster, all limits of one key are decided atomically, as everywhere else. A request over
+// keys of several slots first looks at all of them, then takes from all of them, and gives back if
+// one denies after all: it never admits too much, but other requests may see it half done, and
+// those that are outstanding at the same time are decided in any order.
+//
 // Every method may be called from any thread at any time, except that Check, CheckAll, Reset and
 // Ping wait for the answer and must not be called from a `done` of Apply.
 class RedisStore final : public Store {
  public:
   struct Options {
     // redis://[[user]:password@]host[:port][/database][?options], rediss:// for TLS,
-    // redis-sentinel://host:port,host:port/master-name, unix:///path. docs/reference/redis.md has
-    // all of them.
+    // redis://a:1,b:2,c:3 for a Cluster, redis-sentinel://host:port,host:port/master-name,
+    // unix:///path. docs/reference/redis.md has all of them.
     std::string uri = "redis://127.0.0.1:6379";
 
     // What state keys start with; empty: what the URI says. 1 to 64 letters, digits and . _ - :
     std::string prefix = {};
 
-    std::size_t batch_max = 128;       // Operations in one call of the script.
-    std::size_t in_flight_max = 2;     // Calls on their way.
+    std::size_t batch_max = 128;       // Operations sent at once.
+    std::size_t in_flight_max = 2;     // Such batches on their way to each master.
     std::size_t waiting_max = 65'536;  // Requests that wait for one; more fail with kUnavailable.
   };
 
@@ -45,6 +50,11 @@ class RedisStore final : public Store {
     std::int64_t connects = 0;
     std::int64_t unavailable = 0;  // Requests that failed and were provably not charged.
     std::int64_t unanswered = 0;   // Requests that failed and may have been charged.
+
+    // Cluster: parts of requests over several slots that were given back, because another part
+    // denied or failed, and those of them that could not be.
+    std::int64_t refunds = 0;
+    std::int64_t refunds_lost = 0;
   };
 
   // Starts without the server: it connects in the background, again and again with growing pauses.
@@ -69,10 +79,10 @@ class RedisStore final : public Store {
   // Does not wait; `done` runs on the store's own thread, or at once if the charge is invalid.
   void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override;
 
-  // The time that the server takes to answer.
+  // The time that the server takes to answer; in a Cluster, the slowest master.
   Expected<std::chrono::microseconds> Ping();
 
-  // How many keys of any kind the database holds.
+  // How many keys of any kind the database holds; in a Cluster, all masters.
   Expected<std::int64_t> CountKeys();
 
   struct PurgeProgress {
@@ -81,8 +91,8 @@ class RedisStore final : public Store {
   };
 
   // Removes the states of all keys that match `pattern` (* and ? as in a shell), by SCAN and UNLINK
-  // in batches; never blocks the server, and never touches anything but states. `progress` runs now
-  // and then, on the store's thread.
+  // in batches, on every master; never blocks the server, and never touches anything but states.
+  // `progress` runs now and then, on the store's thread.
   Expected<PurgeProgress> Purge(std::string_view pattern, bool dry_run,
                                 std::move_only_function<void(const PurgeProgress&)> progress = {});
 

@@ -39,9 +39,12 @@ std::string_view BearerToken(std::string_view authorization) {
 // A page in a browser can make it send requests here under a name that leads to this machine, but
 // the name it uses is then not one of these.
 bool IsLocalName(std::string_view host) {
-  if (host.starts_with('[')) return host.starts_with("[::1]");
-  host = host.substr(0, host.find(':'));
-  return host == "127.0.0.1" || text::EqualsIgnoreCase(host, "localhost");
+  for (const std::string_view name : {"127.0.0.1", "localhost", "[::1]"}) {
+    if (!text::EqualsIgnoreCase(host.substr(0, name.size()), name)) continue;
+    const std::string_view port = host.substr(name.size());
+    return port.empty() || port.starts_with(':');
+  }
+  return false;
 }
 
 void AppendSummary(JsonWriter& json, const rules::RuleSet& rule_set,
@@ -54,20 +57,19 @@ void AppendSummary(JsonWriter& json, const rules::RuleSet& rule_set,
 
 // Answers with what became of a change.
 reload::Keeper::Done AnswerWith(std::shared_ptr<Reply> reply, int status, std::string body) {
-  return [reply = std::move(reply), status,
-          body = std::move(body)](reload::Keeper::Outcome outcome) {
-    if (!outcome.problems.empty()) return reply->Fail(outcome.problems);
-    if (!outcome.result) {
-      // What cannot be changed here is a conflict with a file, not a malformed request.
-      const Error& error = outcome.result.error();
-      const int refused =
-          error.code == ErrorCode::kInvalidRequest ? 409 : StatusOf(error.code);
-      return reply->Fail(refused, refused == 409 ? "CONFLICT" : ToString(error.code),
-                         error.message);
-    }
-    reply->body = body;
-    reply->Send(status);
-  };
+  return
+      [reply = std::move(reply), status, body = std::move(body)](reload::Keeper::Outcome outcome) {
+        if (!outcome.problems.empty()) return reply->Fail(outcome.problems);
+        if (!outcome.result) {
+          // What cannot be changed here is a conflict with a file, not a malformed request.
+          const Error& error = outcome.result.error();
+          const int refused = error.code == ErrorCode::kInvalidRequest ? 409 : StatusOf(error.code);
+          return reply->Fail(refused, refused == 409 ? "CONFLICT" : ToString(error.code),
+                             error.message);
+        }
+        reply->body = body;
+        reply->Send(status);
+      };
 }
 
 std::string JsonOf(std::string_view name, std::string_view value) {
@@ -131,8 +133,7 @@ std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine,
   call->catalog = engine.catalog();
   const rules::RuleSet* found = call->catalog->rules->Find(rule_set);
   if (!found) {
-    call->reply.Fail(404, "NOT_FOUND",
-                     text::Cat("there is no rule set ", text::Quote(rule_set)));
+    call->reply.Fail(404, "NOT_FOUND", text::Cat("there is no rule set ", text::Quote(rule_set)));
     return nullptr;
   }
   std::array wanted = {net::WantedParameter{.name = "key"}, net::WantedParameter{.name = "rule"}};
@@ -162,25 +163,25 @@ std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine,
 
 }  // namespace
 
-AdminApi::AdminApi(Parts parts) : parts_(std::move(parts)), router_(parts_.metrics) {
-  AddRoutes();
-}
+AdminApi::AdminApi(Parts parts) : parts_(std::move(parts)), router_(parts_.metrics) { AddRoutes(); }
 
 void AdminApi::AddRoutes() {
   // NOLINTBEGIN(performance-unnecessary-value-param): an exchange is handed over.
   using Plain = void (AdminApi::*)(const http::Request&, http::Exchange) const;
   using WithId = void (AdminApi::*)(const http::Request&, http::Exchange, std::string_view) const;
   const auto plain = [&](std::string_view method, std::string_view path, Plain action) {
-    router_.Add(method, path,
-                [this, action](const http::Request& request, http::Exchange exchange,
-                               std::string_view) { (this->*action)(request, std::move(exchange)); });
+    router_.Add(
+        method, path,
+        [this, action](const http::Request& request, http::Exchange exchange, std::string_view) {
+          (this->*action)(request, std::move(exchange));
+        });
   };
   const auto with_id = [&](std::string_view method, std::string_view path, WithId action) {
-    router_.Add(method, path,
-                [this, action](const http::Request& request, http::Exchange exchange,
-                               std::string_view id) {
-                  (this->*action)(request, std::move(exchange), id);
-                });
+    router_.Add(
+        method, path,
+        [this, action](const http::Request& request, http::Exchange exchange, std::string_view id) {
+          (this->*action)(request, std::move(exchange), id);
+        });
   };
   const auto enable = [&](std::string_view path, bool enabled) {
     router_.Add("POST", path,
@@ -351,9 +352,9 @@ void AdminApi::Top(const http::Request& request, http::Exchange exchange) const 
   const auto n = text::ParseInteger(wanted[1].value.value_or(std::to_string(kTopDefault)));
   if ((by != "denied" && by != "busy") || !n || *n < 1 ||
       *n > static_cast<std::int64_t>(HeavyHitters::kTopMax)) {
-    return reply.Fail(400, "INVALID_QUERY",
-                      text::Cat("expected ?by=denied or ?by=busy, and n from 1 to ",
-                                HeavyHitters::kTopMax));
+    return reply.Fail(
+        400, "INVALID_QUERY",
+        text::Cat("expected ?by=denied or ?by=busy, and n from 1 to ", HeavyHitters::kTopMax));
   }
   const auto kind = by == "busy" ? HeavyHitters::Kind::kBusy : HeavyHitters::Kind::kDenied;
   JsonWriter json(reply.body);

@@ -17,9 +17,9 @@
 
 namespace sluice::api {
 
-// /admin/v1, on a listener of its own: rule sets, keys, and what the service is doing. With a token,
-// requests must show it. Without one, only requests from this machine are answered, and none that a
-// browser sends on behalf of a page.
+// /admin/v1, on a listener of its own: rule sets, keys, and what the service is doing. With a
+// token, requests must show it. Without one, only requests from this machine are answered, and none
+// that a browser sends on behalf of a page.
 class AdminApi final : public http::Handler {
  public:
   struct Parts {

@@ -43,12 +43,11 @@ Expected<void> ReadContext(CheckDocument& document, const json::value& value) {
   if (value.is_null()) return {};
   if (!value.is_object()) return Invalid("context: expected an object");
   rules::Context& context = document.context;
-  const std::array fields = {
-      std::pair(std::string_view("ip"), &context.ip),
-      std::pair(std::string_view("userId"), &context.user_id),
-      std::pair(std::string_view("apiKey"), &context.api_key),
-      std::pair(std::string_view("method"), &context.method),
-      std::pair(std::string_view("path"), &context.path)};
+  const std::array fields = {std::pair(std::string_view("ip"), &context.ip),
+                             std::pair(std::string_view("userId"), &context.user_id),
+                             std::pair(std::string_view("apiKey"), &context.api_key),
+                             std::pair(std::string_view("method"), &context.method),
+                             std::pair(std::string_view("path"), &context.path)};
   for (const auto& [name, member] : value.get_object()) {
     if (name == "attributes") {
       if (auto read = ReadAttributes(document, member); !read) return read;

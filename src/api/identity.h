@@ -18,8 +18,8 @@ struct ClientOptions {
 
 // Who asks. X-User-Id and X-API-Key count only if the peer is trusted: anybody can write them.
 struct Identity {
-  std::string ip;             // As budgets are kept under it: an address or an IPv6 network.
-  std::string_view user_id;   // In the request; empty if it is not known.
+  std::string ip;            // As budgets are kept under it: an address or an IPv6 network.
+  std::string_view user_id;  // In the request; empty if it is not known.
   std::string_view api_key;
 };
 

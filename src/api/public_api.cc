@@ -23,11 +23,11 @@ PublicApi::PublicApi(Parts parts)
   add("DELETE", "/api/v1/rate-limit/reset", rate_limits_, &RateLimitApi::Reset);
   add("POST", "/api/v1/check", rules_, &RuleApi::Check);
   add("POST", "/api/v1/check/batch", rules_, &RuleApi::CheckBatch);
-  router_.Add("", "/api/v1/authorize/{ruleSet}",
-              [this](const http::Request& request, http::Exchange exchange,
-                     std::string_view rule_set) {
-                rules_.Authorize(rule_set, request, std::move(exchange));
-              });
+  router_.Add(
+      "", "/api/v1/authorize/{ruleSet}",
+      [this](const http::Request& request, http::Exchange exchange, std::string_view rule_set) {
+        rules_.Authorize(rule_set, request, std::move(exchange));
+      });
   if (parts_.rls_json) {
     router_.Add("POST", "/json",
                 [this](const http::Request& request, http::Exchange exchange, std::string_view) {

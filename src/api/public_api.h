@@ -20,7 +20,7 @@ class PublicApi final : public http::Handler {
     ClientOptions clients;
     OnStoreFailure on_store_failure = OnStoreFailure::kFailOpen;
 
-    // POST /json, in the shape of envoyproxy/ratelimit; null if there is none.
+    // POST /json, in the shape of envoyproxy/ratelimit.
     std::function<void(const http::Request&, http::Exchange)> rls_json = {};
   };
 

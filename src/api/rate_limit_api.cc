@@ -33,8 +33,7 @@ bool IsValidKey(std::string_view key) {
 }  // namespace
 
 struct RateLimitApi::Call {
-  Call(http::Exchange exchange, const http::Request& http,
-       const telemetry::ServiceMetrics& metrics)
+  Call(http::Exchange exchange, const http::Request& http, const telemetry::ServiceMetrics& metrics)
       : reply(std::move(exchange), http, metrics) {}
 
   Reply reply;
@@ -65,9 +64,8 @@ std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& requ
   if (!algorithm) return refuse("INVALID_ALGORITHM", algorithm.error().message);
   if (key.value) {
     if (!IsValidKey(*key.value)) {
-      return refuse("INVALID_KEY",
-                    text::Cat("key ", text::Quote(*key.value), ": expected 1 to ", kKeyBytesMax,
-                              " bytes without control characters"));
+      return refuse("INVALID_KEY", text::Cat("key ", text::Quote(*key.value), ": expected 1 to ",
+                                             kKeyBytesMax, " bytes without control characters"));
     }
     call->key = *key.value;
   } else {

@@ -94,10 +94,9 @@ void Reply::Fail(int status, std::string_view code, std::string_view message) {
   body.clear();
   if (status == 503) headers += "Retry-After: 1\r\n";
   if (wants_problem_) {
-    http::AppendProblem(body, {.title = http::ReasonPhrase(status),
-                               .status = status,
-                               .detail = message,
-                               .code = code});
+    http::AppendProblem(
+        body,
+        {.title = http::ReasonPhrase(status), .status = status, .detail = message, .code = code});
     return Send(status, http::kProblemContentType);
   }
   JsonWriter json(body);

@@ -13,8 +13,8 @@
 
 namespace sluice::api {
 
-// Finds what answers a request by its path and method. Says 404 where there is no path, and 405 with
-// Allow where there is no such method.
+// Finds what answers a request by its path and method. Says 404 where there is no path, and 405
+// with Allow where there is no such method.
 class Router {
  public:
   // `parameter` is what {…} stands for in the path, decoded; empty if there is none.

@@ -37,8 +37,8 @@ void ServiceApi::Live(const http::Request& request, http::Exchange exchange) con
 void ServiceApi::Ready(const http::Request& request, http::Exchange exchange) const {
   Reply reply(std::move(exchange), request, parts_.metrics);
   const Health health = parts_.health();
-  reply.body = health.draining ? R"({"status":"OUT_OF_SERVICE","reason":"draining"})"
-                               : R"({"status":"UP"})";
+  reply.body =
+      health.draining ? R"({"status":"OUT_OF_SERVICE","reason":"draining"})" : R"({"status":"UP"})";
   reply.Send(health.draining ? 503 : 200);
 }
 
@@ -47,7 +47,7 @@ void ServiceApi::HealthOf(const http::Request& request, http::Exchange exchange)
   const Health health = parts_.health();
   JsonWriter json(reply.body);
   // Without its store it still decides, by policy: that is worth an alarm, not a restart.
-  json.BeginObject().Field("status", health.draining           ? "OUT_OF_SERVICE"
+  json.BeginObject().Field("status", health.draining          ? "OUT_OF_SERVICE"
                                      : health.store.reachable ? "UP"
                                                               : "DEGRADED");
   json.Key("store");

@@ -29,8 +29,8 @@ class ServiceApi {
 
   void Metrics(const http::Request& request, http::Exchange exchange) const;
 
-  // Liveness: the process answers. Readiness: it can decide, if need be without its store; not while
-  // it drains.
+  // Liveness: the process answers. Readiness: it can decide, if need be without its store; not
+  // while it drains.
   void Live(const http::Request& request, http::Exchange exchange) const;
   void Ready(const http::Request& request, http::Exchange exchange) const;
   void HealthOf(const http::Request& request, http::Exchange exchange) const;

@@ -5,14 +5,17 @@
 #include <optional>
 #include <utility>
 
+#include "cli/heartbeat.h"
 #include "cli/periodic.h"
 #include "core/json_writer.h"
 #include "core/text.h"
+#include "redis/client.h"
 #include "redis/uri.h"
 #include "service/timed_store.h"
 #include "sluice/guarded_store.h"
 #include "sluice/memory_store.h"
 #include "sluice/redis_store.h"
+#include "telemetry/trace.h"
 
 namespace sluice::cli {
 namespace {
@@ -64,10 +67,6 @@ class MemoryBackend final : public Backend {
   api::Health::Store Health() const override { return {.kind = "memory"}; }
   std::string Description() const override { return "memory"; }
   std::string GuardStatus() const override { return "null"; }
-
-  Expected<std::unique_ptr<reload::RuleSetStore>> MakeRuleSetStore() override {
-    return std::make_unique<reload::ProcessRuleSetStore>();
-  }
 
  private:
   void Save() {
@@ -124,8 +123,14 @@ class RedisBackend final : public Backend {
     for (const std::string& warning : endpoint->warnings) parts.logger.Warn(warning);
     auto redis = RedisStore::Create({.uri = settings.store});
     if (!redis) return std::unexpected(redis.error());
-    return std::make_unique<RedisBackend>(settings, parts, *std::move(redis),
-                                          redis::ToString(endpoint->mode));
+    auto backend = std::make_unique<RedisBackend>(settings, parts, *std::move(redis),
+                                                  redis::ToString(endpoint->mode));
+    if (settings.guard.instances == 0) {
+      auto client = redis::Client::Create(settings.store);
+      if (!client) return std::unexpected(client.error());
+      backend->CountInstances(*std::move(client));
+    }
+    return backend;
   }
 
   RedisBackend(const Settings& settings, const Parts& parts, std::unique_ptr<RedisStore> redis,
@@ -148,7 +153,10 @@ class RedisBackend final : public Backend {
     pings_.emplace(std::chrono::seconds{1}, [this] { Ping(); });
   }
 
-  void Finish() override { pings_.reset(); }
+  void Finish() override {
+    pings_.reset();
+    client_.reset();
+  }
 
   api::Health::Store Health() const override {
     const std::scoped_lock lock(mutex_);
@@ -189,11 +197,13 @@ class RedisBackend final : public Backend {
     return out;
   }
 
-  Expected<std::unique_ptr<reload::RuleSetStore>> MakeRuleSetStore() override {
-    return std::make_unique<reload::ProcessRuleSetStore>();
+ private:
+  void CountInstances(std::unique_ptr<redis::Client> client) {
+    client_ = std::move(client);
+    const auto name = telemetry::IdSource::OfThisThread().NewRequestId();
+    heartbeat_.emplace(*client_, std::string(name.text()));
   }
 
- private:
   GuardedStore::Options WithObserver(GuardedStore::Options options) {
     options.on_transition = [this](const GuardedStore::Transition& transition) {
       metrics_.SetBreaker(MetricOf(transition.to));
@@ -216,10 +226,9 @@ class RedisBackend final : public Backend {
   void AddGuardMetrics(telemetry::Registry& registry) {
     const auto add = [&](telemetry::Registry::Type type, std::string_view name,
                          std::string_view help, const telemetry::Labels& labels,
-                         std::int64_t GuardedStore::Stats::*field) {
-      registry.AddCallback(type, name, help, labels, [this, field] {
-        return static_cast<double>(guard_.GetStats().*field);
-      });
+                         std::int64_t GuardedStore::Stats::* field) {
+      registry.AddCallback(type, name, help, labels,
+                           [this, field] { return static_cast<double>(guard_.GetStats().*field); });
     };
     using enum telemetry::Registry::Type;
     using Stats = GuardedStore::Stats;
@@ -242,12 +251,15 @@ class RedisBackend final : public Backend {
     add(kCounter, kUnits, kUnitsHelp, {{"state", "granted"}}, &Stats::local_units);
     add(kCounter, kUnits, kUnitsHelp, {{"state", "reported"}}, &Stats::reported_units);
     add(kCounter, kUnits, kUnitsHelp, {{"state", "recovered"}}, &Stats::recovered_units);
-    add(kCounter, kUnits, kUnitsHelp, {{"state", "unreported"}}, &Stats::unreported_units);
-    add(kGauge, "sluice_deny_cache_entries", "Denials remembered.", {},
-        &Stats::deny_cache_entries);
+    add(kCounter, kUnits, kUnitsHelp, {{"state", "charged"}}, &Stats::charged_units);
+    add(kCounter, kUnits, kUnitsHelp, {{"state", "dropped"}}, &Stats::dropped_units);
+    add(kGauge, "sluice_deny_cache_entries", "Denials remembered.", {}, &Stats::deny_cache_entries);
   }
 
   void Ping() {
+    if (heartbeat_) {
+      heartbeat_->Beat([this](std::int64_t instances) { guard_.SetInstances(instances); });
+    }
     const auto answered = redis_->Ping();
     const std::scoped_lock lock(mutex_);
     if (answered) {
@@ -271,6 +283,8 @@ class RedisBackend final : public Backend {
   mutable std::mutex mutex_;
   std::optional<Micros> latency_;  // Guarded by mutex_.
   std::string problem_;            // Guarded by mutex_.
+  std::unique_ptr<redis::Client> client_;
+  std::optional<Heartbeat> heartbeat_;
   std::optional<Periodic> pings_;
 };
 

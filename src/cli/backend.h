@@ -6,7 +6,6 @@
 
 #include "api/health.h"
 #include "config/settings.h"
-#include "reload/rule_set_store.h"
 #include "sluice/error.h"
 #include "sluice/store.h"
 #include "telemetry/log.h"
@@ -44,9 +43,6 @@ class Backend {
 
   // A JSON object; "null" if there is nothing to tell.
   virtual std::string GuardStatus() const = 0;
-
-  // Where rule sets are kept that are made through the admin API, as the settings say.
-  virtual Expected<std::unique_ptr<reload::RuleSetStore>> MakeRuleSetStore() = 0;
 };
 
 }  // namespace sluice::cli

@@ -12,13 +12,19 @@
 
 #include "api/admin_api.h"
 #include "api/public_api.h"
+#include "api/reply.h"
 #include "cli/backend.h"
 #include "cli/exit_code.h"
+#include "cli/redis_rule_sets.h"
 #include "config/load.h"
 #include "core/text.h"
+#include "grpc/rls_json.h"
+#include "grpc/server.h"
 #include "http/server.h"
 #include "net/loops.h"
+#include "redis/client.h"
 #include "reload/keeper.h"
+#include "resp/server.h"
 #include "service/engine.h"
 #include "telemetry/heavy_hitters.h"
 #include "telemetry/log.h"
@@ -77,9 +83,9 @@ class Daemon::Impl {
       : settings_(settings),
         logger_({.level = settings.log.level, .format = settings.log.format}),
         metrics_(registry_, {.version = SLUICE_VERSION}),
-        loops_(static_cast<std::size_t>(
-            settings.threads > 0 ? settings.threads
-                                 : std::max(1U, std::thread::hardware_concurrency()))),
+        loops_(static_cast<std::size_t>(settings.threads > 0
+                                            ? settings.threads
+                                            : std::max(1U, std::thread::hardware_concurrency()))),
         config_path_(config_path) {
     telemetry::AddProcessMetrics(registry_);
   }
@@ -88,6 +94,8 @@ class Daemon::Impl {
     // Doors first, then the loops that they run on, then what they ask.
     http_.reset();
     admin_.reset();
+    resp_.reset();
+    grpc_.reset();
     loops_.Stop();
     keeper_.reset();
   }
@@ -96,14 +104,11 @@ class Daemon::Impl {
     auto backend = Backend::Open(settings_, {logger_, registry_, metrics_});
     if (!backend) return std::unexpected(ProblemOf("store", backend.error()));
     backend_ = *std::move(backend);
-    engine_.emplace(service::Engine::Parts{.store = backend_->store(),
-                                           .metrics = metrics_,
-                                           .keys = keys_,
-                                           .logger = logger_},
-                    nullptr);
-    auto managed = backend_->MakeRuleSetStore();
-    if (!managed) return std::unexpected(ProblemOf("rules.redis", managed.error()));
-    managed_ = *std::move(managed);
+    engine_.emplace(
+        service::Engine::Parts{
+            .store = backend_->store(), .metrics = metrics_, .keys = keys_, .logger = logger_},
+        nullptr);
+    if (auto opened = OpenRuleSetStore(); !opened) return opened;
     keeper_.emplace(
         reload::Keeper::Options{
             .places = {.config = config_path_,
@@ -112,12 +117,20 @@ class Daemon::Impl {
             .poll_interval = settings_.rules.poll_interval,
             .publish = [this](auto catalog) { engine_->SetCatalog(std::move(catalog)); }},
         reload::Keeper::Parts{.managed = *managed_, .logger = logger_, .metrics = metrics_});
-    if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
+    // Nobody is answered before the loops run. What fails says so before anything is logged.
     if (auto opened = OpenHttp(); !opened) return opened;
     if (auto opened = OpenAdmin(); !opened) return opened;
+    if (auto opened = OpenResp(); !opened) return opened;
+    if (auto opened = OpenGrpc(); !opened) return opened;
+    WatchConnections();
+    if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
     keeper_->Start();
     backend_->Start();
     loops_.Start();
+    if (http_) Announce("http", http_->address());
+    if (admin_) Announce("admin", admin_->address());
+    if (resp_) Announce("resp", resp_->address());
+    if (grpc_) Announce("grpc", grpc_->address());
     logger_.Info("serving", {{"version", SLUICE_VERSION},
                              {"store", backend_->Description()},
                              {"threads", loops_.size()}});
@@ -125,32 +138,45 @@ class Daemon::Impl {
   }
 
   int Run() {
-    asio::io_context context(1);
-    asio::signal_set stop(context, SIGTERM, SIGINT);
-    asio::signal_set reload(context, SIGHUP);
-    WaitForReload(reload);
-    stop.async_wait([&](const boost::system::error_code& error, int) {
+    WaitForReload();
+    stop_signals_.async_wait([this](const boost::system::error_code& error, int) {
       if (error) return;
       // A second signal does not wait.
-      stop.async_wait([](const boost::system::error_code& again, int) {
+      stop_signals_.async_wait([](const boost::system::error_code& again, int) {
         if (!again) std::_Exit(kExitError);
       });
-      drain_ = std::jthread([&] {
+      drain_ = std::jthread([this] {
         Drain();
-        context.stop();
+        signal_context_.stop();
       });
     });
-    context.run();
+    signal_context_.run();
     return kExitOk;
   }
 
  private:
-  void WaitForReload(asio::signal_set& signals) {
-    signals.async_wait([this, &signals](const boost::system::error_code& error, int) {
+  void WaitForReload() {
+    reload_signals_.async_wait([this](const boost::system::error_code& error, int) {
       if (error) return;
       keeper_->Reload([](const reload::Keeper::Outcome&) {});  // It logs what came of it.
-      WaitForReload(signals);
+      WaitForReload();
     });
+  }
+
+  // A door that is not open has had no connections.
+  void WatchConnections() {
+    using telemetry::Door;
+    const auto watch = [this](Door door, const auto& server) {
+      metrics_.WatchConnections(door, [&server]() -> telemetry::ServiceMetrics::Connections {
+        if (!server) return {};
+        const net::Listener::Counts counts = server->counts().connections;
+        return {.open = counts.open, .accepted = counts.accepted, .refused = counts.refused};
+      });
+    };
+    watch(Door::kHttp, http_);
+    watch(Door::kAdmin, admin_);
+    watch(Door::kResp, resp_);
+    watch(Door::kGrpc, grpc_);
   }
 
   void Drain() {
@@ -158,8 +184,12 @@ class Daemon::Impl {
     logger_.Info("draining");
     draining_ = true;
     std::size_t cut = 0;
+    // All doors close before any is waited for.
     if (http_) http_->StartDrain();
+    if (grpc_) grpc_->StartDrain();
+    if (resp_) cut += resp_->Drain(deadline);
     if (http_) cut += http_->Drain(deadline);
+    if (grpc_) cut += grpc_->Drain(deadline);
     if (admin_) cut += admin_->Drain(deadline);
     backend_->Finish();
     logger_.Info("stopped", {{"connections_cut", cut}});
@@ -182,6 +212,60 @@ class Daemon::Impl {
     return limits;
   }
 
+  std::expected<void, Problems> OpenRuleSetStore() {
+    const std::string& uri = settings_.rules.redis;
+    if (uri.empty()) {
+      managed_ = std::make_unique<reload::ProcessRuleSetStore>();
+      return {};
+    }
+    auto client = redis::Client::Create(uri == "store" ? settings_.store : uri);
+    if (!client) return std::unexpected(ProblemOf("rules.redis", client.error()));
+    rules_client_ = *std::move(client);
+    managed_ = std::make_unique<RedisRuleSets>(*rules_client_);
+    return {};
+  }
+
+  std::expected<void, Problems> OpenResp() {
+    if (settings_.resp.listen.empty()) return {};
+    auto server = resp::Server::Start(
+        loops_, *engine_,
+        {.address = *net::ListenAddress::Parse(settings_.resp.listen),
+         .tls = TlsOf(settings_.resp.tls_certificate, settings_.resp.tls_key),
+         .session = {.password = settings_.resp.password,
+                     .on_store_failure = settings_.resp.on_store_failure},
+         .connections_max = static_cast<std::size_t>(settings_.resp.connections_max),
+         .idle_timeout = std::chrono::ceil<std::chrono::seconds>(settings_.resp.idle_timeout)});
+    if (!server) return std::unexpected(ProblemOf("resp", server.error()));
+    resp_ = *std::move(server);
+    return {};
+  }
+
+  grpc::RlsOptions RlsOptions() const {
+    return {.on_store_failure = settings_.grpc.on_store_failure, .headers = settings_.grpc.headers};
+  }
+
+  std::expected<void, Problems> OpenGrpc() {
+    if (settings_.grpc.listen.empty()) return {};
+    auto server = grpc::Server::Start(
+        loops_, *engine_,
+        {.address = *net::ListenAddress::Parse(settings_.grpc.listen),
+         .tls = TlsOf(settings_.grpc.tls_certificate, settings_.grpc.tls_key),
+         .connections_max = static_cast<std::size_t>(settings_.grpc.connections_max),
+         .services = {.rls = RlsOptions()}});
+    if (!server) return std::unexpected(ProblemOf("grpc", server.error()));
+    grpc_ = *std::move(server);
+    return {};
+  }
+
+  // POST /json, in the shape of envoyproxy/ratelimit.
+  void AnswerRlsJson(const http::Request& request, http::Exchange exchange) {
+    auto reply = std::make_shared<api::Reply>(std::move(exchange), request, metrics_);
+    grpc::HandleJson(*engine_, RlsOptions(), request.body, [reply](grpc::JsonAnswer answer) {
+      reply->body = std::move(answer.body);
+      reply->Send(answer.http_status);
+    });
+  }
+
   std::expected<void, Problems> OpenHttp() {
     if (settings_.http.listen.empty()) return {};
     auto trusted = net::CidrSet::Parse(settings_.client.trusted_proxies);
@@ -194,15 +278,17 @@ class Daemon::Impl {
                     .version = SLUICE_VERSION},
         .clients = {.trusted_proxies = *std::move(trusted),
                     .ipv6_prefix = static_cast<int>(settings_.client.ipv6_prefix)},
-        .on_store_failure = settings_.http.on_store_failure});
-    auto server = http::Server::Start(
-        loops_, *public_api_,
-        {.address = *net::ListenAddress::Parse(settings_.http.listen),
-         .tls = TlsOf(settings_.http.tls_certificate, settings_.http.tls_key),
-         .limits = HttpLimits()});
+        .on_store_failure = settings_.http.on_store_failure,
+        .rls_json = [this](const http::Request& request, http::Exchange exchange) {
+          AnswerRlsJson(request, std::move(exchange));
+        }});
+    auto server =
+        http::Server::Start(loops_, *public_api_,
+                            {.address = *net::ListenAddress::Parse(settings_.http.listen),
+                             .tls = TlsOf(settings_.http.tls_certificate, settings_.http.tls_key),
+                             .limits = HttpLimits()});
     if (!server) return std::unexpected(ProblemOf("http", server.error()));
     http_ = *std::move(server);
-    Announce("http", http_->address());
     return {};
   }
 
@@ -213,20 +299,21 @@ class Daemon::Impl {
     const auto address = *net::ListenAddress::Parse(settings_.admin.listen);
     const bool loopback = IsLoopback(address);
     if (!loopback && token->empty()) {
-      return std::unexpected(Problems{
-          {.file = "admin.listen",
-           .message = text::Cat(settings_.admin.listen,
-                                " is not a loopback address; expected admin.token or "
-                                "admin.tokenFile to be set")}});
+      return std::unexpected(
+          Problems{{.file = "admin.listen",
+                    .message = text::Cat(settings_.admin.listen,
+                                         " is not a loopback address; expected admin.token or "
+                                         "admin.tokenFile to be set")}});
     }
-    admin_api_.emplace(api::AdminApi::Parts{.engine = *engine_,
-                                            .keeper = *keeper_,
-                                            .keys = keys_,
-                                            .logger = logger_,
-                                            .metrics = metrics_,
-                                            .health = [this] { return Health(); },
-                                            .guard_status = [this] { return backend_->GuardStatus(); },
-                                            .token = *std::move(token)});
+    admin_api_.emplace(
+        api::AdminApi::Parts{.engine = *engine_,
+                             .keeper = *keeper_,
+                             .keys = keys_,
+                             .logger = logger_,
+                             .metrics = metrics_,
+                             .health = [this] { return Health(); },
+                             .guard_status = [this] { return backend_->GuardStatus(); },
+                             .token = *std::move(token)});
     // A token does not travel in the clear if there is a certificate.
     auto server = http::Server::Start(
         loops_, *admin_api_,
@@ -236,12 +323,16 @@ class Daemon::Impl {
          .limits = HttpLimits()});
     if (!server) return std::unexpected(ProblemOf("admin", server.error()));
     admin_ = *std::move(server);
-    Announce("admin", admin_->address());
     return {};
   }
 
   // Constant after construction.
   const Settings settings_;
+
+  // Caught from the beginning: by default they would kill a service that has just said it listens.
+  asio::io_context signal_context_{1};
+  asio::signal_set stop_signals_{signal_context_, SIGTERM, SIGINT};
+  asio::signal_set reload_signals_{signal_context_, SIGHUP};
 
   telemetry::Logger logger_;
   telemetry::Registry registry_;
@@ -249,6 +340,7 @@ class Daemon::Impl {
   telemetry::HeavyHitters keys_;
   std::unique_ptr<Backend> backend_;
   std::optional<service::Engine> engine_;
+  std::unique_ptr<redis::Client> rules_client_;
   std::unique_ptr<reload::RuleSetStore> managed_;
   std::optional<reload::Keeper> keeper_;
   net::Loops loops_;
@@ -256,6 +348,8 @@ class Daemon::Impl {
   std::optional<api::AdminApi> admin_api_;
   std::unique_ptr<http::Server> http_;
   std::unique_ptr<http::Server> admin_;
+  std::unique_ptr<resp::Server> resp_;
+  std::unique_ptr<grpc::Server> grpc_;
   std::atomic<bool> draining_ = false;
   const std::string config_path_;
   std::jthread drain_;

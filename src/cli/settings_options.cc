@@ -19,9 +19,9 @@ SettingsOptions::SettingsOptions(CLI::App& app) : app_(app) {
   const config::Settings defaults;
   for (const config::Setting& setting : config::AllSettings()) {
     const std::string value = setting.get(defaults);
-    app.add_option(std::string(setting.flag), values_[std::string(setting.path)],
-                   text::Cat(setting.help, value.empty() ? "" : " [", value,
-                             value.empty() ? "" : "]"))
+    app.add_option(
+           std::string(setting.flag), values_[std::string(setting.path)],
+           text::Cat(setting.help, value.empty() ? "" : " [", value, value.empty() ? "" : "]"))
         ->type_name(std::string(setting.value))
         ->allow_extra_args(false);
   }

@@ -32,8 +32,10 @@ bool HasTopLevelKey(std::string_view text, std::string_view key) {
 ValidateCommand::ValidateCommand(CLI::App& app)
     : app_(app.add_subcommand("validate", "Checks configuration and rule files")) {
   app_->footer(
-      "Reports every problem as file:line:column: what is wrong. A file with a top-level `domain:`\n"
-      "is taken as one of envoyproxy/ratelimit, any other as a configuration file, with or without\n"
+      "Reports every problem as file:line:column: what is wrong. A file with a top-level "
+      "`domain:`\n"
+      "is taken as one of envoyproxy/ratelimit, any other as a configuration file, with or "
+      "without\n"
       "`ruleSets:`. All files of a folder are checked together.\n"
       "\n"
       "Exit status: 0 all are valid, 2 not.\n");

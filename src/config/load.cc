@@ -199,9 +199,9 @@ class Reader {
 void CheckTls(Problems& problems, std::string_view section, const std::string& certificate,
               const std::string& key) {
   if (certificate.empty() == key.empty()) return;
-  problems.push_back({"settings", 0, 0,
-                      text::Cat(section, ".tlsCertificate and ", section,
-                                ".tlsKey: expected both or neither")});
+  problems.push_back(
+      {"settings", 0, 0,
+       text::Cat(section, ".tlsCertificate and ", section, ".tlsKey: expected both or neither")});
 }
 
 }  // namespace
@@ -294,13 +294,15 @@ Expected<std::string> ReadFile(const std::string& path, std::size_t max) {
   errno = 0;
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
                                                              std::fclose);
-  if (!file) return fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, std::strerror(errno));
+  if (!file)
+    return fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, std::strerror(errno));
   std::string out;
   char buffer[64 * 1024];
   while (const std::size_t bytes = std::fread(buffer, 1, sizeof buffer, file.get())) {
     out.append(buffer, bytes);
     if (out.size() > max) {
-      return fail(ErrorCode::kInvalidInput, text::Cat("too long; expected at most ", max, " bytes"));
+      return fail(ErrorCode::kInvalidInput,
+                  text::Cat("too long; expected at most ", max, " bytes"));
     }
   }
   if (std::ferror(file.get())) return fail(ErrorCode::kIo, std::strerror(errno));

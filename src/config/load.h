@@ -24,17 +24,17 @@ std::map<Algorithm, Limit> DefaultLimits();
 // What a configuration file says, but for its rule sets.
 struct File {
   Settings settings;
-  std::map<std::string, Limit, std::less<>> limits;            // "limits:", by name.
-  std::map<Algorithm, Limit> defaults = DefaultLimits();       // "defaults:", by algorithm.
-  bool has_rule_sets = false;                                  // It has a "ruleSets:" as well.
+  std::map<std::string, Limit, std::less<>> limits;       // "limits:", by name.
+  std::map<Algorithm, Limit> defaults = DefaultLimits();  // "defaults:", by algorithm.
+  bool has_rule_sets = false;                             // It has a "ruleSets:" as well.
 };
 
-// Reads a configuration file. All that is wrong is reported, each with its place. `ruleSets` is left
-// to the rules layer.
+// Reads a configuration file. All that is wrong is reported, each with its place. `ruleSets` is
+// left to the rules layer.
 std::expected<File, Problems> Parse(std::string_view yaml, std::string_view file);
 
-// Values that win over the file's: first the environment, then flags. `environment` is asked for each
-// variable; `flags` are pairs of a setting's path and its text.
+// Values that win over the file's: first the environment, then flags. `environment` is asked for
+// each variable; `flags` are pairs of a setting's path and its text.
 Problems Override(Settings& settings,
                   const std::function<std::optional<std::string>(const std::string&)>& environment,
                   const std::vector<std::pair<std::string, std::string>>& flags);

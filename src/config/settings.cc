@@ -37,10 +37,9 @@ constexpr std::array kLevels = {
     Name<LogLevel>{LogLevel::kOff, "off"}};
 constexpr std::array kFormats = {Name<LogFormat>{LogFormat::kText, "text"},
                                  Name<LogFormat>{LogFormat::kJson, "json"}};
-constexpr std::array kPolicies = {
-    Name<OnStoreFailure>{OnStoreFailure::kFailOpen, "FAIL_OPEN"},
-    Name<OnStoreFailure>{OnStoreFailure::kFailClosed, "FAIL_CLOSED"},
-    Name<OnStoreFailure>{OnStoreFailure::kLocal, "LOCAL"}};
+constexpr std::array kPolicies = {Name<OnStoreFailure>{OnStoreFailure::kFailOpen, "FAIL_OPEN"},
+                                  Name<OnStoreFailure>{OnStoreFailure::kFailClosed, "FAIL_CLOSED"},
+                                  Name<OnStoreFailure>{OnStoreFailure::kLocal, "LOCAL"}};
 constexpr std::array kSwitch = {Name<bool>{true, "true"}, Name<bool>{false, "false"}};
 
 constexpr const auto& NamesOf(LogLevel) { return kLevels; }
@@ -118,35 +117,35 @@ std::string Write(const std::vector<std::string>& value) {
 template <auto field>
 constexpr Setting Row(std::string_view path, std::string_view flag, std::string_view value,
                       std::string_view help, Secret secret = Secret::kNo) {
-  return {.path = path,
-          .flag = flag,
-          .value = value,
-          .help = help,
-          .secret = secret,
-          .set = [](Settings& settings, std::string_view text) -> Expected<void> {
-            return Read(field(settings), text);
-          },
-          .get = [](const Settings& settings) {
-            return Write(field(const_cast<Settings&>(settings)));
-          }};
+  return {
+      .path = path,
+      .flag = flag,
+      .value = value,
+      .help = help,
+      .secret = secret,
+      .set = [](Settings& settings, std::string_view text) -> Expected<void> {
+        return Read(field(settings), text);
+      },
+      .get =
+          [](const Settings& settings) { return Write(field(const_cast<Settings&>(settings))); }};
 }
 
 template <auto field, std::int64_t min, std::int64_t max>
 constexpr Setting Number(std::string_view path, std::string_view flag, std::string_view value,
                          std::string_view help) {
-  return {.path = path,
-          .flag = flag,
-          .value = value,
-          .help = help,
-          .set = [](Settings& settings, std::string_view text) -> Expected<void> {
-            return ReadWithin(field(settings), text, {min, max});
-          },
-          .get = [](const Settings& settings) {
-            return Write(field(const_cast<Settings&>(settings)));
-          }};
+  return {
+      .path = path,
+      .flag = flag,
+      .value = value,
+      .help = help,
+      .set = [](Settings& settings, std::string_view text) -> Expected<void> {
+        return ReadWithin(field(settings), text, {min, max});
+      },
+      .get =
+          [](const Settings& settings) { return Write(field(const_cast<Settings&>(settings))); }};
 }
 
-#define FIELD(name) [](Settings & settings) -> auto& { return settings.name; }
+#define FIELD(name) [](Settings& settings) -> auto& { return settings.name; }
 
 constexpr std::int64_t kMany = std::int64_t{1} << 40;
 
@@ -168,9 +167,8 @@ constexpr std::array kSettings = {
     Number<FIELD(http.connections_max), 1, 1'000'000>("http.connectionsMax",
                                                       "--http-connections-max", "N",
                                                       "Connections at a time; more are refused"),
-    Number<FIELD(http.header_bytes_max), 1024, 1 << 20>("http.headerBytesMax",
-                                                        "--http-header-bytes-max", "BYTES",
-                                                        "Longest head of a request"),
+    Number<FIELD(http.header_bytes_max), 1024, 1 << 20>(
+        "http.headerBytesMax", "--http-header-bytes-max", "BYTES", "Longest head of a request"),
     Number<FIELD(http.body_bytes_max), 1024, 1 << 28>("http.bodyBytesMax", "--http-body-bytes-max",
                                                       "BYTES", "Longest body of a request"),
     Row<FIELD(http.idle_timeout)>("http.idleTimeout", "--http-idle-timeout", "DURATION",
@@ -223,10 +221,11 @@ constexpr std::array kSettings = {
                            "A file, or a folder of .yaml files, with rule sets; watched"),
     Row<FIELD(rules.rls_path)>("rules.rlsPath", "--rls-config", "PATH",
                                "A file or folder in the format of envoyproxy/ratelimit; watched"),
-    Row<FIELD(rules.redis)>("rules.redis", "--rules-redis", "URI",
-                            "A Redis that keeps rule sets; watched by pub/sub and polling. \"store\" "
-                            "is the one that keeps the state",
-                            Secret::kPasswordInUri),
+    Row<FIELD(rules.redis)>(
+        "rules.redis", "--rules-redis", "URI",
+        "A Redis that keeps rule sets; watched by pub/sub and polling. \"store\" "
+        "is the one that keeps the state",
+        Secret::kPasswordInUri),
     Row<FIELD(rules.poll_interval)>("rules.pollInterval", "--rules-poll-interval", "DURATION",
                                     "How often rules are looked at again, whatever was announced"),
 
@@ -253,8 +252,9 @@ constexpr std::array kSettings = {
     Number<FIELD(guard.instances), 0, 100'000>("guard.instances", "--instances", "N",
                                                "How many share a limit under LOCAL; 0 counts them "
                                                "by heartbeats in Redis"),
-    Number<FIELD(guard.failure_percent), 1, 100>("guard.failurePercent", "--breaker-failure-percent",
-                                                 "N", "Failed calls that open the breaker"),
+    Number<FIELD(guard.failure_percent), 1, 100>("guard.failurePercent",
+                                                 "--breaker-failure-percent", "N",
+                                                 "Failed calls that open the breaker"),
     Number<FIELD(guard.slow_percent), 1, 100>("guard.slowPercent", "--breaker-slow-percent", "N",
                                               "Slow calls that open the breaker"),
     Row<FIELD(guard.slow_after)>("guard.slowAfter", "--breaker-slow-after", "DURATION",
@@ -263,8 +263,9 @@ constexpr std::array kSettings = {
                                                  "Calls before the breaker judges"),
     Row<FIELD(guard.window)>("guard.window", "--breaker-window", "DURATION",
                              "How far back the breaker looks"),
-    Row<FIELD(guard.open_min)>("guard.openMin", "--breaker-open-min", "DURATION",
-                               "How long it stays open before it probes; doubles while probes fail"),
+    Row<FIELD(guard.open_min)>(
+        "guard.openMin", "--breaker-open-min", "DURATION",
+        "How long it stays open before it probes; doubles while probes fail"),
     Row<FIELD(guard.open_max)>("guard.openMax", "--breaker-open-max", "DURATION",
                                "How long it stays open at most"),
     Number<FIELD(guard.deny_cache_entries), 0, 1 << 28>(
@@ -282,7 +283,14 @@ std::string Scalar(std::string_view value) {
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/";
   const bool plain = !value.empty() && value.find_first_not_of(kPlain) == std::string_view::npos &&
                      value.front() != '-';
-  return plain ? std::string(value) : text::Cat("\"", text::Escape(value), "\"");
+  if (plain) return std::string(value);
+  std::string quoted = "\"";
+  for (const char c : value) {
+    // In YAML \xc3 is a character and not a byte: those of UTF-8 stand for themselves.
+    const bool as_is = static_cast<unsigned char>(c) >= 0x80;
+    quoted += as_is ? std::string(1, c) : text::Escape({&c, 1});
+  }
+  return quoted += '"';
 }
 
 std::string Redacted(Secret secret, const std::string& value) {
@@ -325,8 +333,10 @@ std::string ToYaml(const Settings& settings) {
     const std::string_view name =
         section.empty() ? setting.path : setting.path.substr(section.size() + 1);
     const std::string value = Redacted(setting.secret, setting.get(settings));
+    // Read back, a redacted token would be one that anybody can guess.
+    const bool hidden = setting.secret == Secret::kYes && !value.empty();
     out += text::Cat(indent, "# ", setting.help, ". ", setting.flag, ", ", setting.Environment(),
-                     "\n", indent, name, ": ", Scalar(value), "\n");
+                     "\n", indent, hidden ? "# " : "", name, ": ", Scalar(value), "\n");
   }
   return out;
 }

@@ -32,9 +32,8 @@ Expected<Micros> ParseDuration(std::string_view text) {
     return EqualsIgnoreCase(candidate.name, text.substr(digits));
   });
   if (!amount || unit == kUnits.end()) {
-    return Invalid(
-        Cat(Quote(text),
-            ": expected a whole number followed by us, ms, s, m, h or d, such as 500ms"));
+    return Invalid(Cat(
+        Quote(text), ": expected a whole number followed by us, ms, s, m, h or d, such as 500ms"));
   }
   if (*amount > kSpanMax.count() / unit->micros) {
     return Invalid(Cat(Quote(text), ": too long; expected at most ", kSpanMax.count(), "us"));

@@ -6,8 +6,6 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
-#include "telemetry/service_metrics.h"
-
 namespace sluice::grpc {
 namespace {
 
@@ -41,14 +39,12 @@ void Shard::Add(net::Stream stream) {
   const auto connection = std::make_shared<Connection>(shared_from_this(), std::move(stream));
   connection->place_ = connections_.size();
   connections_.push_back(connection);
-  if (options_.metrics) options_.metrics->ConnectionOpened(telemetry::Door::kGrpc);
   connection->Start();
   if (draining_) connection->Drain();
   StartTicking();
 }
 
 void Shard::Remove(Connection& connection) {
-  if (options_.metrics) options_.metrics->ConnectionClosed(telemetry::Door::kGrpc);
   const std::size_t place = connection.place_;
   std::swap(connections_[place], connections_.back());
   connections_[place]->place_ = place;

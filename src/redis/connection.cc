@@ -3,7 +3,6 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/connect.hpp>
-#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
@@ -12,7 +11,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <utility>
-#include <variant>
 
 #include "core/text.h"
 
@@ -35,8 +33,8 @@ Error ErrorOf(std::string_view reply) {
   ErrorCode code = ErrorCode::kStoreError;
   if (is("OOM")) {
     code = ErrorCode::kStoreFull;
-  } else if (is("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF",
-                "NOREPLICAS", "UNBLOCKED")) {
+  } else if (is("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
+                "BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED")) {
     code = ErrorCode::kUnavailable;
   } else if (is("NOAUTH", "WRONGPASS", "NOPERM") || reply.starts_with("ERR Client sent AUTH") ||
              reply.starts_with("ERR AUTH")) {
@@ -56,6 +54,12 @@ Error Connection::Unreachable(std::string_view what) const {
   return {ErrorCode::kUnavailable, text::Cat("Redis at ", options_.address.ToString(), ": ", what)};
 }
 
+Error Connection::TooLate() const {
+  return {ErrorCode::kOutcomeUnknown,
+          text::Cat("Redis at ", options_.address.ToString(), ": no answer within ",
+                    options_.connect_timeout.count(), " ms")};
+}
+
 asio::awaitable<Expected<void>> Connection::ConnectSocket() {
   plain_.emplace(executor_);
   if (options_.address.unix_socket) {
@@ -68,6 +72,7 @@ asio::awaitable<Expected<void>> Connection::ConnectSocket() {
   const auto [not_found, endpoints] = co_await resolver.async_resolve(
       options_.address.host, std::to_string(options_.address.port), kAwait);
   if (not_found) co_return Fail(Unreachable(not_found.message()));
+  if (closed_) co_return Fail(close_reason_);  // Meanwhile; there was no socket to close.
   error_code last = asio::error::host_not_found;
   for (const auto& entry : endpoints) {
     plain_.emplace(executor_);
@@ -79,6 +84,7 @@ asio::awaitable<Expected<void>> Connection::ConnectSocket() {
       plain_->set_option(asio::ip::tcp::no_delay(true), ignored);
       co_return Expected<void>{};
     }
+    if (closed_) break;
     last = error;
   }
   co_return Fail(Unreachable(last.message()));
@@ -159,53 +165,42 @@ asio::awaitable<Expected<void>> Connection::Introduce() {
 asio::awaitable<Expected<void>> Connection::Connect() {
   Expected<void> done = co_await ConnectSocket();
   if (done && options_.tls.enabled) done = co_await StartTls();
-  if (!done) co_return done;
+  if (!done || closed_) co_return done;
   Read();
   co_return co_await Introduce();
 }
 
 asio::awaitable<Expected<void>> Connection::Open() {
-  using namespace asio::experimental::awaitable_operators;
   const auto self = shared_from_this();
   asio::steady_timer timer(executor_, options_.connect_timeout);
-  auto outcome = co_await (Connect() || timer.async_wait(kAwait));
-  Expected<void> done = outcome.index() == 0
-                            ? std::get<0>(std::move(outcome))
-                            : Fail(Unreachable(text::Cat("no connection within ",
-                                                         options_.connect_timeout.count(), " ms")));
-  if (done && closed_) done = Fail(Unreachable("the connection was closed"));
+  timer.async_wait([self](error_code error) {
+    if (!error && !self->open_) {
+      self->Close(self->Unreachable(
+          text::Cat("no connection within ", self->options_.connect_timeout.count(), " ms")));
+    }
+  });
+  Expected<void> done = co_await Connect();
+  if (closed_) done = Fail(close_reason_);
   if (done) {
     open_ = true;
   } else {
-    on_close_ = nullptr;
     Close(done.error());
   }
   co_return done;
 }
 
 asio::awaitable<Expected<std::vector<std::string>>> Connection::Ask(const std::string& command) {
-  using Answer = Expected<std::vector<std::string>>;
-  const auto self = shared_from_this();
-  const auto initiate = [self](auto completion, const std::string& bytes) {
-    auto shared = std::make_shared<decltype(completion)>(std::move(completion));
-    self->Send(bytes, [shared](Expected<std::span<const RespNode>> reply) {
-      Answer answer;
-      if (!reply) {
-        answer = Fail(reply.error());
-      } else if (reply->front().type == RespType::kError) {
-        answer = Fail(ErrorOf(reply->front().text));
-      } else {
-        for (const RespNode& node : *reply) {
-          if (node.type == RespType::kArray || node.type == RespType::kNull) continue;
-          answer->push_back(node.type == RespType::kInteger ? std::to_string(node.number)
-                                                            : std::string(node.text));
-        }
-      }
-      std::move (*shared)(std::move(answer));
-    });
+  using Texts = std::vector<std::string>;
+  const Reader<Texts> read = [](std::span<const RespNode> reply) -> Expected<Texts> {
+    Texts texts;
+    for (const RespNode& node : reply) {
+      if (node.type >= RespType::kArray || node.type == RespType::kNull) continue;
+      texts.push_back(node.type == RespType::kInteger ? std::to_string(node.number)
+                                                      : std::string(node.text));
+    }
+    return texts;
   };
-  co_return co_await asio::async_initiate<decltype(asio::use_awaitable), void(Answer)>(
-      initiate, asio::use_awaitable, command);
+  co_return co_await AskFor<Texts>(command, read);
 }
 
 void Connection::Send(std::string_view command, Handler handler) {
@@ -274,11 +269,16 @@ void Connection::OnRead() {
       return Close(Unreachable(text::Cat("it does not speak RESP: ", parser_.error())));
     }
     parsed_ += parser_.consumed();
-    if (parser_.nodes().front().type == RespType::kPush) continue;
+    const auto nodes = parser_.nodes();
+    if (on_message_ && nodes.size() == 4 && nodes[1].text == "message") {
+      on_message_(nodes);
+      continue;
+    }
+    if (nodes.front().type == RespType::kPush) continue;
     if (handlers_.size() <= unsent_commands_) return Close(Unreachable("a reply to no command"));
     Handler handler = std::move(handlers_.front());
     handlers_.pop_front();
-    handler(parser_.nodes());
+    handler(nodes);
   }
   if (closed_) return;
   received_.erase(0, parsed_);
@@ -289,6 +289,7 @@ void Connection::OnRead() {
 void Connection::Close(const Error& reason) {
   if (closed_) return;
   closed_ = true;
+  close_reason_ = reason;
   const bool was_open = std::exchange(open_, false);
   const auto self = shared_from_this();
   if (plain_ || tls_) {

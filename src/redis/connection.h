@@ -6,6 +6,8 @@
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -54,13 +56,30 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Send(std::string_view command, Handler handler);
 
   // Like Send, awaited: the texts and numbers of the reply, without its structure. An error reply
-  // is an error; see ErrorOf. The command stays alive meanwhile.
+  // is an error; see ErrorOf. The command stays alive meanwhile. Whoever asks for longer than the
+  // connect timeout gets kOutcomeUnknown.
   boost::asio::awaitable<Expected<std::vector<std::string>>> Ask(const std::string& command);
+
+  // The same for a reply whose structure matters: `read` makes the answer of it.
+  template <typename T>
+  using Reader = std::function<Expected<T>(std::span<const RespNode>)>;
+  template <typename T>
+  boost::asio::awaitable<Expected<T>> AskFor(const std::string& command, const Reader<T>& read);
 
   // Fails all that is outstanding. Idempotent.
   void Close(const Error& reason);
 
   bool open() const { return open_; }
+  const Address& address() const { return options_.address; }
+
+  // Commands without a reply.
+  std::size_t outstanding() const { return handlers_.size(); }
+
+  // Gets what is published to the channels that this connection subscribes to: an array of
+  // "message", the channel and the text.
+  void set_on_message(std::move_only_function<void(std::span<const RespNode>)> on_message) {
+    on_message_ = std::move(on_message);
+  }
 
   // Called once when an open connection breaks or is closed, before the handlers.
   void set_on_close(std::move_only_function<void(const Error&)> on_close) {
@@ -80,6 +99,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Flush();
   Socket& socket();
   Error Unreachable(std::string_view what) const;
+  Error TooLate() const;
 
   const boost::asio::any_io_executor executor_;
   const Options options_;
@@ -89,6 +109,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   bool open_ = false;
   bool closed_ = false;
+  Error close_reason_;
   bool writing_ = false;
   bool flush_posted_ = false;
   std::string unsent_;    // Commands that no write has begun on.
@@ -99,6 +120,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::deque<Handler> handlers_;  // Of commands without a reply, oldest first.
   std::size_t unsent_commands_ = 0;
   std::move_only_function<void(const Error&)> on_close_;
+  std::move_only_function<void(std::span<const RespNode>)> on_message_;
 };
 
 // A command from its arguments.
@@ -108,6 +130,44 @@ std::string Command(const Arguments&... arguments) {
   std::string command;
   AppendCommand(command, all);
   return command;
+}
+
+template <typename T>
+boost::asio::awaitable<Expected<T>> Connection::AskFor(const std::string& command,
+                                                       const Reader<T>& read) {
+  namespace asio = boost::asio;
+  const auto self = shared_from_this();
+  if (closed_) co_return std::unexpected(close_reason_);
+  const auto initiate = [self, read](auto completion, const std::string& bytes) {
+    // Whoever comes first, the reply or the timer, completes.
+    struct State {
+      std::optional<decltype(completion)> pending;
+      asio::steady_timer timer;
+    };
+    const auto state = std::make_shared<State>(
+        std::move(completion), asio::steady_timer(self->executor_, self->options_.connect_timeout));
+    const auto complete = [state](Expected<T> answer) {
+      if (!state->pending) return;
+      state->timer.cancel();
+      auto once = std::move(*state->pending);
+      state->pending.reset();
+      std::move(once)(std::move(answer));
+    };
+    state->timer.async_wait([self, complete](boost::system::error_code error) {
+      if (!error) complete(std::unexpected(self->TooLate()));
+    });
+    self->Send(bytes, [complete, read](Expected<std::span<const RespNode>> reply) {
+      if (!reply) {
+        complete(std::unexpected(reply.error()));
+      } else if (reply->front().type == RespType::kError) {
+        complete(std::unexpected(ErrorOf(reply->front().text)));
+      } else {
+        complete(read(*reply));
+      }
+    });
+  };
+  co_return co_await asio::async_initiate<decltype(asio::use_awaitable), void(Expected<T>)>(
+      initiate, asio::use_awaitable, command);
 }
 
 }  // namespace sluice::redis

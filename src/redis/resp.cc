@@ -321,6 +321,12 @@ void AppendArrayHeader(std::string& out, std::size_t elements) {
   AppendNumberLine(out, '*', elements);
 }
 
+void AppendMapHeader(std::string& out, std::size_t pairs) { AppendNumberLine(out, '%', pairs); }
+
+void AppendSetHeader(std::string& out, std::size_t elements) {
+  AppendNumberLine(out, '~', elements);
+}
+
 void AppendBulkString(std::string& out, std::string_view text) {
   AppendNumberLine(out, '$', text.size());
   out += text;

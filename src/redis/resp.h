@@ -118,6 +118,8 @@ void AppendCommand(std::string& out, std::span<const std::string_view> arguments
 
 // Appends parts of commands and replies. Aggregate headers announce how many elements follow.
 void AppendArrayHeader(std::string& out, std::size_t elements);
+void AppendMapHeader(std::string& out, std::size_t pairs);     // RESP3.
+void AppendSetHeader(std::string& out, std::size_t elements);  // RESP3.
 void AppendBulkString(std::string& out, std::string_view text);
 void AppendInteger(std::string& out, std::int64_t number);
 void AppendSimpleString(std::string& out, std::string_view text);

@@ -55,7 +55,6 @@ bool IsWord(std::string_view text, std::string_view also, std::size_t size_max) 
 
 bool IsSchemeName(std::string_view text) { return IsWord(text, "+-.", kNameSizeMax); }
 bool IsHostName(std::string_view text) { return IsWord(text, "-._", kHostSizeMax); }
-bool IsPrefix(std::string_view text) { return IsWord(text, "._-:", kNameSizeMax); }
 bool IsClientName(std::string_view text) {
   return text.size() <= kNameSizeMax &&
          std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
@@ -554,6 +553,8 @@ std::string Options(const Endpoint& endpoint, bool unix_socket) {
 }
 
 }  // namespace
+
+bool IsPrefix(std::string_view text) { return IsWord(text, "._-:", kNameSizeMax); }
 
 std::string_view ToString(Mode mode) {
   switch (mode) {

@@ -55,6 +55,9 @@ struct Tls {
   friend bool operator==(const Tls&, const Tls&) = default;
 };
 
+// Whether keys may start with it: 1 to 64 characters of A-Z a-z 0-9 . _ - and :
+bool IsPrefix(std::string_view text);
+
 struct Endpoint {
   Mode mode = Mode::kStandalone;
   std::vector<Address> addresses;  // At least one: the server, the Sentinels, or cluster seeds.

@@ -29,6 +29,7 @@ Keeper::Keeper(Options options, const Parts& parts)
       metrics_(parts.metrics) {}
 
 Keeper::~Keeper() {
+  managed_.Watch(nullptr);
   thread_.request_stop();
   watch_.Wake();
 }
@@ -105,7 +106,8 @@ Keeper::Outcome Keeper::Adopt(Sources sources) {
   auto catalog = Build(sources, generation);
   if (!catalog) {
     std::string what = Join(catalog.error());
-    if (refused_ != what) {
+    // The first time there are no old ones: whoever loads them tells what is wrong.
+    if (catalog_ && refused_ != what) {
       refused_ = std::move(what);
       metrics_.Reloaded(telemetry::ReloadResult::kInvalid, 0);
       std::size_t logged = 0;
@@ -153,7 +155,8 @@ void Keeper::Reload(Done done) {
 }
 
 void Keeper::Save(std::string id, std::string document, Done done) {
-  Post([this, id = std::move(id), document = std::move(document), done = std::move(done)]() mutable {
+  Post([this, id = std::move(id), document = std::move(document),
+        done = std::move(done)]() mutable {
     auto sources = ReadAll();
     if (!sources) return done(Refused(sources.error()));
     if (catalog_->rules->Find(id) && !sources->managed.contains(id)) {
@@ -183,8 +186,8 @@ void Keeper::Remove(std::string id, Done done) {
                              text::Cat("the rule set ", text::Quote(id),
                                        " is defined in a file; expected it to be removed there")}));
       }
-      return done(Refused(
-          {ErrorCode::kNotFound, text::Cat("there is no rule set ", text::Quote(id))}));
+      return done(
+          Refused({ErrorCode::kNotFound, text::Cat("there is no rule set ", text::Quote(id))}));
     }
     sources->managed.erase(id);
     if (auto removed = managed_.Remove(id); !removed) return done(Refused(removed.error()));

@@ -22,8 +22,8 @@ namespace sluice::reload {
 
 // Keeps the catalog as its sources say. It looks at them when a folder changes, when the rule set
 // store announces a change, every `poll_interval` in any case, and when asked to. An invalid source
-// changes nothing: the old catalog stays, and that is counted and logged. All that blocks happens on
-// the keeper's own thread.
+// changes nothing: the old catalog stays, and that is counted and logged. All that blocks happens
+// on the keeper's own thread.
 class Keeper {
  public:
   struct Options {
@@ -44,8 +44,8 @@ class Keeper {
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
-  // Reads everything for the first time, here and now. A rule set store that cannot be reached is no
-  // problem; its rule sets come when it can.
+  // Reads everything for the first time, here and now. A rule set store that cannot be reached is
+  // no problem; its rule sets come when it can.
   Problems Load();
 
   // Starts to watch.

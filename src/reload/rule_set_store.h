@@ -20,7 +20,8 @@ class RuleSetStore {
   virtual Expected<void> Save(const std::string& id, const std::string& document) = 0;
   virtual Expected<void> Remove(const std::string& id) = 0;
 
-  // From now on, calls `changed` when somebody else changed them, on any thread.
+  // From now on, calls `changed` when somebody else changed them, on any thread; null: no more, and
+  // when this returns no call is under way.
   virtual void Watch(std::function<void()> changed) = 0;
 
   virtual std::string_view Description() const = 0;  // For people: "this process", "Redis".

@@ -63,17 +63,15 @@ Expected<std::vector<Text>> ReadPlace(const std::string& place) {
   return texts;
 }
 
-void Append(Problems& all, Problems some) {
-  std::ranges::move(some, std::back_inserter(all));
-}
+void Append(Problems& all, Problems some) { std::ranges::move(some, std::back_inserter(all)); }
 
 }  // namespace
 
 Expected<Sources> Read(const Places& places) {
   Sources sources;
-  for (const auto& [place, texts] : {std::pair(&places.config, &sources.config),
-                                     std::pair(&places.rules, &sources.rules),
-                                     std::pair(&places.rls, &sources.rls)}) {
+  for (const auto& [place, texts] :
+       {std::pair(&places.config, &sources.config), std::pair(&places.rules, &sources.rules),
+        std::pair(&places.rls, &sources.rls)}) {
     auto read = ReadPlace(*place);
     if (!read) return std::unexpected(read.error());
     *texts = *std::move(read);
@@ -82,7 +80,7 @@ Expected<Sources> Read(const Places& places) {
 }
 
 std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& sources,
-                                                                       std::uint64_t generation) {
+                                                                 std::uint64_t generation) {
   Problems problems;
   auto catalog = std::make_shared<service::Catalog>();
   catalog->generation = generation;
@@ -102,7 +100,6 @@ std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& 
       catalog->defaults = std::move(file->defaults);
     } else {
       Append(problems, std::move(file.error()));
-      continue;  // Its rule sets would say the same again if it is no YAML.
     }
     take(rules::ParseRuleSets(text.content, text.file, rules::OtherKeys::kIgnore));
   }
@@ -133,7 +130,14 @@ std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& 
   } else {
     Append(problems, std::move(domains.error()));
   }
-  if (!problems.empty()) return std::unexpected(std::move(problems));
+  if (!problems.empty()) {
+    // Both readers of a configuration file say so if it is no YAML.
+    Problems once;
+    for (Problem& problem : problems) {
+      if (std::ranges::find(once, problem) == once.end()) once.push_back(std::move(problem));
+    }
+    return std::unexpected(std::move(once));
+  }
   return catalog;
 }
 

@@ -47,6 +47,6 @@ Expected<Sources> Read(const Places& places);
 
 // All problems of all texts.
 std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& sources,
-                                                                       std::uint64_t generation);
+                                                                 std::uint64_t generation);
 
 }  // namespace sluice::reload

@@ -17,11 +17,9 @@ std::optional<char> DecodeByte(std::string_view digits) {
   return static_cast<char>(byte);
 }
 
-// The length of the separator that the text starts with, or 0.
-std::size_t SeparatorSize(std::string_view text, Reading reading) {
-  if (text.front() == '/') return 1;
-  if (reading == Reading::kPlain) return 0;
-  if (text.front() == '\\') return 1;
+// In the lenient reading: the length of the separator that the text starts with, or 0.
+std::size_t SeparatorSize(std::string_view text) {
+  if (text.front() == '/' || text.front() == '\\') return 1;
   if (text.front() != '%') return 0;
   const auto byte = DecodeByte(text.substr(1, 2));
   return byte == '/' || byte == '\\' ? 3 : 0;
@@ -37,7 +35,7 @@ void AppendDecoded(std::string& out, std::string_view text) {
   }
 }
 
-std::string_view PathOf(std::string_view target) {
+RequestPath RequestPath::Of(std::string_view target) {
   if (!target.starts_with('/')) {
     const auto scheme = target.find("://");
     if (scheme < target.find_first_of("/?#")) {
@@ -45,41 +43,46 @@ std::string_view PathOf(std::string_view target) {
       target = path == std::string_view::npos ? std::string_view() : target.substr(path);
     }
   }
-  return target.substr(0, target.find_first_of("?#"));
-}
-
-bool IsAmbiguous(std::string_view path) {
-  for (std::size_t i = 0; i < path.size(); ++i) {
-    if (path[i] == ';' || path[i] == '\\') return true;
-    if (path[i] == '%' && SeparatorSize(path.substr(i), Reading::kLenient) != 0) return true;
+  RequestPath path{.text = target};
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    const char c = target[i];
+    if (c == '?' || c == '#') {
+      path.text = target.substr(0, i);
+      break;
+    }
+    if (c == '%') {
+      path.encoded = true;
+      if (SeparatorSize(target.substr(i)) != 0) path.ambiguous = true;
+    } else if (c == ';' || c == '\\') {
+      path.ambiguous = true;
+    }
   }
-  return false;
+  return path;
 }
 
-std::span<const std::string_view> PathSegments::Read(std::string_view path, Reading reading) {
+std::span<const std::string_view> PathSegments::Read(const RequestPath& path, Reading reading) {
   segments_.clear();
   decoded_.clear();
   // Views into it must stay where they are; decoding never makes a text longer.
-  decoded_.reserve(path.size());
+  if (path.encoded) decoded_.reserve(path.text.size());
+  const std::string_view text = path.text;
   std::size_t begin = 0;
-  std::size_t end = 0;
-  while (end < path.size()) {
-    const std::size_t separator = SeparatorSize(path.substr(end), reading);
-    if (separator == 0) {
-      ++end;
-      continue;
-    }
-    Add(path.substr(begin, end - begin), reading);
-    begin = end + separator;
-    end = begin;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool plain = reading == Reading::kPlain;
+    const std::size_t separator =
+        plain ? std::size_t{text[i] == '/'} : SeparatorSize(text.substr(i));
+    if (separator == 0) continue;
+    Add(text.substr(begin, i - begin), path.encoded, reading);
+    begin = i + separator;
+    i = begin - 1;
   }
-  Add(path.substr(begin), reading);
+  Add(text.substr(begin), path.encoded, reading);
   return segments_;
 }
 
-void PathSegments::Add(std::string_view segment, Reading reading) {
+void PathSegments::Add(std::string_view segment, bool encoded, Reading reading) {
   if (reading == Reading::kLenient) segment = segment.substr(0, segment.find(';'));
-  if (segment.find('%') != std::string_view::npos) {
+  if (encoded && segment.find('%') != std::string_view::npos) {
     const std::size_t begin = decoded_.size();
     AppendDecoded(decoded_, segment);
     segment = std::string_view(decoded_).substr(begin);

@@ -20,23 +20,26 @@ enum class Reading : std::uint8_t {
   kLenient,  // `%2F`, `\` and `%5C` separate segments; what follows a `;` in a segment is dropped.
 };
 
-// Without scheme, authority, query and fragment.
-std::string_view PathOf(std::string_view target);
+// The path of a request target: without scheme, authority, query and fragment.
+struct RequestPath {
+  std::string_view text;
+  bool encoded = false;    // A `%` is in it.
+  bool ambiguous = false;  // Its readings may differ.
 
-// Whether the readings of the path may differ.
-bool IsAmbiguous(std::string_view path);
+  static RequestPath Of(std::string_view target);
+};
 
 // Used again and again, it allocates nothing.
 class PathSegments {
  public:
   // Empty segments and `.` are dropped, `..` drops the one before it, and each is percent-decoded
   // once. The views point into the path or into this object.
-  std::span<const std::string_view> Read(std::string_view path, Reading reading);
+  std::span<const std::string_view> Read(const RequestPath& path, Reading reading);
 
   std::span<const std::string_view> get() const { return segments_; }
 
  private:
-  void Add(std::string_view segment, Reading reading);
+  void Add(std::string_view segment, bool encoded, Reading reading);
 
   std::vector<std::string_view> segments_;
   std::string decoded_;

@@ -17,7 +17,7 @@ using Texts = std::vector<std::string>;
 
 Texts Read(std::string_view path, Reading reading = Reading::kPlain) {
   PathSegments segments;
-  const auto views = segments.Read(path, reading);
+  const auto views = segments.Read(RequestPath::Of(path), reading);
   return {views.begin(), views.end()};
 }
 
@@ -57,10 +57,10 @@ TEST(Path, DecodesOnce) {
 
 TEST(Path, HasTwoReadingsWhereServersDisagree) {
   for (const std::string_view path : {"/a%2Fb", "/a%2fb", "/a\\b", "/a%5cb", "/a/b;x"}) {
-    EXPECT_TRUE(IsAmbiguous(path)) << path;
+    EXPECT_TRUE(RequestPath::Of(path).ambiguous) << path;
     EXPECT_THAT(Read(path, Reading::kLenient), ElementsAre("a", "b")) << path;
   }
-  EXPECT_FALSE(IsAmbiguous("/a/b%20c"));
+  EXPECT_FALSE(RequestPath::Of("/a/b%20c").ambiguous);
   EXPECT_THAT(Read("/a%2Fb"), ElementsAre("a/b"));
   EXPECT_THAT(Read("/a\\b"), ElementsAre("a\\b"));
   EXPECT_THAT(Read("/a;x=1/b"), ElementsAre("a;x=1", "b"));
@@ -69,14 +69,14 @@ TEST(Path, HasTwoReadingsWhereServersDisagree) {
 }
 
 TEST(Path, IsFoundInRequestTargets) {
-  EXPECT_EQ(PathOf("/a/b?c=/d"), "/a/b");
-  EXPECT_EQ(PathOf("/a#b"), "/a");
-  EXPECT_EQ(PathOf("http://host:80/a/b?c"), "/a/b");
-  EXPECT_EQ(PathOf("http://host?c"), "");
-  EXPECT_EQ(PathOf("http://host"), "");
-  EXPECT_EQ(PathOf("/redirect/http://host/a"), "/redirect/http://host/a");
-  EXPECT_EQ(PathOf("a/http://host"), "a/http://host");
-  EXPECT_EQ(PathOf("*"), "*");
+  EXPECT_EQ(RequestPath::Of("/a/b?c=/d").text, "/a/b");
+  EXPECT_EQ(RequestPath::Of("/a#b").text, "/a");
+  EXPECT_EQ(RequestPath::Of("http://host:80/a/b?c").text, "/a/b");
+  EXPECT_EQ(RequestPath::Of("http://host?c").text, "");
+  EXPECT_EQ(RequestPath::Of("http://host").text, "");
+  EXPECT_EQ(RequestPath::Of("/redirect/http://host/a").text, "/redirect/http://host/a");
+  EXPECT_EQ(RequestPath::Of("a/http://host").text, "a/http://host");
+  EXPECT_EQ(RequestPath::Of("*").text, "*");
 }
 
 TEST(PathPattern, ReadsItsSegments) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <functional>
 #include <map>
 
@@ -61,14 +62,12 @@ struct PathTrie::Draft {
 
 PathTrie::PathTrie(std::span<const Source> sources) {
   std::vector<Draft> drafts(1);
-  std::size_t literals = 0;
   for (const Source& source : sources) {
     std::uint32_t node = 0;
     for (const PatternSegment& segment : source.pattern->segments) {
       std::uint32_t& child = drafts[node].ChildOf(segment);
       if (child == kNone) {
         child = static_cast<std::uint32_t>(drafts.size());
-        literals += segment.kind == Kind::kLiteral ? 1 : 0;
         const bool below = drafts[node].below_any_depth || segment.kind == Kind::kAnyDepth;
         node = child;
         drafts.emplace_back().below_any_depth = below;
@@ -79,44 +78,65 @@ PathTrie::PathTrie(std::span<const Source> sources) {
     drafts[node].targets.push_back(source.target);
   }
 
-  edges_.resize(std::bit_ceil(2 * literals + 1));
+  std::size_t edges = 0;
+  for (const Draft& draft : drafts) edges += draft.literals.size() > 1 ? draft.literals.size() : 0;
+  edges_.resize(std::bit_ceil(2 * edges + 1));
   nodes_.reserve(drafts.size());
   for (const Draft& draft : drafts) {
     const auto index = static_cast<std::uint32_t>(nodes_.size());
-    nodes_.push_back({.any = draft.any,
-                      .any_depth = draft.any_depth,
-                      .globs_begin = static_cast<std::uint32_t>(globs_.size()),
-                      .globs_count = static_cast<std::uint32_t>(draft.globs.size()),
-                      .targets_begin = static_cast<std::uint32_t>(targets_.size()),
-                      .targets_count = static_cast<std::uint32_t>(draft.targets.size()),
-                      .has_literals = !draft.literals.empty(),
-                      .below_any_depth = draft.below_any_depth});
+    Node& node = nodes_.emplace_back();
+    node.any = draft.any;
+    node.any_depth = draft.any_depth;
+    node.globs_begin = static_cast<std::uint32_t>(globs_.size());
+    node.globs_count = static_cast<std::uint32_t>(draft.globs.size());
+    node.targets_begin = static_cast<std::uint32_t>(targets_.size());
+    node.targets_count = static_cast<std::uint32_t>(draft.targets.size());
+    node.below_any_depth = draft.below_any_depth;
     globs_.insert(globs_.end(), draft.globs.begin(), draft.globs.end());
     targets_.insert(targets_.end(), draft.targets.begin(), draft.targets.end());
-    for (const auto& [text, child] : draft.literals) InsertEdge(index, text, child);
+    if (draft.literals.size() == 1) {
+      const auto& [text, child] = *draft.literals.begin();
+      node.literal = MakeText(text);
+      node.literal_child = child;
+    } else if (!draft.literals.empty()) {
+      node.in_table = true;
+      for (const auto& [text, child] : draft.literals) InsertEdge(index, text, child);
+    }
   }
+}
+
+PathTrie::Text PathTrie::MakeText(std::string_view text) {
+  Text made;
+  made.size = static_cast<std::uint16_t>(text.size());
+  text.copy(made.head.data(), made.head.size());
+  if (text.size() > Text::kShortMax) {
+    made.rest = static_cast<std::uint32_t>(texts_.size());
+    texts_ += text.substr(Text::kShortMax);
+  }
+  return made;
+}
+
+bool PathTrie::Equal(const Text& text, std::string_view segment) const {
+  if (text.size != segment.size()) return false;
+  const std::size_t head = std::min(segment.size(), Text::kShortMax);
+  if (std::memcmp(text.head.data(), segment.data(), head) != 0) return false;
+  return segment.size() == head ||
+         std::memcmp(texts_.data() + text.rest, segment.data() + head, segment.size() - head) == 0;
 }
 
 void PathTrie::InsertEdge(std::uint32_t parent, std::string_view text, std::uint32_t child) {
   const Place place = PlaceOf(parent, HashOf(text));
   std::size_t slot = place.slot & (edges_.size() - 1);
   while (edges_[slot].child != kNone) slot = (slot + 1) & (edges_.size() - 1);
-  edges_[slot] = {.tag = place.tag,
-                  .parent = parent,
-                  .child = child,
-                  .text_begin = static_cast<std::uint32_t>(texts_.size()),
-                  .text_size = static_cast<std::uint32_t>(text.size())};
-  texts_ += text;
+  edges_[slot] = {.tag = place.tag, .parent = parent, .child = child, .text = MakeText(text)};
 }
 
-std::uint32_t PathTrie::FindEdge(std::uint32_t parent, std::string_view text,
-                                 std::uint64_t hash) const {
-  const Place place = PlaceOf(parent, hash);
+std::uint32_t PathTrie::FindEdge(std::uint32_t parent, std::string_view text) const {
+  const Place place = PlaceOf(parent, HashOf(text));
   std::size_t slot = place.slot & (edges_.size() - 1);
   for (; edges_[slot].child != kNone; slot = (slot + 1) & (edges_.size() - 1)) {
     const Edge& edge = edges_[slot];
-    if (edge.tag == place.tag && edge.parent == parent &&
-        std::string_view(texts_).substr(edge.text_begin, edge.text_size) == text) {
+    if (edge.tag == place.tag && edge.parent == parent && Equal(edge.text, text)) {
       return edge.child;
     }
   }
@@ -133,11 +153,10 @@ void PathTrie::Match(std::span<const std::string_view> segments, Scratch& scratc
   std::swap(current, next);
   for (const std::string_view segment : segments) {
     if (current.empty() && deep.empty()) return;
-    const std::uint64_t hash = HashOf(segment);
     // Those that this segment leads into are for the segments after it.
     const std::size_t deep_count = deep.size();
-    for (const std::uint32_t node : current) Step(node, segment, hash, scratch, targets);
-    for (std::size_t i = 0; i < deep_count; ++i) Step(deep[i], segment, hash, scratch, targets);
+    for (const std::uint32_t node : current) Step(node, segment, scratch, targets);
+    for (std::size_t i = 0; i < deep_count; ++i) Step(deep[i], segment, scratch, targets);
     std::swap(current, next);
     next.clear();
   }
@@ -157,12 +176,14 @@ void PathTrie::Enter(std::uint32_t node, Scratch& scratch, std::vector<Target>& 
   Emit(nodes_[any_depth], targets);
 }
 
-void PathTrie::Step(std::uint32_t node, std::string_view segment, std::uint64_t hash,
-                    Scratch& scratch, std::vector<Target>& targets) const {
+void PathTrie::Step(std::uint32_t node, std::string_view segment, Scratch& scratch,
+                    std::vector<Target>& targets) const {
   const Node& from = nodes_[node];
-  if (from.has_literals) {
-    const std::uint32_t child = FindEdge(node, segment, hash);
+  if (from.in_table) {
+    const std::uint32_t child = FindEdge(node, segment);
     if (child != kNone) Enter(child, scratch, targets);
+  } else if (from.literal_child != kNone && Equal(from.literal, segment)) {
+    Enter(from.literal_child, scratch, targets);
   }
   if (from.any != kNone) Enter(from.any, scratch, targets);
   for (std::uint32_t i = 0; i < from.globs_count; ++i) {

@@ -32,7 +32,7 @@ class Patterns {
   std::set<std::uint32_t> Match(std::string_view path) {
     PathSegments segments;
     targets_.clear();
-    trie_->Match(segments.Read(path, Reading::kPlain), scratch_, targets_);
+    trie_->Match(segments.Read(RequestPath::Of(path), Reading::kPlain), scratch_, targets_);
     std::set<std::uint32_t> rules;
     for (const PathTrie::Target& target : targets_) rules.insert(target.rule);
     return rules;
@@ -120,7 +120,7 @@ TEST(PathTrie, AgreesWithOnePatternAtATime) {
     for (int i = 0; i < 50; ++i) {
       const std::string path = join(words, 7);
       PathSegments segments;
-      const auto views = segments.Read(path, Reading::kPlain);
+      const auto views = segments.Read(RequestPath::Of(path), Reading::kPlain);
       std::set<std::uint32_t> expected;
       for (std::uint32_t j = 0; j < texts.size(); ++j) {
         if (Matches(patterns.patterns()[j].segments, views)) expected.insert(j);

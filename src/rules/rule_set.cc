@@ -304,7 +304,7 @@ struct RuleSet::Index {
   void Add(const Rule& rule, std::vector<PathTrie::Source>& sources);
   void MatchPath(std::span<const std::string_view> segments, Reading reading,
                  SelectionScratch& scratch) const;
-  void FindCandidates(std::string_view path, SelectionScratch& scratch) const;
+  void FindCandidates(const RequestPath& path, SelectionScratch& scratch) const;
 
   std::vector<CompiledRule> rules;          // Those that can apply, in order.
   std::vector<std::uint32_t> without_path;  // Which of them have no path condition.
@@ -364,11 +364,11 @@ void RuleSet::Index::MatchPath(std::span<const std::string_view> segments, Readi
 }
 
 // Each rule once, in order.
-void RuleSet::Index::FindCandidates(std::string_view path, SelectionScratch& scratch) const {
+void RuleSet::Index::FindCandidates(const RequestPath& path, SelectionScratch& scratch) const {
   auto& candidates = scratch.candidates;
-  if (trie && !path.empty()) {
+  if (trie && !path.text.empty()) {
     MatchPath(scratch.plain.Read(path, Reading::kPlain), Reading::kPlain, scratch);
-    if (IsAmbiguous(path)) {
+    if (path.ambiguous) {
       MatchPath(scratch.lenient.Read(path, Reading::kLenient), Reading::kLenient, scratch);
     }
   }
@@ -410,10 +410,10 @@ Expected<void> RuleSet::Select(const Context& context, std::int64_t permits,
   const MethodSet method = context.method.empty() ? MethodSet{0} : MethodBit(context.method);
   if (method != 0 && (index_->methods & method) == 0) return {};
 
-  const std::string_view path = PathOf(context.path);
-  if (path.size() > kPathBytesMax) {
-    return Fail(ErrorCode::kInvalidRequest,
-                text::Cat("a path of ", path.size(), " bytes; expected at most ", kPathBytesMax));
+  const RequestPath path = RequestPath::Of(context.path);
+  if (path.text.size() > kPathBytesMax) {
+    return Fail(ErrorCode::kInvalidRequest, text::Cat("a path of ", path.text.size(),
+                                                      " bytes; expected at most ", kPathBytesMax));
   }
   index_->FindCandidates(path, scratch);
 

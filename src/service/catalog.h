@@ -15,8 +15,8 @@
 
 namespace sluice::service {
 
-// All that the configuration says about limits, at one moment. Immutable; a request sees exactly one
-// catalog from beginning to end.
+// All that the configuration says about limits, at one moment. Immutable; a request sees exactly
+// one catalog from beginning to end.
 struct Catalog {
   std::uint64_t generation = 0;  // Grows by one with every reload that took effect.
 
@@ -28,7 +28,7 @@ struct Catalog {
 
   std::set<std::string, std::less<>> managed;  // Rule sets that the admin API may change, by id.
 
-  std::shared_ptr<const rules::RuleBook> rules;     // Never null.
+  std::shared_ptr<const rules::RuleBook> rules;  // Never null.
   std::unordered_map<const rules::Rule*, telemetry::RuleMetrics> rule_metrics;
 
   std::shared_ptr<const rules::RlsConfig> domains;  // Of the Envoy Rate Limit Service; never null.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/engine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "telemetry/heavy_hitters.h"
@@ -71,9 +72,13 @@ void Engine::Account(std::span<const Request> requests, std::chrono::nanoseconds
     const bool allowed = request.outcome->allowed;
     for (std::size_t i = 0; i < request.charges.size(); ++i) {
       const Charge& charge = request.charges[i];
-      metrics_.Check(charge.limit->algorithm(), request.each.empty() ? allowed : request.each[i].allowed,
-                     took);
-      if (charge.cost > 0) keys_.Record(charge.key, allowed);
+      metrics_.Check(charge.limit->algorithm(),
+                     request.each.empty() ? allowed : request.each[i].allowed, took);
+      // Once for a key, however many of the limits are its own.
+      const auto before = request.charges.first(i);
+      if (charge.cost > 0 && std::ranges::find(before, charge.key, &Charge::key) == before.end()) {
+        keys_.Record(charge.key, allowed);
+      }
     }
     if (request.source != Source::kStore) {
       metrics_.Decided(request.source);
@@ -98,10 +103,11 @@ void Engine::AccountFailure(const Request& request) {
   metrics_.Failed(error.code);
   if (!IsOutage(error.code)) return;  // The request's own fault; it is told so.
   for (const Charge& charge : request.charges) metrics_.StoreFailed(charge.on_store_failure);
-  failed_->Log(LogLevel::kError, "the store failed a request",
-               {{"code", ToString(error.code)},
-                {"error", error.message},
-                {"key", request.charges.empty() ? std::string_view{} : request.charges.front().key}});
+  failed_->Log(
+      LogLevel::kError, "the store failed a request",
+      {{"code", ToString(error.code)},
+       {"error", error.message},
+       {"key", request.charges.empty() ? std::string_view{} : request.charges.front().key}});
 }
 
 }  // namespace sluice::service

@@ -43,7 +43,8 @@ Expected<void> RuleCheck::Prepare(std::string_view rule_set, const rules::Contex
 // shadow follow, each a request of its own.
 void RuleCheck::Gather() {
   const auto is_charged = [](const Outcome& outcome, bool shadow) {
-    return outcome.selected->verdict == Verdict::kCharge && outcome.selected->rule->shadow == shadow;
+    return outcome.selected->verdict == Verdict::kCharge &&
+           outcome.selected->rule->shadow == shadow;
   };
   const auto append = [&](const Outcome& outcome) {
     for (const rules::Band& band : outcome.selected->bands) {

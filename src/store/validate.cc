@@ -49,6 +49,17 @@ Error InvalidShape(std::span<const Charge> charges, std::span<const Decision> ea
                                                 charges.size(), " limits; expected as many")};
 }
 
+std::optional<Error> FirstInvalid(const Request& request) {
+  if (!HasValidShape(request.charges, request.each)) {
+    return InvalidShape(request.charges, request.each);
+  }
+  const TimePoint now = request.now.value_or(TimePoint{});
+  for (const Charge& charge : request.charges) {
+    if (!IsValid(charge, now, request.action)) return Invalid(charge, now, request.action);
+  }
+  return std::nullopt;
+}
+
 Error TwoLimitsUnderOneName(const Charge& a, const Charge& b) {
   return {ErrorCode::kInvalidRequest,
           text::Cat("two limits under the name ", text::Quote(b.name), ": ", a.limit->ToString(),

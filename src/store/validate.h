@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "sluice/store.h"
@@ -35,6 +36,9 @@ inline bool HasValidShape(std::span<const Charge> charges, std::span<const Decis
 
 // Says why HasValidShape says no.
 Error InvalidShape(std::span<const Charge> charges, std::span<const Decision> each);
+
+// What is wrong with a request, as far as that can be said without its states.
+std::optional<Error> FirstInvalid(const Request& request);
 
 Error TwoLimitsUnderOneName(const Charge& a, const Charge& b);
 

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 constexpr std::size_t kNumbersPerState = 3;
+constexpr std::array<std::string_view, 4> kStepNames = {"check", "debit", "look", "refund"};
 
 bool IsSame(const Charge& a, const Charge& b) {
   return a.cost == b.cost && a.key == b.key && a.name == b.name && *a.limit == *b.limit;
@@ -78,6 +79,14 @@ class Budget {
     return decision;
   }
 
+  // Where the last request put what it took; see Receipt.
+  std::int64_t When() const {
+    if (const auto* bucket = std::get_if<core::BucketState>(&state_)) return bucket->time;
+    if (const auto* window = std::get_if<core::WindowState>(&state_)) return window->start;
+    if (const auto* counter = std::get_if<core::CounterState>(&state_)) return counter->window;
+    return std::get<core::LogFacts>(state_).newest;
+  }
+
  private:
   using State = std::variant<std::monostate, core::BucketState, core::WindowState,
                              core::CounterState, core::LogFacts>;
@@ -123,20 +132,32 @@ std::size_t Batch::LimitNumber(const Limit& limit) {
   return static_cast<std::size_t>(found - limits_.begin());
 }
 
+Batch::Step Batch::StepOf(const Task& task) {
+  switch (task.kind) {
+    case Task::Kind::kApply:
+      return task.request->action == Action::kDebit ? Step::kDebit : Step::kCheck;
+    case Task::Kind::kLook:
+      return Step::kLook;
+    case Task::Kind::kRefund:
+      return Step::kRefund;
+  }
+  std::unreachable();
+}
+
 // The operation that a single charge can join: the last one on its state, if that asks for the
 // same.
-Batch::Operation* Batch::Foldable(const std::string& key, Action action, const Part& part) {
+Batch::Operation* Batch::Foldable(const std::string& key, Step step, const Part& part) {
   const auto last = last_operation_.find(key);
   if (last == last_operation_.end()) return nullptr;
   Operation& operation = operations_[last->second];
   const bool same =
-      operation.action == action && operation.parts == 1 && parts_[operation.first_part] == part;
+      operation.step == step && operation.parts == 1 && parts_[operation.first_part] == part;
   return same ? &operation : nullptr;
 }
 
-void Batch::Append(Operation& operation, Request& request) {
+void Batch::Append(Operation& operation, const Task& task) {
   const std::size_t number = requests_.size();
-  requests_.push_back({&request, kNone});
+  requests_.push_back({task, kNone});
   if (operation.times++ == 0) {
     operation.first_request = number;
   } else {
@@ -145,55 +166,69 @@ void Batch::Append(Operation& operation, Request& request) {
   operation.last_request = number;
 }
 
-Batch::Added Batch::Add(Request& request, std::string_view prefix, std::size_t operations_max) {
+void Batch::Push(const Task& task, std::span<const Part> parts, std::span<std::string> keys,
+                 std::span<const std::uint8_t> part_of_charge) {
+  now_ = task.request->now;
+  Operation operation{.step = StepOf(task),
+                      .first_part = parts_.size(),
+                      .parts = parts.size(),
+                      .first_charge = part_of_charge_.size(),
+                      .times = 0,
+                      .first_request = 0,
+                      .last_request = 0};
+  part_of_charge_.insert(part_of_charge_.end(), part_of_charge.begin(), part_of_charge.end());
+  for (const std::string& key : keys) last_operation_.insert_or_assign(key, operations_.size());
+  parts_.insert(parts_.end(), parts.begin(), parts.end());
+  std::ranges::move(keys, std::back_inserter(keys_));
+  Append(operation, task);
+  operations_.push_back(operation);
+  previous_ = nullptr;
+}
+
+Batch::Added Batch::Add(const Task& task, std::string_view prefix, std::size_t operations_max) {
+  Request& request = *task.request;
   if (!empty() && request.now != now_) return Added::kFull;
+  const bool full = operations_.size() >= operations_max;
+  if (task.kind == Task::Kind::kRefund) {
+    return full || keys_.size() + task.receipts->size() > kKeysMax ? Added::kFull : AddRefund(task);
+  }
+  const auto charges = request.charges;
+  if (const auto invalid = FirstInvalid(request)) {
+    request.outcome = std::unexpected(*invalid);
+    return Added::kAnswered;
+  }
+  if (charges.size() > 1) {
+    return full || keys_.size() + charges.size() > kKeysMax ? Added::kFull : AddGroup(task, prefix);
+  }
+
+  const Charge& charge = charges.front();
+  const Step step = StepOf(task);
+  // A hot key comes many times in a row; its state need not be looked up each time.
+  if (previous_ && operations_.back().step == step && IsSame(*previous_, charge)) {
+    Append(operations_.back(), task);
+    return Added::kTaken;
+  }
+  const Part part{.limit = LimitNumber(*charge.limit), .cost = CostOf(charge)};
+  std::string key = StateKey(prefix, charge);
+  if (Operation* same = Foldable(key, step, part)) {
+    Append(*same, task);
+    return Added::kTaken;
+  }
+  if (full || keys_.size() == kKeysMax) return Added::kFull;
+  constexpr std::uint8_t kFirstPart = 0;
+  Push(task, {&part, 1}, {&key, 1}, {&kFirstPart, 1});
+  previous_ = &charge;
+  return Added::kTaken;
+}
+
+Batch::Added Batch::AddGroup(const Task& task, std::string_view prefix) {
+  Request& request = *task.request;
   const auto refuse = [&](Error error) {
     request.outcome = std::unexpected(std::move(error));
     return Added::kAnswered;
   };
-  const auto charges = request.charges;
-  if (!HasValidShape(charges, request.each)) return refuse(InvalidShape(charges, request.each));
-  const TimePoint now = request.now.value_or(TimePoint{});
-  for (const Charge& charge : charges) {
-    if (!IsValid(charge, now, request.action)) return refuse(Invalid(charge, now, request.action));
-  }
-
-  if (charges.size() == 1) {
-    // A hot key comes many times in a row; its state need not be looked up each time.
-    if (previous_ && operations_.back().action == request.action &&
-        IsSame(*previous_, charges.front())) {
-      Append(operations_.back(), request);
-      return Added::kTaken;
-    }
-    const Part part{LimitNumber(*charges.front().limit), CostOf(charges.front())};
-    std::string key = StateKey(prefix, charges.front());
-    if (Operation* same = Foldable(key, request.action, part)) {
-      Append(*same, request);
-      return Added::kTaken;
-    }
-    if (operations_.size() == operations_max || keys_.size() == kKeysMax) return Added::kFull;
-    now_ = request.now;
-    last_operation_.insert_or_assign(key, operations_.size());
-    Operation operation{.action = request.action,
-                        .first_part = parts_.size(),
-                        .parts = 1,
-                        .first_charge = part_of_charge_.size(),
-                        .times = 0,
-                        .first_request = 0,
-                        .last_request = 0};
-    part_of_charge_.push_back(0);
-    parts_.push_back(part);
-    keys_.push_back(std::move(key));
-    Append(operation, request);
-    operations_.push_back(operation);
-    previous_ = &charges.front();
-    return Added::kTaken;
-  }
-
-  if (operations_.size() == operations_max || keys_.size() + charges.size() > kKeysMax) {
-    return Added::kFull;
-  }
   // Charges of one state add up.
+  const auto charges = request.charges;
   std::vector<Part> parts;
   std::vector<std::string> keys;
   std::vector<std::size_t> asked;  // Which charge brought each part.
@@ -203,7 +238,7 @@ Batch::Added Batch::Add(Request& request, std::string_view prefix, std::size_t o
     const auto same = std::ranges::find(keys, key);
     part_of_charge.push_back(static_cast<std::uint8_t>(same - keys.begin()));
     if (same == keys.end()) {
-      parts.push_back({LimitNumber(*charges[i].limit), CostOf(charges[i])});
+      parts.push_back({.limit = LimitNumber(*charges[i].limit), .cost = CostOf(charges[i])});
       keys.push_back(std::move(key));
       asked.push_back(i);
       continue;
@@ -221,26 +256,24 @@ Batch::Added Batch::Add(Request& request, std::string_view prefix, std::size_t o
   }
   if (parts.size() == 1) {
     // After all one state, so that no state occurs twice in a run of single ones.
-    if (Operation* same = Foldable(keys.front(), request.action, parts.front())) {
-      Append(*same, request);
+    if (Operation* same = Foldable(keys.front(), StepOf(task), parts.front())) {
+      Append(*same, task);
       return Added::kTaken;
     }
   }
-  now_ = request.now;
-  Operation operation{.action = request.action,
-                      .first_part = parts_.size(),
-                      .parts = parts.size(),
-                      .first_charge = part_of_charge_.size(),
-                      .times = 0,
-                      .first_request = 0,
-                      .last_request = 0};
-  part_of_charge_.insert(part_of_charge_.end(), part_of_charge.begin(), part_of_charge.end());
-  for (const std::string& key : keys) last_operation_.insert_or_assign(key, operations_.size());
-  parts_.insert(parts_.end(), parts.begin(), parts.end());
-  std::ranges::move(keys, std::back_inserter(keys_));
-  Append(operation, request);
-  operations_.push_back(operation);
-  previous_ = nullptr;
+  Push(task, parts, keys, part_of_charge);
+  return Added::kTaken;
+}
+
+Batch::Added Batch::AddRefund(const Task& task) {
+  std::vector<Part> parts;
+  std::vector<std::string> keys;
+  for (const Receipt& receipt : *task.receipts) {
+    parts.push_back(
+        {.limit = LimitNumber(receipt.limit), .cost = receipt.units, .when = receipt.when});
+    keys.push_back(receipt.key);
+  }
+  Push(task, parts, keys, {});
   return Added::kTaken;
 }
 
@@ -249,8 +282,7 @@ void Batch::AppendCommand(std::string& out, std::string_view sha) const {
     return std::span(parts_).subspan(operation.first_part, operation.parts);
   };
   const auto same_shape = [&](const Operation& a, const Operation& b) {
-    return a.action == b.action && a.times == b.times &&
-           std::ranges::equal(parts_of(a), parts_of(b));
+    return a.step == b.step && a.times == b.times && std::ranges::equal(parts_of(a), parts_of(b));
   };
   // The arguments are counted before they are written.
   std::string arguments;
@@ -277,13 +309,15 @@ void Batch::AppendCommand(std::string& out, std::string_view sha) const {
   for (std::size_t begin = 0; begin < operations_.size();) {
     std::size_t end = begin + 1;
     while (end < operations_.size() && same_shape(operations_[begin], operations_[end])) ++end;
-    put(operations_[begin].action == Action::kDebit ? "debit" : "check");
+    const Step step = operations_[begin].step;
+    put(kStepNames[static_cast<std::size_t>(step)]);
     put_number(end - begin);
     put_number(operations_[begin].parts);
     put_number(operations_[begin].times);
     for (const Part& part : parts_of(operations_[begin])) {
       put_number(part.limit + 1);
       put_number(part.cost);
+      if (step == Step::kRefund) put_number(part.when);
     }
     begin = end;
   }
@@ -321,12 +355,16 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
     return Budget(limits_[parts_[operation.first_part + part].limit], now, numbers[0].number,
                   numbers[1].number, numbers[2].number);
   };
-  const auto decide = [&](Budget& budget, std::int64_t cost, bool allowed) {
-    if (operation.action == Action::kDebit) {
-      return budget.Take(std::min(cost, budget.Look(0).remaining), true);
+  const Step step = operation.step;
+  const auto decide = [&](Budget& budget, const Task& task, std::size_t part, bool allowed) {
+    const std::int64_t cost = parts_[part].cost;
+    if (step == Step::kDebit) return budget.Take(std::min(cost, budget.Look(0).remaining), true);
+    const bool takes = allowed && step == Step::kCheck;
+    Decision decision = budget.Take(cost, takes);
+    if (takes && cost > 0 && task.receipts) {
+      task.receipts->push_back({keys_[part], limits_[parts_[part].limit], cost, budget.When()});
     }
-    Decision decision = budget.Take(cost, allowed);
-    if (allowed) return decision;
+    if (takes) return decision;
     // Those that would have let it pass are not charged either, and say so.
     if (decision.allowed) decision = budget.Look(0);
     decision.delay = Micros{0};
@@ -340,35 +378,38 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
     }
   };
 
+  if (step == Step::kRefund) {
+    requests_[operation.first_request].task.request->outcome = Decision{};
+    return;
+  }
   if (operation.parts == 1) {
     Budget budget = budget_of(0);
-    const std::int64_t cost = parts_[operation.first_part].cost;
     for (std::size_t number = operation.first_request; number != kNone;
          number = requests_[number].next) {
-      Request& request = *requests_[number].request;
-      const bool allowed = admitted-- > 0;
-      const Decision decision = decide(budget, cost, allowed);
-      std::ranges::fill(request.each, decision);
-      answer(request, decision, allowed);
+      const Task& task = requests_[number].task;
+      const bool allowed = step == Step::kLook ? admitted > 0 : admitted-- > 0;
+      const Decision decision = decide(budget, task, operation.first_part, allowed);
+      std::ranges::fill(task.request->each, decision);
+      answer(*task.request, decision, allowed);
     }
     return;
   }
 
   // Requests over several states are not folded.
-  Request& request = *requests_[operation.first_request].request;
+  const Task& task = requests_[operation.first_request].task;
   std::array<Decision, kChargesMax> of_part;
   for (std::size_t part = 0; part < operation.parts; ++part) {
     Budget budget = budget_of(part);
-    of_part[part] = decide(budget, parts_[operation.first_part + part].cost, admitted > 0);
+    of_part[part] = decide(budget, task, operation.first_part + part, admitted > 0);
   }
-  for (std::size_t i = 0; i < request.each.size(); ++i) {
-    request.each[i] = of_part[part_of_charge_[operation.first_charge + i]];
+  for (std::size_t i = 0; i < task.request->each.size(); ++i) {
+    task.request->each[i] = of_part[part_of_charge_[operation.first_charge + i]];
   }
-  answer(request, core::Combine(std::span(of_part).first(operation.parts)), admitted > 0);
+  answer(*task.request, core::Combine(std::span(of_part).first(operation.parts)), admitted > 0);
 }
 
 void Batch::Fail(const Error& error) {
-  for (const Asked& asked : requests_) asked.request->outcome = std::unexpected(error);
+  for (const Asked& asked : requests_) asked.task.request->outcome = std::unexpected(error);
 }
 
 }  // namespace sluice::redis

@@ -15,6 +15,27 @@
 
 namespace sluice::redis {
 
+// What a request took of one state, so that it can be given back.
+struct Receipt {
+  std::string key;
+  Limit limit;
+  std::int64_t units;
+  std::int64_t when;  // See the script.
+};
+
+// What is to be done with a request.
+struct Task {
+  enum class Kind : std::uint8_t {
+    kApply,   // As the request says; a check that took something leaves receipts, if there is room.
+    kLook,    // Take nothing, and answer as a denial would: each charge's own numbers as they are.
+    kRefund,  // Give the receipts back. Of the request, only `now` and `outcome` are used.
+  };
+
+  Request* request;
+  Kind kind = Kind::kApply;
+  std::vector<Receipt>* receipts = nullptr;
+};
+
 // Requests on their way through one call of the script: what to send, and what the reply means. No
 // I/O. Equal requests on one state are folded into one operation; how many of them were admitted is
 // dealt out in the order in which they came.
@@ -26,12 +47,16 @@ class Batch {
   // counts as answered.
   enum class Added { kTaken, kAnswered, kFull };
 
-  // `request` stays alive until it is answered. kFull: the batch has no room, or decides as of
+  // The request stays alive until it is answered. kFull: the batch has no room, or decides as of
   // another moment than the request asks for; nothing was taken.
-  Added Add(Request& request, std::string_view prefix, std::size_t operations_max);
+  Added Add(const Task& task, std::string_view prefix, std::size_t operations_max);
 
   bool empty() const { return operations_.empty(); }
+  std::size_t operations() const { return operations_.size(); }
   std::size_t requests() const { return requests_.size(); }
+
+  // In the order in which they came.
+  const Task& task(std::size_t number) const { return requests_[number].task; }
 
   // The command that calls the script.
   void AppendCommand(std::string& out, std::string_view sha) const;
@@ -44,17 +69,20 @@ class Batch {
   void Fail(const Error& error);
 
  private:
+  enum class Step : std::uint8_t { kCheck, kDebit, kLook, kRefund };
+
   // One state that an operation takes from.
   struct Part {
     std::size_t limit;  // In limits_.
     std::int64_t cost;
+    std::int64_t when = 0;  // Of a receipt.
 
     friend bool operator==(const Part&, const Part&) = default;
   };
 
   // Consecutive in parts_ and keys_ from `first_part`; its requests from `first_request` by `next`.
   struct Operation {
-    Action action;
+    Step step;
     std::size_t first_part;
     std::size_t parts;
     std::size_t first_charge;  // In part_of_charge_.
@@ -64,13 +92,18 @@ class Batch {
   };
 
   struct Asked {
-    Request* request;
+    Task task;
     std::size_t next;  // The next request of the same operation.
   };
 
+  static Step StepOf(const Task& task);
   std::size_t LimitNumber(const Limit& limit);
-  Operation* Foldable(const std::string& key, Action action, const Part& part);
-  void Append(Operation& operation, Request& request);
+  Operation* Foldable(const std::string& key, Step step, const Part& part);
+  void Append(Operation& operation, const Task& task);
+  void Push(const Task& task, std::span<const Part> parts, std::span<std::string> keys,
+            std::span<const std::uint8_t> part_of_charge);
+  Added AddGroup(const Task& task, std::string_view prefix);
+  Added AddRefund(const Task& task);
   void Answer(const Operation& operation, std::int64_t now_us, std::int64_t admitted,
               std::span<const RespNode> states);
 

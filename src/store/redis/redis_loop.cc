@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/redis/redis_loop.h"
 
+#include <openssl/evp.h>
+
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <charconv>
+#include <array>
 #include <utility>
 
 #include "core/text.h"
 #include "store/redis/script.h"
+#include "store/redis/state_key.h"
+#include "store/validate.h"
 
 namespace sluice::redis {
 namespace {
@@ -18,22 +18,23 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
-constexpr auto kBackoffMin = 50ms;
-constexpr auto kBackoffMax = 5'000ms;
-// A connection that lasted this long was a good one: the next is tried at once.
-constexpr auto kGoodFor = 1s;
-// After this many command timeouts without an answer, the connection is given up.
-constexpr int kTimeoutsMax = 3;
+// How often a call is made again because the script was not there, or its keys were on two nodes.
+constexpr int kTriesMax = 32;
+constexpr auto kTryAgainPause = 10ms;
 
-Error NotSent(std::chrono::milliseconds timeout) {
-  return {ErrorCode::kUnavailable,
-          text::Cat("Redis had no room for the request within ", timeout.count(), " ms")};
+Error TooMany(std::size_t waiting) {
+  return {ErrorCode::kUnavailable, text::Cat(waiting, " requests wait for Redis already")};
 }
 
-Error NotAnswered(std::chrono::milliseconds timeout) {
-  return {ErrorCode::kOutcomeUnknown,
-          text::Cat("no answer from Redis within ", timeout.count(), " ms")};
+// What SCRIPT LOAD answers.
+std::string Sha1(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  unsigned int size = 0;
+  EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha1(), nullptr);
+  std::string hex;
+  for (unsigned int i = 0; i < size; ++i) hex += {kDigits[digest[i] >> 4], kDigits[digest[i] & 15]};
+  return hex;
 }
 
 }  // namespace
@@ -41,297 +42,348 @@ Error NotAnswered(std::chrono::milliseconds timeout) {
 RedisLoop::RedisLoop(asio::any_io_executor executor, Options options)
     : executor_(std::move(executor)),
       options_(std::move(options)),
-      down_reason_{ErrorCode::kUnavailable, "not connected yet"},
-      timer_(executor_),
-      retry_timer_(executor_),
-      random_(std::random_device{}()) {}
-
-void RedisLoop::Start() {
-  asio::co_spawn(
-      executor_, [self = shared_from_this()] { return self->KeepConnected(); }, asio::detached);
+      cluster_(options_.endpoint.mode == Mode::kCluster),
+      sha_(Sha1(kScript)),
+      timer_(executor_) {
+  router_ = std::make_shared<Router>(
+      executor_,
+      Router::Options{
+          .endpoint = options_.endpoint,
+          .prepare = [this](Connection& connection) { return LoadOn(connection); },
+          .on_connect = [this] { counters_.connects.fetch_add(1, std::memory_order_relaxed); },
+          .on_routes = [this] { DropIdleLanes(); }});
 }
+
+void RedisLoop::Start() { router_->Start(); }
 
 void RedisLoop::Stop() {
-  stopped_ = true;
-  attempting_ = false;
-  down_reason_ = {ErrorCode::kUnavailable, "the store is closed"};
-  if (connection_) std::exchange(connection_, nullptr)->Close(down_reason_);
-  FailWaiting(down_reason_);
-  timer_.cancel();
-  retry_timer_.cancel();
-}
-
-Connection::Options RedisLoop::ConnectionTo(const Address& address) const {
-  const Endpoint& endpoint = options_.endpoint;
-  return {.address = address,
-          .credentials = endpoint.credentials,
-          .tls = endpoint.tls,
-          .database = endpoint.database,
-          .client_name = endpoint.client_name,
-          .connect_timeout = endpoint.connect_timeout};
-}
-
-asio::awaitable<Expected<Address>> RedisLoop::AskSentinels() {
-  Error last{ErrorCode::kUnavailable, "no Sentinel was asked"};
-  for (const Address& sentinel : options_.endpoint.addresses) {
-    Connection::Options to = ConnectionTo(sentinel);
-    to.credentials = options_.endpoint.sentinel_credentials;
-    to.database = 0;
-    const auto connection = std::make_shared<Connection>(executor_, std::move(to));
-    if (const auto opened = co_await connection->Open(); !opened) {
-      last = opened.error();
-      continue;
-    }
-    const std::string question =
-        Command("SENTINEL", "get-master-addr-by-name", options_.endpoint.master_name);
-    const auto master = co_await connection->Ask(question);
-    connection->Close({ErrorCode::kUnavailable, "done"});
-    if (!master) {
-      last = master.error();
-      continue;
-    }
-    Address address;
-    if (master->size() == 2) {
-      address.host = master->front();
-      const std::string& port = master->back();
-      std::from_chars(port.data(), port.data() + port.size(), address.port);
-      co_return address;
-    }
-    last = {ErrorCode::kUnavailable,
-            text::Cat("Sentinel ", sentinel.ToString(), " knows no master ",
-                      text::Quote(options_.endpoint.master_name))};
-  }
-  co_return std::unexpected(last);
-}
-
-asio::awaitable<Expected<void>> RedisLoop::Connect() {
-  Address address = options_.endpoint.addresses.front();
-  const bool sentinel = options_.endpoint.mode == Mode::kSentinel;
-  if (sentinel) {
-    const auto master = co_await AskSentinels();
-    if (!master) co_return std::unexpected(master.error());
-    address = *master;
-  }
-  const auto connection = std::make_shared<Connection>(executor_, ConnectionTo(address));
-  if (const auto opened = co_await connection->Open(); !opened) co_return opened;
-  if (sentinel) {
-    // A Sentinel may not have heard yet; who takes writes knows.
-    const std::string question = Command("ROLE");
-    const auto role = co_await connection->Ask(question);
-    if (!role || role->empty() || role->front() != "master") {
-      const Error error{ErrorCode::kUnavailable,
-                        text::Cat("Redis at ", address.ToString(), " is not the master")};
-      connection->Close(error);
-      co_return std::unexpected(role ? error : role.error());
-    }
-  }
-  const std::string load = Command("SCRIPT", "LOAD", kScript);
-  const auto sha = co_await connection->Ask(load);
-  if (!sha || sha->size() != 1) {
-    const Error error =
-        sha ? Error{ErrorCode::kStoreError, "SCRIPT LOAD answered something else"} : sha.error();
-    connection->Close(error);
-    co_return std::unexpected(error);
-  }
-  if (stopped_ || !connection->open()) {
-    connection->Close(down_reason_);
-    co_return std::unexpected(down_reason_);
-  }
-  sha_ = sha->front();
-  connection_ = connection;
-  co_return Expected<void>{};
-}
-
-asio::awaitable<void> RedisLoop::KeepConnected() {
   const auto self = shared_from_this();
-  std::chrono::milliseconds backoff = kBackoffMin;
-  while (!stopped_) {
-    attempting_ = true;
-    const auto connected = co_await Connect();
-    const auto since = Clock::now();
-    if (connected) {
-      counters_.connects.fetch_add(1, std::memory_order_relaxed);
-      attempting_ = false;
-      connection_->set_on_close([this, self](const Error& reason) {
-        connection_ = nullptr;
-        loading_script_ = false;
-        down_reason_ = reason;
-        attempting_ = !stopped_;
-        retry_timer_.cancel();
-      });
-      retry_timer_.expires_at(Clock::time_point::max());
-      Pump();
-      if (connection_) co_await retry_timer_.async_wait(kAwait);
-    } else if (!stopped_) {
-      down_reason_ = connected.error();
-    }
-    if (stopped_) co_return;
-    if (connected && Clock::now() - since >= kGoodFor) {
-      backoff = kBackoffMin;
-      continue;
-    }
-    // Those who wait are told; those who come during the pause are told at once.
-    attempting_ = false;
-    FailWaiting(down_reason_);
-    const auto jitter = std::uniform_int_distribution<std::int64_t>(50, 100)(random_);
-    retry_timer_.expires_after(backoff * jitter / 100);
-    co_await retry_timer_.async_wait(kAwait);
-    backoff = std::min<std::chrono::milliseconds>(backoff * 2, kBackoffMax);
+  stopped_ = true;
+  timer_.cancel();
+  router_->Stop();
+  for (const auto& [_, flight] : std::multimap(flights_)) {
+    if (flight->answered) continue;
+    flight->errand->handler = nullptr;
+    Fail(*flight, {ErrorCode::kUnavailable, "the store is closed"});
+    Release(flight);
   }
+  // Sending fails at once now.
+  for (const auto& [_, lane] : std::unordered_map(lanes_)) Pump(lane);
+  PumpOrdered();
+}
+
+asio::awaitable<Expected<void>> RedisLoop::LoadOn(Connection& connection) {
+  const std::string load = Command("SCRIPT", "LOAD", kScript);
+  const auto sha = co_await connection.Ask(load);
+  if (!sha) co_return std::unexpected(sha.error());
+  if (sha->size() != 1 || sha->front() != sha_) {
+    co_return std::unexpected(Error{ErrorCode::kStoreError, "SCRIPT LOAD answered something else"});
+  }
+  co_return Expected<void>{};
 }
 
 void RedisLoop::Apply(std::span<Request> requests, std::move_only_function<void()> done) {
   counters_.requests.fetch_add(static_cast<std::int64_t>(requests.size()),
                                std::memory_order_relaxed);
   if (requests.empty()) return done();
-  const auto call = std::make_shared<Call>(requests.size(), std::move(done));
   const auto deadline = Clock::now() + options_.endpoint.command_timeout;
-  const bool reachable = connection_ || attempting_;
+  const auto call = std::make_shared<Call>(requests.size(), std::move(done), deadline);
+  ArmTimer(deadline);
+  if (cluster_) {
+    for (Request& request : requests) Route(request, call);
+    return;
+  }
+  const auto lane = LaneOf(0);
   for (Request& request : requests) {
-    if (reachable && waiting_.size() < options_.waiting_max) {
-      waiting_.push_back({&request, call, deadline});
-      continue;
+    if (waiting_ < options_.waiting_max) {
+      lane->waiting.push_back({.task = {.request = &request}, .call = call, .slot = 0});
+      ++waiting_;
+    } else {
+      Refuse(request, call, TooMany(waiting_));
     }
-    request.outcome = std::unexpected(
-        reachable ? Error{ErrorCode::kUnavailable,
-                          text::Cat(waiting_.size(), " requests wait for Redis already")}
-                  : down_reason_);
-    CountFailure(request.outcome.error(), 1);
+  }
+  Pump(lane);
+}
+
+// One for each charge, or none if the request has a shape that is refused anyway.
+std::vector<std::uint16_t> RedisLoop::SlotsOf(const Request& request) const {
+  std::vector<std::uint16_t> slots;
+  if (request.charges.size() > kChargesMax) return slots;
+  for (const Charge& charge : request.charges) {
+    const bool valid = !charge.key.empty() && charge.key.size() <= kKeyBytesMax;
+    slots.push_back(valid ? SlotOf(KeyPrefix(options_.endpoint.prefix, charge.key)) : 0);
+  }
+  return slots;
+}
+
+void RedisLoop::Route(Request& request, const std::shared_ptr<Call>& call) {
+  if (waiting_ + ordered_.size() >= options_.waiting_max) {
+    return Refuse(request, call, TooMany(waiting_ + ordered_.size()));
+  }
+  std::vector<std::uint16_t> slots = SlotsOf(request);
+  if (request.now) {
+    ordered_.push_back({&request, call, std::move(slots)});
+    return PumpOrdered();
+  }
+  const std::uint16_t slot = slots.empty() ? 0 : slots.front();
+  if (std::ranges::all_of(slots, [&](std::uint16_t other) { return other == slot; })) {
+    return Enqueue({.request = &request}, slot, call);
+  }
+  StartSpan(request, slots, call);
+}
+
+// Those who set the time, tests and replays, rely on the order of their requests even over several
+// slots: a request that spans some waits for all before it, and all after it wait for it.
+void RedisLoop::PumpOrdered() {
+  if (std::exchange(pumping_ordered_, true)) return;
+  const auto self = shared_from_this();
+  while (!ordered_.empty() && !ordered_span_) {
+    const Ordered& next = ordered_.front();
+    const std::uint16_t slot = next.slots.empty() ? 0 : next.slots.front();
+    const bool spans = std::ranges::any_of(next.slots, [&](auto other) { return other != slot; });
+    if (spans && ordered_open_ > 0) break;
+    const Ordered taken = std::move(ordered_.front());
+    ordered_.pop_front();
+    ++ordered_open_;
+    ordered_span_ = spans;
+    const auto call = std::make_shared<Call>(
+        1,
+        [this, self, outer = taken.call] {
+          --ordered_open_;
+          ordered_span_ = false;
+          Finish(outer);
+          PumpOrdered();
+        },
+        taken.call->deadline);
+    if (spans) {
+      StartSpan(*taken.request, taken.slots, call);
+    } else {
+      Enqueue({.request = taken.request}, slot, call);
+    }
+  }
+  pumping_ordered_ = false;
+}
+
+void RedisLoop::Enqueue(const Task& task, std::uint16_t slot, const std::shared_ptr<Call>& call) {
+  const auto lane = LaneOf(slot);
+  lane->waiting.push_back({.task = task, .call = call, .slot = slot});
+  ++waiting_;
+  ArmTimer(call->deadline);
+  Pump(lane);
+}
+
+void RedisLoop::Refuse(Request& request, const std::shared_ptr<Call>& call, const Error& error) {
+  request.outcome = std::unexpected(error);
+  if (call->counts) CountFailure(error);
+  Finish(call);
+}
+
+void RedisLoop::StartSpan(Request& request, std::span<const std::uint16_t> slots,
+                          const std::shared_ptr<Call>& call) {
+  if (auto invalid = FirstInvalid(request)) {
+    request.outcome = std::unexpected(*std::move(invalid));
+    return Finish(call);
+  }
+  const auto span = std::make_shared<Span>(request, slots);
+  const auto take = [this, self = shared_from_this(), span, &request, call] {
+    RunParts(span, Task::Kind::kApply, call->deadline, [this, self, span, &request, call] {
+      span->Answer();
+      FinishSpan(span, request, call);
+    });
+  };
+  if (span->is_simple()) return take();
+  RunParts(span, Task::Kind::kLook, call->deadline,
+           [this, self = shared_from_this(), span, &request, call, take] {
+             if (span->MayTake()) return take();
+             if (!request.outcome) CountFailure(request.outcome.error());
+             Finish(call);
+           });
+}
+
+void RedisLoop::RunParts(const std::shared_ptr<Span>& span, Task::Kind kind,
+                         Clock::time_point deadline, std::move_only_function<void()> next) {
+  const auto takes_part = [&](const Span::Part& part) {
+    return kind != Task::Kind::kRefund || !part.receipts.empty();
+  };
+  const auto count = static_cast<std::size_t>(std::ranges::count_if(span->parts(), takes_part));
+  const auto phase = std::make_shared<Call>(count, std::move(next), deadline, false);
+  for (Span::Part& part : span->parts()) {
+    if (!takes_part(part)) continue;
+    Enqueue({.request = &part.request, .kind = kind, .receipts = &part.receipts}, part.slot, phase);
+  }
+}
+
+void RedisLoop::FinishSpan(const std::shared_ptr<Span>& span, Request& request,
+                           const std::shared_ptr<Call>& call) {
+  const auto refunds = std::ranges::count_if(
+      span->parts(), [](const Span::Part& part) { return !part.receipts.empty(); });
+  const auto finish = [this, self = shared_from_this(), &request, call] {
+    if (!request.outcome) CountFailure(request.outcome.error());
     Finish(call);
-  }
-  ArmTimer();
-  Pump();
+  };
+  if (refunds == 0) return finish();
+  counters_.refunds.fetch_add(refunds, std::memory_order_relaxed);
+  // What was taken has to go back however long the request has taken already.
+  RunParts(span, Task::Kind::kRefund, Clock::now() + options_.endpoint.command_timeout,
+           [this, span, finish] {
+             if (!span->Refunded()) counters_.refunds_lost.fetch_add(1, std::memory_order_relaxed);
+             finish();
+           });
 }
 
-void RedisLoop::Send(std::string command, Connection::Handler handler) {
-  if (stopped_ || (!connection_ && !attempting_)) return handler(std::unexpected(down_reason_));
-  if (!connection_) {
-    errands_.push_back(
-        {std::move(command), std::move(handler), Clock::now() + options_.endpoint.command_timeout});
-    return ArmTimer();
-  }
-  // Whoever comes first, the answer or the timer, takes the handler.
-  const auto pending = std::make_shared<Connection::Handler>(std::move(handler));
-  const auto timer = std::make_shared<asio::steady_timer>(executor_);
-  timer->expires_after(options_.endpoint.command_timeout);
-  timer->async_wait([pending, timeout = options_.endpoint.command_timeout](auto error) {
-    if (!error && *pending) std::exchange(*pending, nullptr)(std::unexpected(NotAnswered(timeout)));
-  });
-  connection_->Send(command, [pending, timer](Expected<std::span<const RespNode>> reply) {
-    timer->cancel();
-    if (*pending) std::exchange(*pending, nullptr)(std::move(reply));
+std::shared_ptr<RedisLoop::Lane> RedisLoop::LaneOf(std::uint16_t slot) {
+  auto& lane = lanes_[router_->OwnerOf(slot)];
+  if (!lane) lane = std::make_shared<Lane>();
+  return lane;
+}
+
+void RedisLoop::DropIdleLanes() {
+  std::erase_if(lanes_, [](const auto& entry) {
+    return entry.second->waiting.empty() && entry.second->rounds == 0;
   });
 }
 
-void RedisLoop::Pump() {
-  if (!connection_ || loading_script_) return;
-  while (!errands_.empty()) {
-    Errand errand = std::move(errands_.front());
-    errands_.pop_front();
-    Send(std::move(errand.command), std::move(errand.handler));
+// Answering may bring new requests, and with them the way back here.
+void RedisLoop::Pump(const std::shared_ptr<Lane>& lane) {
+  if (std::exchange(lane->pumping, true)) return;
+  const auto self = shared_from_this();
+  while (!lane->waiting.empty() && (lane->rounds < options_.in_flight_max || stopped_)) {
+    const auto flights = Gather(lane);
+    if (flights.empty()) continue;
+    ++lane->rounds;
+    flights.front()->round->open = flights.size();
+    for (const auto& flight : flights) Launch(flight);
   }
-  while (connection_ && !loading_script_ && flights_.size() < options_.in_flight_max) {
-    if (!to_relaunch_.empty()) {
-      const auto flight = std::move(to_relaunch_.front());
-      to_relaunch_.pop_front();
-      Launch(flight);
+  lane->pumping = false;
+}
+
+// What goes in the next round.
+std::vector<std::shared_ptr<RedisLoop::Flight>> RedisLoop::Gather(
+    const std::shared_ptr<Lane>& lane) {
+  const auto round = std::make_shared<Round>(lane);
+  std::vector<std::shared_ptr<Flight>> flights;
+  std::vector<std::shared_ptr<Call>> refused;
+  std::size_t operations = 0;
+  while (!lane->waiting.empty()) {
+    const Waiting& next = lane->waiting.front();
+    std::shared_ptr<Flight> flight;
+    if (!next.alone) {
+      const auto same_slot = [&](const auto& other) { return other->slot == next.slot; };
+      const auto found = std::ranges::find_if(flights, same_slot);
+      if (found != flights.end()) flight = *found;
+    }
+    const bool is_new = !flight;
+    if (is_new) {
+      flight = std::make_shared<Flight>();
+      flight->slot = next.slot;
+      flight->round = round;
+    }
+    const std::size_t before = flight->batch.operations();
+    const Batch::Added added = flight->batch.Add(next.task, options_.endpoint.prefix,
+                                                 before + options_.batch_max - operations);
+    if (added == Batch::Added::kFull) break;
+    operations += flight->batch.operations() - before;
+    const Waiting taken = std::move(lane->waiting.front());
+    lane->waiting.pop_front();
+    --waiting_;
+    if (added == Batch::Added::kAnswered) {
+      refused.push_back(taken.call);
       continue;
     }
-    if (waiting_.empty()) return;
-    const auto flight = std::make_shared<Flight>();
-    flight->deadline = waiting_.front().deadline;
-    while (!waiting_.empty()) {
-      const Batch::Added added = flight->batch.Add(*waiting_.front().request,
-                                                   options_.endpoint.prefix, options_.batch_max);
-      if (added == Batch::Added::kFull) break;
-      const Waiting taken = std::move(waiting_.front());
-      waiting_.pop_front();
-      if (added == Batch::Added::kTaken) {
-        flight->calls.push_back(taken.call);
-      } else {
-        Finish(taken.call);
-      }
-    }
-    if (!flight->batch.empty()) Launch(flight);
+    flight->calls.push_back(taken.call);
+    if (is_new) flights.push_back(std::move(flight));
   }
+  for (const auto& call : refused) Finish(call);
+  return flights;
 }
 
-void RedisLoop::Launch(std::shared_ptr<Flight> flight) {
+void RedisLoop::Launch(const std::shared_ptr<Flight>& flight) {
   counters_.calls.fetch_add(1, std::memory_order_relaxed);
-  flights_.push_back(flight);
-  std::string command;
-  flight->batch.AppendCommand(command, sha_);
-  ArmTimer();
-  connection_->Send(command, [this, flight = std::move(flight), self = shared_from_this()](
-                                 Expected<std::span<const RespNode>> reply) {
+  if (flight->tries++ == 0) {
+    // Nobody waits longer than the one who has waited longest.
+    const auto earliest = std::ranges::min_element(flight->calls, {},
+                                                   [](const auto& call) { return call->deadline; });
+    flight->place = flights_.emplace((*earliest)->deadline, flight);
+    ArmTimer((*earliest)->deadline);
+  }
+  flight->errand = std::make_shared<Router::Errand>();
+  flight->batch.AppendCommand(flight->errand->command, sha_);
+  flight->errand->target = flight->slot;
+  flight->errand->handler = [this, self = shared_from_this(),
+                             flight](Expected<std::span<const RespNode>> reply) {
     OnReply(flight, std::move(reply));
-  });
+  };
+  router_->Send(flight->errand);
 }
 
 void RedisLoop::OnReply(const std::shared_ptr<Flight>& flight,
                         Expected<std::span<const RespNode>> reply) {
-  std::erase(flights_, flight);
-  if (flight->answered) return Pump();  // Too late; it was given up.
+  if (flight->answered) return Release(flight);  // Too late; it was given up.
   std::optional<Error> error;
-  bool is_replica = false;
   if (!reply) {
-    if (reply.error().code == ErrorCode::kUnavailable && !stopped_) {
-      to_relaunch_.push_back(flight);  // Provably not sent.
-      return;
-    }
     error = reply.error();
   } else if (const RespNode& first = reply->front(); first.type == RespType::kError) {
-    if (first.text.starts_with("NOSCRIPT")) {
-      to_relaunch_.push_back(flight);
-      return ReloadScript();
-    }
+    if (TryAgain(flight, first.text)) return;
     error = ErrorOf(first.text);
-    is_replica = first.text.starts_with("READONLY");
   } else if (const auto decoded = flight->batch.Decode(*reply); !decoded) {
     error = decoded.error();
   }
   if (error) {
-    flight->batch.Fail(*error);
-    CountFailure(*error, flight->batch.requests());
-  }
-  Land(*flight);
-  // A master that became a replica: another one takes the writes now.
-  if (is_replica && connection_) connection_->Close({ErrorCode::kUnavailable, error->message});
-  Pump();
-}
-
-// Once, however many calls found the script missing.
-void RedisLoop::ReloadScript() {
-  if (loading_script_ || !connection_) return;
-  loading_script_ = true;
-  loading_since_ = Clock::now();
-  counters_.script_loads.fetch_add(1, std::memory_order_relaxed);
-  connection_->Send(Command("SCRIPT", "LOAD", kScript),
-                    [this, self = shared_from_this()](Expected<std::span<const RespNode>> reply) {
-                      loading_script_ = false;
-                      if (reply && reply->front().type != RespType::kError) return Pump();
-                      const Error error = reply ? ErrorOf(reply->front().text) : reply.error();
-                      for (const auto& flight : std::exchange(to_relaunch_, {})) {
-                        flight->batch.Fail({ErrorCode::kUnavailable, error.message});
-                        CountFailure({ErrorCode::kUnavailable, {}}, flight->batch.requests());
-                        Land(*flight);
-                      }
-                      Pump();
-                    });
-}
-
-void RedisLoop::FailWaiting(const Error& error) {
-  for (const auto& flight : std::exchange(to_relaunch_, {})) {
-    flight->batch.Fail(error);
-    CountFailure(error, flight->batch.requests());
+    Fail(*flight, *error);
+  } else {
     Land(*flight);
   }
-  for (const Waiting& waiting : std::exchange(waiting_, {})) {
-    waiting.request->outcome = std::unexpected(error);
-    CountFailure(error, 1);
-    Finish(waiting.call);
+  Release(flight);
+}
+
+// Whether the call is made again. It was not executed.
+bool RedisLoop::TryAgain(const std::shared_ptr<Flight>& flight, std::string_view error) {
+  const bool no_script = error.starts_with("NOSCRIPT");
+  if ((!no_script && !error.starts_with("TRYAGAIN")) || flight->tries >= kTriesMax) return false;
+  if (no_script) {
+    LoadScript(flight->errand->link);
+    Launch(flight);
+    return true;
   }
-  for (Errand& errand : std::exchange(errands_, {})) errand.handler(std::unexpected(error));
+  // The slot is moving and some of its keys have moved already: no node has all of them. What can
+  // go on its own does; a group has to wait.
+  if (flight->batch.operations() == 1) {
+    const auto pause = std::make_shared<asio::steady_timer>(executor_, kTryAgainPause);
+    pause->async_wait([this, self = shared_from_this(), flight, pause](auto) {
+      if (!flight->answered) Launch(flight);
+    });
+    // Nothing of it is on its way now.
+    flight->errand->sent = false;
+    return true;
+  }
+  const auto lane = flight->round->lane;
+  for (std::size_t i = flight->batch.requests(); i > 0; --i) {
+    lane->waiting.push_front({.task = flight->batch.task(i - 1),
+                              .call = flight->calls[i - 1],
+                              .slot = flight->slot,
+                              .alone = true});
+    ++waiting_;
+  }
+  flight->answered = true;
+  flight->calls.clear();
+  Release(flight);
+  return true;
+}
+
+// Once, however many calls found the script missing. They follow it on the same connection.
+void RedisLoop::LoadScript(const std::shared_ptr<Link>& link) {
+  if (!link->connection() || !loading_.insert(link).second) return;
+  counters_.script_loads.fetch_add(1, std::memory_order_relaxed);
+  link->connection()->Send(Command("SCRIPT", "LOAD", kScript),
+                           [this, self = shared_from_this(), link](auto) { loading_.erase(link); });
+}
+
+void RedisLoop::Fail(Flight& flight, const Error& error) {
+  flight.batch.Fail(error);
+  for (const auto& call : flight.calls) {
+    if (call->counts) CountFailure(error);
+  }
+  Land(flight);
 }
 
 void RedisLoop::Land(Flight& flight) {
@@ -339,67 +391,72 @@ void RedisLoop::Land(Flight& flight) {
   for (const auto& call : std::exchange(flight.calls, {})) Finish(call);
 }
 
+void RedisLoop::Release(const std::shared_ptr<Flight>& flight) {
+  flights_.erase(flight->place);
+  const auto lane = flight->round->lane;
+  if (--flight->round->open == 0) --lane->rounds;
+  Pump(lane);
+}
+
 void RedisLoop::Finish(const std::shared_ptr<Call>& call) {
   if (--call->open == 0) std::exchange(call->done, nullptr)();
 }
 
-void RedisLoop::CountFailure(const Error& error, std::size_t requests) {
+void RedisLoop::CountFailure(const Error& error) {
   auto& counter =
       error.code == ErrorCode::kOutcomeUnknown ? counters_.unanswered : counters_.unavailable;
-  counter.fetch_add(static_cast<std::int64_t>(requests), std::memory_order_relaxed);
+  counter.fetch_add(1, std::memory_order_relaxed);
 }
 
-// Deadlines only ever get later, so that the timer is set anew only when it has run out.
-void RedisLoop::ArmTimer() {
-  if (timer_at_ != Clock::time_point::max() || stopped_) return;
-  const auto next = Clock::now() + options_.endpoint.command_timeout / 4;
-  timer_at_ = next;
-  timer_.expires_at(next);
+// Deadlines mostly get later: a timer that is set already comes first, and is set again then.
+void RedisLoop::ArmTimer(Clock::time_point at) {
+  if (at >= timer_at_ || stopped_) return;
+  timer_at_ = at;
+  timer_.expires_at(at);
   timer_.async_wait([this, self = shared_from_this()](auto error) {
+    if (error) return;
     timer_at_ = Clock::time_point::max();
-    if (!error) OnTimer();
+    OnTimer();
   });
 }
 
 void RedisLoop::OnTimer() {
   const auto now = Clock::now();
   const auto timeout = options_.endpoint.command_timeout;
-  bool given_up = loading_script_ && loading_since_ + kTimeoutsMax * timeout <= now;
-  for (const auto& flight : std::deque(flights_)) {
-    given_up = given_up || flight->deadline + (kTimeoutsMax - 1) * timeout <= now;
-    if (flight->answered || flight->deadline > now) continue;
-    const Error error = NotAnswered(timeout);
-    flight->batch.Fail(error);
-    CountFailure(error, flight->batch.requests());
-    Land(*flight);
+  while (!flights_.empty() && flights_.begin()->first <= now) {
+    const auto flight = flights_.begin()->second;
+    Router::Errand& errand = *flight->errand;
+    if (flight->answered) {
+      // Still no reply. All that is on this connection fails and is released.
+      flights_.erase(flight->place);
+      flight->place = flights_.emplace(now + Router::kTimeoutsMax * timeout, flight);
+      router_->GiveUp(errand);
+      continue;
+    }
+    const bool sent = errand.sent;
+    if (!sent) errand.handler = nullptr;
+    // It still counts as on its way, so that no more is sent to a server that does not answer.
+    flights_.erase(flight->place);
+    flight->place = flights_.emplace(now + (Router::kTimeoutsMax - 1) * timeout, flight);
+    Fail(*flight, sent ? router_->NotAnswered() : router_->NotSent());
+    if (!sent) Release(flight);
   }
-  while (!to_relaunch_.empty() && to_relaunch_.front()->deadline <= now) {
-    const auto flight = std::move(to_relaunch_.front());
-    to_relaunch_.pop_front();
-    flight->batch.Fail(NotSent(timeout));
-    CountFailure(NotSent(timeout), flight->batch.requests());
-    Land(*flight);
+  for (const auto& [_, lane] : std::unordered_map(lanes_)) {
+    while (!lane->waiting.empty() && lane->waiting.front().call->deadline <= now) {
+      const Waiting late = std::move(lane->waiting.front());
+      lane->waiting.pop_front();
+      --waiting_;
+      Refuse(*late.task.request, late.call, router_->NotSent());
+    }
+    if (!lane->waiting.empty()) ArmTimer(lane->waiting.front().call->deadline);
   }
-  while (!waiting_.empty() && waiting_.front().deadline <= now) {
-    const Waiting late = std::move(waiting_.front());
-    waiting_.pop_front();
-    late.request->outcome = std::unexpected(NotSent(timeout));
-    CountFailure(NotSent(timeout), 1);
-    Finish(late.call);
+  while (!ordered_.empty() && ordered_.front().call->deadline <= now) {
+    const Ordered late = std::move(ordered_.front());
+    ordered_.pop_front();
+    Refuse(*late.request, late.call, router_->NotSent());
   }
-  while (!errands_.empty() && errands_.front().deadline <= now) {
-    Errand late = std::move(errands_.front());
-    errands_.pop_front();
-    late.handler(std::unexpected(NotSent(timeout)));
-  }
-  if (given_up && connection_) {
-    connection_->Close({ErrorCode::kUnavailable, text::Cat("Redis has not answered for ",
-                                                           kTimeoutsMax * timeout.count(), " ms")});
-  }
-  if (loading_script_ || !flights_.empty() || !waiting_.empty() || !to_relaunch_.empty() ||
-      !errands_.empty()) {
-    ArmTimer();
-  }
+  if (!ordered_.empty()) ArmTimer(ordered_.front().call->deadline);
+  if (!flights_.empty()) ArmTimer(flights_.begin()->first);
 }
 
 }  // namespace sluice::redis

@@ -7,15 +7,17 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <deque>
+#include <map>
 #include <memory>
-#include <random>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
-#include "redis/connection.h"
-#include "redis/uri.h"
+#include "redis/router.h"
 #include "sluice/redis_store.h"
 #include "store/redis/batch.h"
+#include "store/redis/span.h"
 
 namespace sluice::redis {
 
@@ -40,9 +42,7 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   // See Store::Apply.
   void Apply(std::span<Request> requests, std::move_only_function<void()> done);
 
-  // Sends any command, once connected, within the command timeout. The handler runs exactly once.
-  void Send(std::string command, Connection::Handler handler);
-
+  Router& router() { return *router_; }
   const Endpoint& endpoint() const { return options_.endpoint; }
 
   // Read from any thread.
@@ -53,74 +53,113 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
     std::atomic<std::int64_t> connects = 0;
     std::atomic<std::int64_t> unavailable = 0;
     std::atomic<std::int64_t> unanswered = 0;
+    std::atomic<std::int64_t> refunds = 0;
+    std::atomic<std::int64_t> refunds_lost = 0;
   };
   const Counters& counters() const { return counters_; }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  // One Apply: how many of its requests are open, and what to do when none is.
+  // One Apply, or one phase of a Span: how many of its requests are open, and what to do when none
+  // is.
   struct Call {
     std::size_t open;
     std::move_only_function<void()> done;
+    Clock::time_point deadline;
+    bool counts = true;  // Whether its failures are those of requests.
   };
 
   struct Waiting {
-    Request* request;
+    Task task;
     std::shared_ptr<Call> call;
-    Clock::time_point deadline;
+    std::uint16_t slot;
+    bool alone = false;  // Not to be sent with others, whose keys may be on another node.
+  };
+
+  // What waits for one master, and how much of it is on its way. A round is all that was sent at
+  // once: one call of the script for each slot.
+  struct Lane {
+    std::deque<Waiting> waiting;
+    std::size_t rounds = 0;
+    bool pumping = false;
+  };
+
+  struct Round {
+    std::shared_ptr<Lane> lane;
+    std::size_t open = 0;
   };
 
   // A call of the script.
   struct Flight {
     Batch batch;
     std::vector<std::shared_ptr<Call>> calls;  // Of the batch's requests, in order.
-    Clock::time_point deadline;
+    std::uint16_t slot;
+    std::shared_ptr<Round> round;
+    std::shared_ptr<Router::Errand> errand;
+    std::multimap<Clock::time_point, std::shared_ptr<Flight>>::iterator place;  // In flights_.
     bool answered = false;
+    int tries = 0;
   };
 
-  struct Errand {
-    std::string command;
-    Connection::Handler handler;
-    Clock::time_point deadline;
+  // A request with a moment of its own, in a Cluster: see PumpOrdered.
+  struct Ordered {
+    Request* request;
+    std::shared_ptr<Call> call;
+    std::vector<std::uint16_t> slots;
   };
 
-  boost::asio::awaitable<void> KeepConnected();
-  boost::asio::awaitable<Expected<void>> Connect();
-  boost::asio::awaitable<Expected<Address>> AskSentinels();
-  Connection::Options ConnectionTo(const Address& address) const;
+  boost::asio::awaitable<Expected<void>> LoadOn(Connection& connection);
 
-  void Pump();
-  void Launch(std::shared_ptr<Flight> flight);
+  std::vector<std::uint16_t> SlotsOf(const Request& request) const;
+  void Route(Request& request, const std::shared_ptr<Call>& call);
+  void PumpOrdered();
+  void Enqueue(const Task& task, std::uint16_t slot, const std::shared_ptr<Call>& call);
+  void Refuse(Request& request, const std::shared_ptr<Call>& call, const Error& error);
+
+  void StartSpan(Request& request, std::span<const std::uint16_t> slots,
+                 const std::shared_ptr<Call>& call);
+  void RunParts(const std::shared_ptr<Span>& span, Task::Kind kind, Clock::time_point deadline,
+                std::move_only_function<void()> next);
+  void FinishSpan(const std::shared_ptr<Span>& span, Request& request,
+                  const std::shared_ptr<Call>& call);
+
+  std::shared_ptr<Lane> LaneOf(std::uint16_t slot);
+  void Pump(const std::shared_ptr<Lane>& lane);
+  std::vector<std::shared_ptr<Flight>> Gather(const std::shared_ptr<Lane>& lane);
+  void Launch(const std::shared_ptr<Flight>& flight);
   void OnReply(const std::shared_ptr<Flight>& flight, Expected<std::span<const RespNode>> reply);
-  void ReloadScript();
-  void FailWaiting(const Error& error);
+  bool TryAgain(const std::shared_ptr<Flight>& flight, std::string_view error);
+  void LoadScript(const std::shared_ptr<Link>& link);
+  void Fail(Flight& flight, const Error& error);
   void Land(Flight& flight);
+  void Release(const std::shared_ptr<Flight>& flight);
   void Finish(const std::shared_ptr<Call>& call);
-  void CountFailure(const Error& error, std::size_t requests);
-  void ArmTimer();
+  void CountFailure(const Error& error);
+  void DropIdleLanes();
+
+  void ArmTimer(Clock::time_point at);
   void OnTimer();
 
   const boost::asio::any_io_executor executor_;
   const Options options_;
-  std::string sha_;
-
-  std::shared_ptr<Connection> connection_;  // Null while there is none.
-  Error down_reason_;                       // While there is none: why.
-  bool attempting_ = true;                  // Whether one is being made, for which requests wait.
+  const bool cluster_;
+  const std::string sha_;
+  std::shared_ptr<Router> router_;
   bool stopped_ = false;
-  bool loading_script_ = false;
-  Clock::time_point loading_since_;
 
-  std::deque<Waiting> waiting_;
-  std::deque<std::shared_ptr<Flight>> to_relaunch_;  // The server did not know the script.
-  std::deque<std::shared_ptr<Flight>> flights_;
-  std::deque<Errand> errands_;
+  std::unordered_map<const Link*, std::shared_ptr<Lane>> lanes_;       // By the master's link.
+  std::size_t waiting_ = 0;                                            // In all lanes.
+  std::multimap<Clock::time_point, std::shared_ptr<Flight>> flights_;  // By deadline.
+  std::set<std::shared_ptr<Link>> loading_;                            // The script.
 
-  boost::asio::steady_timer timer_;  // For the earliest deadline.
+  std::deque<Ordered> ordered_;
+  std::size_t ordered_open_ = 0;
+  bool ordered_span_ = false;  // One is open, which all others wait for.
+  bool pumping_ordered_ = false;
+
+  boost::asio::steady_timer timer_;  // For the earliest deadline, or one before it.
   Clock::time_point timer_at_ = Clock::time_point::max();
-  boost::asio::steady_timer retry_timer_;
-  std::minstd_rand random_;
   Counters counters_;
 };
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sluice/redis_store.h"
 
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
+#include <algorithm>
 #include <future>
-#include <thread>
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "core/text.h"
+#include "redis/loop_thread.h"
 #include "store/redis/redis_loop.h"
 #include "store/redis/state_key.h"
 #include "store/validate.h"
@@ -17,11 +16,14 @@
 namespace sluice {
 namespace {
 
-namespace asio = boost::asio;
 using redis::Command;
 using redis::RespNode;
 using redis::RespType;
 using Reply = Expected<std::span<const RespNode>>;
+using Target = redis::Router::Target;
+
+constexpr std::uint16_t kAnySlot = 0;
+constexpr std::int64_t kScanCount = 1000;
 
 // Patterns match escaped keys: * and ? keep their meaning, all else is literal.
 std::string PurgePattern(std::string_view prefix, std::string_view pattern) {
@@ -41,80 +43,115 @@ std::string PurgePattern(std::string_view prefix, std::string_view pattern) {
   return out + "}:*";
 }
 
+struct Page {
+  std::string cursor;
+  std::vector<std::string> keys;
+};
+
+Page ReadPage(std::span<const RespNode> reply, std::string_view own) {
+  Page page;
+  if (reply.size() < 3) return page;
+  page.cursor = reply[1].text;
+  for (const RespNode& node : reply.subspan(3)) {
+    if (node.text.starts_with(own)) page.keys.emplace_back(node.text);
+  }
+  return page;
+}
+
+// The commands that remove keys: one, or one for each slot.
+std::map<std::uint16_t, std::vector<std::string_view>> BySlot(const std::vector<std::string>& keys,
+                                                              bool cluster) {
+  std::map<std::uint16_t, std::vector<std::string_view>> commands;
+  for (const std::string& key : keys) {
+    auto& command = commands[cluster ? redis::SlotOf(key) : 0];
+    if (command.empty()) command.emplace_back("UNLINK");
+    command.push_back(key);
+  }
+  return commands;
+}
+
 }  // namespace
 
 class RedisStore::Impl {
  public:
   Impl(const Options& options, redis::Endpoint endpoint)
       : loop_(std::make_shared<redis::RedisLoop>(
-            context_.get_executor(),
-            redis::RedisLoop::Options{.endpoint = std::move(endpoint),
-                                      .batch_max = options.batch_max,
-                                      .in_flight_max = options.in_flight_max,
-                                      .waiting_max = options.waiting_max})),
-        thread_([this] { context_.run(); }) {
-    asio::post(context_, [loop = loop_] { loop->Start(); });
+            thread_.executor(), redis::RedisLoop::Options{.endpoint = std::move(endpoint),
+                                                          .batch_max = options.batch_max,
+                                                          .in_flight_max = options.in_flight_max,
+                                                          .waiting_max = options.waiting_max})) {
+    thread_.Post([loop = loop_] { loop->Start(); });
   }
 
   ~Impl() {
-    asio::post(context_, [this] {
-      loop_->Stop();
-      context_.stop();
-    });
-    thread_.join();
+    thread_.Stop([this] { loop_->Stop(); });
   }
 
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) {
-    asio::post(context_, [loop = loop_, requests, done = std::move(done)]() mutable {
+    thread_.Post([loop = loop_, requests, done = std::move(done)]() mutable {
       loop->Apply(requests, std::move(done));
     });
   }
 
   // Sends a command; `done` gets what `read` makes of the reply.
   template <typename T, typename Read>
-  void Send(std::string command, Read read, std::move_only_function<void(Expected<T>)> done) {
-    asio::post(context_, [loop = loop_, read, command = std::move(command),
-                          done = std::move(done)]() mutable {
-      loop->Send(std::move(command), [read, done = std::move(done)](Reply reply) mutable {
-        if (!reply) {
-          done(std::unexpected(reply.error()));
-        } else if (reply->front().type == RespType::kError) {
-          done(std::unexpected(redis::ErrorOf(reply->front().text)));
-        } else {
-          done(read(*reply));
-        }
-      });
+  void Send(std::string command, Target target, Read read,
+            std::move_only_function<void(Expected<T>)> done) {
+    thread_.Post([loop = loop_, read, command = std::move(command), target = std::move(target),
+                  done = std::move(done)]() mutable {
+      loop->router().Send(std::move(command), std::move(target),
+                          [read, done = std::move(done)](Reply reply) mutable {
+                            if (!reply) {
+                              done(std::unexpected(reply.error()));
+                            } else if (reply->front().type == RespType::kError) {
+                              done(std::unexpected(redis::ErrorOf(reply->front().text)));
+                            } else {
+                              done(read(*reply));
+                            }
+                          });
     });
   }
 
   // The same, and wait.
   template <typename T, typename Read>
-  Expected<T> Ask(std::string command, Read read) {
+  Expected<T> Ask(std::string command, Target target, Read read) {
     auto promise = std::make_shared<std::promise<Expected<T>>>();
     auto answer = promise->get_future();
-    Send<T>(std::move(command), read,
+    Send<T>(std::move(command), std::move(target), read,
             [promise](Expected<T> value) { promise->set_value(std::move(value)); });
     return answer.get();
+  }
+
+  // For commands that answer with a number.
+  Expected<std::int64_t> AskNumber(std::string command, Target target) {
+    return Ask<std::int64_t>(std::move(command), std::move(target),
+                             [](std::span<const RespNode> reply) { return reply.front().number; });
+  }
+
+  // Any of them has to be known for the others to be.
+  Expected<std::vector<redis::Address>> Masters() {
+    return Ask<std::vector<redis::Address>>(
+        Command("PING"), kAnySlot, [loop = loop_](auto) { return loop->router().Masters(); });
   }
 
   const redis::RedisLoop& loop() const { return *loop_; }
 
  private:
-  asio::io_context context_{1};
-  asio::executor_work_guard<asio::io_context::executor_type> work_ =
-      asio::make_work_guard(context_);
+  redis::LoopThread thread_;
   const std::shared_ptr<redis::RedisLoop> loop_;
-  std::jthread thread_;
 };
 
 Expected<std::unique_ptr<RedisStore>> RedisStore::Create(const Options& options) {
   auto endpoint = redis::Endpoint::Parse(options.uri);
   if (!endpoint) return std::unexpected(endpoint.error());
-  if (!options.prefix.empty()) endpoint->prefix = options.prefix;
-  if (endpoint->mode == redis::Mode::kCluster) {
-    return std::unexpected(Error{ErrorCode::kInvalidInput,
-                                 "Redis Cluster is not supported yet; expected a standalone server "
-                                 "or Sentinels"});
+  if (!options.prefix.empty()) {
+    if (!redis::IsPrefix(options.prefix)) {
+      return std::unexpected(Error{ErrorCode::kInvalidInput,
+                                   text::Cat("prefix ", text::Quote(options.prefix),
+                                             ": expected 1 to 64 characters of A-Z a-z 0-9 . _ - "
+                                             "and :")});
+    }
+    endpoint->prefix = options.prefix;
   }
   return std::unique_ptr<RedisStore>(
       new RedisStore(std::make_unique<Impl>(options, *std::move(endpoint))));
@@ -144,8 +181,9 @@ Expected<Decision> RedisStore::CheckAll(std::span<const Charge> charges, std::sp
 void RedisStore::Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) {
   const Charge peek{.key = charge.key, .limit = charge.limit, .name = charge.name, .cost = 0};
   if (!IsValid(peek, TimePoint{})) return done(std::unexpected(Invalid(peek, TimePoint{})));
+  const std::string key = redis::StateKey(impl_->loop().endpoint().prefix, charge);
   impl_->Send<bool>(
-      Command("DEL", redis::StateKey(impl_->loop().endpoint().prefix, charge)),
+      Command("DEL", key), redis::SlotOf(key),
       [](std::span<const RespNode> reply) { return reply.front().number > 0; }, std::move(done));
 }
 
@@ -156,59 +194,69 @@ Expected<bool> RedisStore::Reset(const Charge& charge) {
 }
 
 Expected<std::chrono::microseconds> RedisStore::Ping() {
-  const auto start = std::chrono::steady_clock::now();
-  return impl_->Ask<std::chrono::microseconds>(Command("PING"), [start](auto) {
-    return std::chrono::ceil<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
-  });
+  const auto masters = impl_->Masters();
+  if (!masters) return std::unexpected(masters.error());
+  std::chrono::microseconds slowest{0};
+  for (const redis::Address& master : *masters) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto elapsed =
+        impl_->Ask<std::chrono::microseconds>(Command("PING"), master, [start](auto) {
+          return std::chrono::ceil<std::chrono::microseconds>(std::chrono::steady_clock::now() -
+                                                              start);
+        });
+    if (!elapsed) return elapsed;
+    slowest = std::max(slowest, *elapsed);
+  }
+  return slowest;
 }
 
 Expected<std::int64_t> RedisStore::CountKeys() {
-  return impl_->Ask<std::int64_t>(
-      Command("DBSIZE"), [](std::span<const RespNode> reply) { return reply.front().number; });
+  const auto masters = impl_->Masters();
+  if (!masters) return std::unexpected(masters.error());
+  std::int64_t sum = 0;
+  for (const redis::Address& master : *masters) {
+    const auto count = impl_->AskNumber(Command("DBSIZE"), master);
+    if (!count) return count;
+    sum += *count;
+  }
+  return sum;
 }
 
 Expected<RedisStore::PurgeProgress> RedisStore::Purge(
     std::string_view pattern, bool dry_run,
     std::move_only_function<void(const PurgeProgress&)> progress) {
-  constexpr std::string_view kScanCount = "1000";
   const std::string& prefix = impl_->loop().endpoint().prefix;
   const std::string match = PurgePattern(prefix, pattern);
-  const std::string own = text::Cat(prefix, ":{");
+  const auto masters = impl_->Masters();
+  if (!masters) return std::unexpected(masters.error());
   PurgeProgress sum;
-  std::string cursor = "0";
-  do {
-    using Page = std::pair<std::string, std::vector<std::string>>;
-    const auto page = impl_->Ask<Page>(Command("SCAN", cursor, "MATCH", match, "COUNT", kScanCount),
-                                       [&own](std::span<const RespNode> reply) {
-                                         Page found;
-                                         if (reply.size() < 3) return found;
-                                         found.first = reply[1].text;
-                                         for (const RespNode& node : reply.subspan(3)) {
-                                           if (node.text.starts_with(own))
-                                             found.second.emplace_back(node.text);
-                                         }
-                                         return found;
-                                       });
-    if (!page) return std::unexpected(page.error());
-    cursor = page->first;
-    sum.scanned += 1000;
-    if (!page->second.empty()) {
-      std::int64_t matched = static_cast<std::int64_t>(page->second.size());
-      if (!dry_run) {
-        std::vector<std::string_view> arguments = {"UNLINK"};
-        arguments.insert(arguments.end(), page->second.begin(), page->second.end());
-        std::string command;
-        redis::AppendCommand(command, arguments);
-        const auto removed = impl_->Ask<std::int64_t>(
-            std::move(command),
-            [](std::span<const RespNode> reply) { return reply.front().number; });
-        if (!removed) return std::unexpected(removed.error());
-        matched = *removed;
+  for (const redis::Address& master : *masters) {
+    std::string cursor = "0";
+    do {
+      const auto page = impl_->Ask<Page>(
+          Command("SCAN", cursor, "MATCH", match, "COUNT", std::to_string(kScanCount)), master,
+          [own = text::Cat(prefix, ":{")](std::span<const RespNode> reply) {
+            return ReadPage(reply, own);
+          });
+      if (!page) return std::unexpected(page.error());
+      cursor = page->cursor;
+      sum.scanned += kScanCount;
+      // A command has keys of one slot only.
+      for (const auto& [slot, keys] :
+           BySlot(page->keys, impl_->loop().endpoint().mode == redis::Mode::kCluster)) {
+        std::int64_t matched = static_cast<std::int64_t>(keys.size()) - 1;
+        if (!dry_run) {
+          std::string command;
+          redis::AppendCommand(command, keys);
+          const auto removed = impl_->AskNumber(std::move(command), slot);
+          if (!removed) return std::unexpected(removed.error());
+          matched = *removed;
+        }
+        sum.matched += matched;
       }
-      sum.matched += matched;
-    }
-    if (progress) progress(sum);
-  } while (cursor != "0" && !cursor.empty());
+      if (progress) progress(sum);
+    } while (cursor != "0" && !cursor.empty());
+  }
   return sum;
 }
 
@@ -219,7 +267,9 @@ RedisStore::Stats RedisStore::GetStats() const {
           .script_loads = counters.script_loads.load(std::memory_order_relaxed),
           .connects = counters.connects.load(std::memory_order_relaxed),
           .unavailable = counters.unavailable.load(std::memory_order_relaxed),
-          .unanswered = counters.unanswered.load(std::memory_order_relaxed)};
+          .unanswered = counters.unanswered.load(std::memory_order_relaxed),
+          .refunds = counters.refunds.load(std::memory_order_relaxed),
+          .refunds_lost = counters.refunds_lost.load(std::memory_order_relaxed)};
 }
 
 std::string RedisStore::Description() const { return impl_->loop().endpoint().ToString(); }

@@ -18,6 +18,10 @@
 --                  The action is
 --                    check   take all costs, or nothing if any does not fit
 --                    debit   take of each cost as much as fits
+--                    look    take nothing, and say what a check would
+--                    refund  give back what a check took, of (limit cost when){charges}: where in
+--                            the state that was put, which is a bucket's time, a window's start, a
+--                            counter's window or the time of a log's entry
 -- Reply  now, then for each group: how many of its `repeat` were admitted, and for each charge
 --        three numbers: the state before, from which the caller computes all that it reports.
 --          bucket    level, time, 0        window   start, count, 0
@@ -76,6 +80,8 @@ end
 --   used(limit, a, b, c)   how many units are used now, rounded up, and the state's newest time
 --   start(limit, used)     a state from which `used` were taken now, perhaps more than there are
 --   carry(from, limit, a, b, c)  a state under a limit that counts in the same units
+--   give(limit, units, when, a, b, c)  the state as if `units` had never been taken from it; nothing
+--                          if it does not hold them any more
 local kernel = {}
 local EXACT_MAX = 9007199254740991
 
@@ -105,6 +111,12 @@ kernel.b = {
   carry = function(from, limit, level, time)
     return limit.whole - smaller(from.whole - level, EXACT_MAX), time
   end,
+  -- Exact if nothing was taken since. Otherwise, what flowed in between the two might have spilled
+  -- over, had there been no room for it. How much of it would is not known; none of it is given.
+  give = function(limit, units, when, level, time)
+    local amount = units * limit.unit - (time - when) * limit.rate
+    if amount > 0 then return level + amount, time end
+  end,
 }
 
 -- core/fixed_window.h
@@ -128,6 +140,9 @@ kernel.w = {
     return start, used
   end,
   carry = function(from, limit, start, count) return start, count end,
+  give = function(limit, units, when, start, count)
+    if start == when then return start, count - smaller(units, count) end
+  end,
 }
 
 -- core/window_counter.h
@@ -164,6 +179,10 @@ kernel.c = {
   end,
   carry = function(from, limit, window, previous, current)
     return window, smaller(previous, count_max(limit)), smaller(current, count_max(limit))
+  end,
+  give = function(limit, units, when, window, previous, current)
+    if window == when then return window, previous, current - smaller(units, current) end
+    if window == when + 1 then return window, previous - smaller(units, previous), current end
   end,
 }
 
@@ -232,6 +251,29 @@ local function leaves_at(key, limit, log, units)
     if since(add(total, own), log.base) >= units then high = middle else low = middle + 1 end
   end
   return tonumber(call('ZRANGE', key, low, low, 'WITHSCORES')[2])
+end
+
+local function give_log(key, units, at)
+  local after = pcall('ZRANGEBYSCORE', key, format('%d', at), '+inf', 'WITHSCORES')
+  if after.err or tonumber(after[2]) ~= at then return end
+  -- Totals of later entries count it, and their members are named after them. All are taken out
+  -- before any is put back, since a new name may be another's old one.
+  call('ZREMRANGEBYSCORE', key, format('%d', at), '+inf')
+  local newest, under
+  for i = 1, #after, 2 do
+    local total, own, window = entry(after[i])
+    if i == 1 then
+      units = smaller(units, own)
+      own = own - units
+    else
+      total = since(total, units)
+    end
+    if own > 0 then
+      newest, under = tonumber(after[i + 1]), window
+      call('ZADD', key, newest, format('%d %d %d', total, own, window))
+    end
+  end
+  if newest then call('PEXPIRE', key, ttl(newest + under)) end
 end
 
 -- What a string holds: the limit it was written under and three numbers.
@@ -310,6 +352,20 @@ local function read_under(key, limit)
   return log
 end
 
+-- Under the limit that the state is under by now. Where that counts in other units, what was taken
+-- stays taken.
+local function give_back(key, limit, units, when)
+  if limit.kind == 'l' then return give_log(key, units, when) end
+  local value = pcall('GET', key)
+  if not value or type(value) == 'table' then return end
+  local under, a, b, c = parse(key, value)
+  if not same_units(under, limit) then return end
+  a, b, c = kernel[limit.kind].give(under, units, when, a, b, c)
+  if not a then return end
+  if limit.kind == 'b' then a = smaller(a, under.whole) end
+  write(key, under, a, b, c)
+end
+
 local limits = {}
 local at = 3
 for i = 1, tonumber(ARGV[2]) do
@@ -322,15 +378,28 @@ local key_at = 0
 local states = {}
 
 while ARGV[at] do
-  local checks = ARGV[at] == 'check'
+  local action = ARGV[at]
+  local checks, looks = action == 'check', action == 'look'
   local groups, charges, times =
     tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  local first, width = at + 4, action == 'refund' and 3 or 2
   local under, costs = {}, {}
   for i = 1, charges do
-    under[i] = limits[tonumber(ARGV[at + 2 + 2 * i])]
-    costs[i] = tonumber(ARGV[at + 3 + 2 * i])
+    under[i] = limits[tonumber(ARGV[first + width * (i - 1)])]
+    costs[i] = tonumber(ARGV[first + width * (i - 1) + 1])
   end
-  at = at + 4 + 2 * charges
+  at = first + width * charges
+
+  if action == 'refund' then
+    reply[filled + 1] = times
+    for i = 1, charges do
+      give_back(KEYS[key_at + i], under[i], costs[i], tonumber(ARGV[first + width * i - 1]))
+      reply[filled + 3 * i - 1], reply[filled + 3 * i], reply[filled + 3 * i + 1] = 0, 0, 0
+    end
+    filled = filled + 1 + 3 * charges
+    key_at = key_at + charges
+    groups = 0
+  end
 
   -- The common case, unrolled: one limit that is not a log. No state occurs twice in such a run.
   local only = checks and charges == 1 and under[1].kind ~= 'l' and costs[1] > 0 and under[1]
@@ -394,7 +463,7 @@ while ARGV[at] do
       reply[filled + 1], reply[filled + 2], reply[filled + 3] = a or 0, b or -1, c or 0
       filled = filled + 3
       state.available = available > 0 and available or 0
-      if cost > 0 and checks then
+      if cost > 0 and (checks or looks) then
         local fits = floor(state.available / cost)
         if fits < admitted then admitted = fits end
       end
@@ -403,12 +472,12 @@ while ARGV[at] do
 
     for i = 1, charges do
       local key, limit, cost, state = KEYS[key_at + i], under[i], costs[i], states[i]
-      local units = admitted * cost
-      if not checks then units = smaller(units, state.available) end
+      local units = looks and 0 or admitted * cost
+      if action == 'debit' then units = smaller(units, state.available) end
       if limit.kind == 'l' then
         local used = state.log and state.log.used or 0
         local must_leave = used + units + cost - limit.amount
-        if admitted < times and cost > 0 and must_leave > 0 then
+        if (looks or admitted < times) and cost > 0 and must_leave > 0 then
           reply[head + 3 * i] = leaves_at(key, limit, state.log, must_leave)
         end
         if units > 0 then take_log(key, limit, state.log, units) end

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clients may send to the RESP door: it must be refused or answered, and the answers must not
+// depend on how the bytes were cut.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "support/resp_session.h"
+
+namespace {
+
+using sluice::testing_support::RespEngine;
+using sluice::testing_support::RespPeer;
+
+// `cuts` says how long the pieces are, again and again; without any it is one piece.
+std::string Converse(const sluice::resp::SessionOptions& options, std::string_view bytes,
+                     std::string_view cuts) {
+  RespEngine parts;
+  sluice::resp::Worker worker(parts.engine, options, [] { return sluice::resp::ServerInfo{}; });
+  RespPeer peer(worker);
+  std::string out;
+  for (std::size_t i = 0; !bytes.empty(); ++i) {
+    const std::size_t size =
+        cuts.empty() ? bytes.size() : static_cast<unsigned char>(cuts[i % cuts.size()]) % 32 + 1;
+    out += peer.Send(bytes.substr(0, size));
+    bytes.remove_prefix(std::min(size, bytes.size()));
+  }
+  return out;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  constexpr std::size_t kHead = 4;
+  if (size < kHead) return 0;
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  sluice::resp::SessionOptions options;
+  if ((data[0] & 1) != 0) options.password = "secret";
+  if ((data[0] & 2) != 0) {
+    options.bounds = {.arguments_max = 8,
+                      .bulk_bytes_max = 64,
+                      .inline_bytes_max = 128,
+                      .request_bytes_max = 256,
+                      .pipeline_max = 3,
+                      .output_bytes_max = 64};
+  }
+  const std::string_view bytes = input.substr(kHead);
+  if (Converse(options, bytes, {}) != Converse(options, bytes, input.substr(1, kHead - 1))) {
+    std::abort();
+  }
+  return 0;
+}

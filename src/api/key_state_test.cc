@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/key_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "rules/parse.h"
+
+namespace sluice::api {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::vector<std::string> NamesOf(std::string_view key) {
+  const auto set = rules::ParseRuleSet(R"({id: s, rules: [
+      {id: a, scope: PER_IP, bands: [{label: x, limit: 1, window: 1m}, {label: y, limit: 2, window: 1h}]},
+      {id: b, scope: PER_USER, onMissingKey: USE_IP, bands: [{label: z, limit: 3, window: 1m}],
+       overrides: [{key: vip, unlimited: true}, {pattern: "p-*", bands: [{label: w, limit: 9, window: 1m}]}]},
+      {id: c, scope: GLOBAL, bands: [{label: g, limit: 4, window: 1m}]},
+      {id: d, scope: CUSTOM, attribute: tenant, bands: [{label: t, limit: 5, window: 1m}]}]})",
+                                       "test");
+  EXPECT_TRUE(set) << set.error().front().ToString();
+  std::vector<std::string> names;
+  for (const KeyBand& band : BandsOf(**set, key)) names.push_back(band.band->name);
+  return names;
+}
+
+TEST(BandsOf, FindsTheBandsOfAKey) {
+  EXPECT_THAT(NamesOf("ip:192.0.2.1"), ElementsAre("s/a/x", "s/a/y", "s/b/z"));
+  EXPECT_THAT(NamesOf("user:alice"), ElementsAre("s/b/z"));
+  EXPECT_THAT(NamesOf("user:vip"), IsEmpty());
+  EXPECT_THAT(NamesOf("user:p-1"), ElementsAre("s/b/w"));
+  EXPECT_THAT(NamesOf("user#abc"), ElementsAre("s/b/z"));
+  EXPECT_THAT(NamesOf("global"), ElementsAre("s/c/g"));
+  EXPECT_THAT(NamesOf("tenant:acme"), ElementsAre("s/d/t"));
+  EXPECT_THAT(NamesOf("elsewhere:1"), IsEmpty());
+  EXPECT_THAT(NamesOf("ipx"), IsEmpty());
+}
+
+}  // namespace
+}  // namespace sluice::api

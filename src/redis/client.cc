@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "redis/client.h"
+
+#include <utility>
+#include <vector>
+
+#include "core/text.h"
+#include "redis/loop_thread.h"
+#include "redis/router.h"
+
+namespace sluice::redis {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+
+constexpr auto kHeartbeat = 5s;
+
+}  // namespace
+
+class Client::Impl {
+ public:
+  explicit Impl(Endpoint endpoint)
+      : endpoint_(std::move(endpoint)),
+        router_(
+            std::make_shared<Router>(thread_.executor(), Router::Options{.endpoint = endpoint_})) {
+    thread_.Post([this] { router_->Start(); });
+  }
+
+  ~Impl() {
+    thread_.Stop([this] {
+      if (listener_) listener_->Stop({ErrorCode::kUnavailable, "the client is closed"});
+      router_->Stop();
+    });
+  }
+
+  void Send(std::string command, std::uint16_t slot, Connection::Handler handler) {
+    thread_.Post([this, command = std::move(command), slot,
+                  handler = std::move(handler)]() mutable {
+      if (outstanding_ == kOutstandingMax) {
+        return handler(std::unexpected(Error{
+            ErrorCode::kUnavailable, text::Cat(outstanding_, " commands wait for Redis already")}));
+      }
+      ++outstanding_;
+      router_->Send(std::move(command), slot,
+                    [this, handler = std::move(handler)](auto reply) mutable {
+                      --outstanding_;
+                      handler(std::move(reply));
+                    });
+    });
+  }
+
+  void Subscribe(std::string channel, std::function<void(std::string_view)> on_message,
+                 std::function<void()> on_subscribed) {
+    thread_.Post([this, subscription = Subscription{std::move(channel), std::move(on_message),
+                                                    std::move(on_subscribed)}]() mutable {
+      subscriptions_.push_back(std::move(subscription));
+      if (!listener_) return Listen();
+      // While there is no connection, the next one takes all of them.
+      if (Connection* const connection = listener_->connection()) {
+        Begin(*connection, subscriptions_.size() - 1);
+      }
+    });
+  }
+
+  const Endpoint& endpoint() const { return endpoint_; }
+
+ private:
+  struct Subscription {
+    std::string channel;
+    std::function<void(std::string_view)> on_message;
+    std::function<void()> on_subscribed;
+  };
+
+  void Listen() {
+    listener_ = std::make_shared<Link>(thread_.executor(),
+                                       Link::Options{.find = [this] { return router_->FindAny(); },
+                                                     .on_event =
+                                                         [this](Link& link, Link::Event event) {
+                                                           if (event == Link::Event::kUp)
+                                                             OnUp(link);
+                                                         },
+                                                     .heartbeat = kHeartbeat});
+    listener_->Start();
+  }
+
+  void OnUp(Link& link) {
+    link.connection()->set_on_message([this](std::span<const RespNode> message) {
+      // By number: a handler may subscribe to more.
+      for (std::size_t i = 0; i < subscriptions_.size(); ++i) {
+        if (subscriptions_[i].channel != message[2].text) continue;
+        const auto on_message = subscriptions_[i].on_message;
+        if (on_message) on_message(message[3].text);
+      }
+    });
+    for (std::size_t i = 0; i < subscriptions_.size(); ++i) {
+      if (!link.connection()) return;
+      Begin(*link.connection(), i);
+    }
+  }
+
+  void Begin(Connection& connection, std::size_t number) {
+    const auto link = listener_;
+    connection.Send(Command("SUBSCRIBE", subscriptions_[number].channel),
+                    [this, link, number](Expected<std::span<const RespNode>> reply) {
+                      if (!reply) return;  // The link makes another connection.
+                      if (reply->front().type == RespType::kError) {
+                        return link->Drop(ErrorOf(reply->front().text));
+                      }
+                      const auto on_subscribed = subscriptions_[number].on_subscribed;
+                      if (on_subscribed) on_subscribed();
+                    });
+  }
+
+  const Endpoint endpoint_;
+  LoopThread thread_;
+  const std::shared_ptr<Router> router_;
+
+  // On the loop.
+  std::shared_ptr<Link> listener_;
+  std::vector<Subscription> subscriptions_;
+  std::size_t outstanding_ = 0;
+};
+
+Expected<std::unique_ptr<Client>> Client::Create(std::string_view uri) {
+  auto endpoint = Endpoint::Parse(uri);
+  if (!endpoint) return std::unexpected(endpoint.error());
+  return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(*std::move(endpoint))));
+}
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() = default;
+
+void Client::Send(std::string command, std::string_view key, Connection::Handler handler) {
+  impl_->Send(std::move(command), SlotOf(key), std::move(handler));
+}
+
+void Client::Subscribe(std::string channel, std::function<void(std::string_view)> on_message,
+                       std::function<void()> on_subscribed) {
+  impl_->Subscribe(std::move(channel), std::move(on_message), std::move(on_subscribed));
+}
+
+const std::string& Client::prefix() const { return impl_->endpoint().prefix; }
+std::string Client::Description() const { return impl_->endpoint().ToString(); }
+
+}  // namespace sluice::redis

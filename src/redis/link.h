@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <random>
+
+#include "redis/connection.h"
+#include "sluice/error.h"
+
+namespace sluice::redis {
+
+// Keeps a connection: makes it, and makes it again when it breaks, with growing, jittered pauses
+// between vain attempts. Lives on one event loop.
+class Link : public std::enable_shared_from_this<Link> {
+ public:
+  enum class Event {
+    kUp,      // There is a connection.
+    kLost,    // It broke, and another one is being made.
+    kPaused,  // There is none, and none is being made for a while.
+  };
+
+  struct Options {
+    // Where to connect to this time.
+    std::function<boost::asio::awaitable<Expected<Connection::Options>>()> find;
+
+    // Runs on each new connection before it is used.
+    std::function<boost::asio::awaitable<Expected<void>>(Connection&)> prepare = {};
+
+    std::function<void(Link&, Event)> on_event = {};
+
+    // If not zero: a server that does not answer a PING for that long is left.
+    std::chrono::milliseconds heartbeat{0};
+  };
+
+  Link(boost::asio::any_io_executor executor, Options options);
+
+  void Start();
+
+  // Fails all that is outstanding and stays closed. No event comes after this.
+  void Stop(const Error& reason);
+
+  // Null while there is none.
+  Connection* connection() const { return connection_.get(); }
+
+  // Whether there is a connection or one is being made.
+  bool reachable() const { return connection_ != nullptr || attempting_; }
+
+  // Why there is no connection.
+  const Error& down_reason() const { return down_reason_; }
+
+  // Closes the connection, if any; another one is made.
+  void Drop(const Error& reason);
+
+  // Ends the pause, or does without the next one.
+  void RetryNow();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  boost::asio::awaitable<void> KeepConnected();
+  boost::asio::awaitable<Expected<void>> Connect();
+  void Tell(Event event);
+  void Beat(std::shared_ptr<Connection> connection);
+
+  const boost::asio::any_io_executor executor_;
+  Options options_;
+  std::shared_ptr<Connection> connection_;
+  std::shared_ptr<Connection> opening_;
+  Error down_reason_{ErrorCode::kUnavailable, "not connected yet"};
+  bool attempting_ = true;
+  bool stopped_ = false;
+  bool retry_now_ = false;
+  boost::asio::steady_timer retry_timer_;
+  boost::asio::steady_timer heartbeat_timer_;
+  std::minstd_rand random_;
+};
+
+}  // namespace sluice::redis

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <functional>
+#include <thread>
+#include <utility>
+
+namespace sluice::redis {
+
+// An event loop on a thread of its own, for those who have none.
+class LoopThread {
+ public:
+  LoopThread() : thread_([this] { context_.run(); }) {}
+  LoopThread(const LoopThread&) = delete;
+  LoopThread& operator=(const LoopThread&) = delete;
+
+  auto executor() { return context_.get_executor(); }
+
+  template <typename Function>
+  void Post(Function function) {
+    boost::asio::post(context_, std::move(function));
+  }
+
+  // Runs `last` on the loop, and ends it.
+  void Stop(std::move_only_function<void()> last) {
+    Post([this, last = std::move(last)]() mutable {
+      last();
+      context_.stop();
+    });
+    thread_.join();
+  }
+
+ private:
+  boost::asio::io_context context_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_ =
+      boost::asio::make_work_guard(context_);
+  std::jthread thread_;
+};
+
+}  // namespace sluice::redis

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "redis/router.h"
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <charconv>
+#include <utility>
+
+#include "core/text.h"
+
+namespace sluice::redis {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+constexpr int kDetoursMax = 16;  // Of one command, by MOVED and ASK.
+constexpr auto kTryAgainPause = 10ms;
+constexpr auto kRefreshEvery = 10s;
+constexpr auto kRefreshPauseMin = 100ms;  // However many ask for it.
+constexpr auto kRefreshPauseMax = 2s;     // After a vain attempt.
+constexpr auto kSentinelHeartbeat = 5s;
+
+Error Closed() { return {ErrorCode::kUnavailable, "the store is closed"}; }
+
+}  // namespace
+
+Router::Router(asio::any_io_executor executor, Options options)
+    : executor_(std::move(executor)),
+      options_(std::move(options)),
+      random_(std::random_device{}()),
+      refresh_timer_(executor_) {}
+
+void Router::Start() {
+  if (cluster()) {
+    asio::co_spawn(
+        executor_, [self = shared_from_this()] { return self->KeepMapped(); }, asio::detached);
+    return;
+  }
+  const bool sentinel = options_.endpoint.mode == Mode::kSentinel;
+  only_ = MakeLink([this] { return FindAny(); });
+  only_->Start();
+  if (sentinel) WatchSentinels();
+}
+
+void Router::Stop() {
+  if (std::exchange(stopped_, true)) return;
+  mapping_ = false;
+  unmapped_reason_ = Closed();
+  if (only_) only_->Stop(Closed());
+  if (sentinel_) sentinel_->Stop(Closed());
+  for (const Node& node : nodes_) node.link->Stop(Closed());
+  refresh_timer_.cancel();
+  DispatchPending();
+}
+
+Connection::Options Router::ConnectionTo(const Address& address) const {
+  const Endpoint& endpoint = options_.endpoint;
+  return {.address = address,
+          .credentials = endpoint.credentials,
+          .tls = endpoint.tls,
+          .database = endpoint.database,
+          .client_name = endpoint.client_name,
+          .connect_timeout = endpoint.connect_timeout};
+}
+
+Connection::Options Router::SentinelAt(const Address& address) const {
+  Connection::Options to = ConnectionTo(address);
+  to.credentials = options_.endpoint.sentinel_credentials;
+  to.database = 0;
+  return to;
+}
+
+std::shared_ptr<Link> Router::MakeLink(
+    std::function<asio::awaitable<Expected<Connection::Options>>()> find) {
+  return std::make_shared<Link>(
+      executor_, Link::Options{.find = std::move(find),
+                               .prepare = [this](Connection& to) { return Prepare(to); },
+                               .on_event = [this](Link&, Link::Event event) { OnEvent(event); }});
+}
+
+std::shared_ptr<Link> Router::LinkTo(const Address& address) {
+  const auto known = std::ranges::find(nodes_, address, &Node::address);
+  if (known != nodes_.end()) return known->link;
+  auto link = MakeLink([this, address]() -> asio::awaitable<Expected<Connection::Options>> {
+    co_return ConnectionTo(address);
+  });
+  nodes_.push_back({address, link});
+  link->Start();
+  return link;
+}
+
+std::shared_ptr<Link> Router::LinkOf(const Target& target) {
+  if (!cluster()) return only_;
+  if (const auto* address = std::get_if<Address>(&target)) return LinkTo(*address);
+  return owner_.empty() ? nullptr : owner_[std::get<std::uint16_t>(target)];
+}
+
+const Link* Router::OwnerOf(std::uint16_t slot) const {
+  if (!cluster()) return only_.get();
+  return owner_.empty() ? nullptr : owner_[slot].get();
+}
+
+std::vector<Address> Router::Masters() const {
+  if (!cluster()) return {options_.endpoint.addresses.front()};
+  std::vector<Address> masters;
+  for (const Node& node : nodes_) {
+    if (std::ranges::find(owner_, node.link) != owner_.end()) masters.push_back(node.address);
+  }
+  return masters;
+}
+
+void Router::OnEvent(Link::Event event) {
+  if (event == Link::Event::kUp && options_.on_connect) options_.on_connect();
+  if (event != Link::Event::kUp) RefreshSoon();
+  if (event != Link::Event::kLost) DispatchPending();
+}
+
+asio::awaitable<Expected<void>> Router::Prepare(Connection& connection) {
+  if (options_.endpoint.mode == Mode::kSentinel) {
+    // A Sentinel may not have heard yet; who takes writes knows.
+    const std::string question = Command("ROLE");
+    const auto role = co_await connection.Ask(question);
+    if (!role) co_return std::unexpected(role.error());
+    if (role->empty() || role->front() != "master") {
+      co_return std::unexpected(
+          Error{ErrorCode::kUnavailable,
+                text::Cat("Redis at ", connection.address().ToString(), " is not the master")});
+    }
+  }
+  if (options_.prepare) co_return co_await options_.prepare(connection);
+  co_return Expected<void>{};
+}
+
+asio::awaitable<Expected<Connection::Options>> Router::FindAny() {
+  const auto self = shared_from_this();
+  if (options_.endpoint.mode == Mode::kSentinel) {
+    const auto master = co_await AskSentinels();
+    if (!master) co_return std::unexpected(master.error());
+    master_ = *master;
+    co_return ConnectionTo(*master);
+  }
+  std::vector<Address> known = options_.endpoint.addresses;
+  if (cluster() && !owner_.empty()) known = Masters();
+  co_return ConnectionTo(known[next_any_++ % known.size()]);
+}
+
+asio::awaitable<Expected<Address>> Router::AskSentinels() {
+  Error last{ErrorCode::kUnavailable, "no Sentinel was asked"};
+  for (const Address& sentinel : options_.endpoint.addresses) {
+    const auto connection = std::make_shared<Connection>(executor_, SentinelAt(sentinel));
+    if (const auto opened = co_await connection->Open(); !opened) {
+      last = opened.error();
+      continue;
+    }
+    const std::string question =
+        Command("SENTINEL", "get-master-addr-by-name", options_.endpoint.master_name);
+    const auto master = co_await connection->Ask(question);
+    connection->Close({ErrorCode::kUnavailable, "done"});
+    if (!master) {
+      last = master.error();
+      continue;
+    }
+    Address address;
+    if (master->size() == 2) {
+      address.host = master->front();
+      const std::string& port = master->back();
+      std::from_chars(port.data(), port.data() + port.size(), address.port);
+      co_return address;
+    }
+    last = {ErrorCode::kUnavailable,
+            text::Cat("Sentinel ", sentinel.ToString(), " knows no master ",
+                      text::Quote(options_.endpoint.master_name))};
+  }
+  co_return std::unexpected(last);
+}
+
+// Tells of a failover sooner than the old master's silence would. Best effort: without it, the
+// Sentinels are asked when the connection breaks or says that it is read-only.
+void Router::WatchSentinels() {
+  const auto next = std::make_shared<std::size_t>(0);
+  sentinel_ = std::make_shared<Link>(
+      executor_,
+      Link::Options{.find = [this, next]() -> asio::awaitable<Expected<Connection::Options>> {
+                      const auto& sentinels = options_.endpoint.addresses;
+                      co_return SentinelAt(sentinels[(*next)++ % sentinels.size()]);
+                    },
+                    .prepare = [this](Connection& connection) -> asio::awaitable<Expected<void>> {
+                      connection.set_on_message(
+                          [this](std::span<const RespNode> message) { OnSwitch(message[3].text); });
+                      const std::string subscribe = Command("SUBSCRIBE", "+switch-master");
+                      const auto subscribed = co_await connection.Ask(subscribe);
+                      if (!subscribed) co_return std::unexpected(subscribed.error());
+                      co_return Expected<void>{};
+                    },
+                    .heartbeat = kSentinelHeartbeat});
+  sentinel_->Start();
+}
+
+// "name old-host old-port new-host new-port"
+void Router::OnSwitch(std::string_view message) {
+  const std::string& name = options_.endpoint.master_name;
+  if (!message.starts_with(text::Cat(name, " ")) || stopped_) return;
+  if (message.ends_with(text::Cat(" ", master_.host, " ", master_.port))) return;
+  only_->RetryNow();
+  only_->Drop({ErrorCode::kUnavailable, text::Cat("the master ", text::Quote(name), " has moved")});
+}
+
+asio::awaitable<void> Router::KeepMapped() {
+  const auto self = shared_from_this();
+  std::chrono::milliseconds backoff = kRefreshPauseMin;
+  while (!stopped_) {
+    refresh_at_ = Clock::time_point::max();
+    const auto map = co_await AskForSlots();
+    if (stopped_) co_return;
+    refreshed_at_ = Clock::now();
+    if (map) {
+      Adopt(*map);
+      backoff = kRefreshPauseMin;
+    } else {
+      unmapped_reason_ = map.error();
+      backoff = std::min<std::chrono::milliseconds>(2 * backoff, kRefreshPauseMax);
+    }
+    mapping_ = false;
+    DispatchPending();
+    // All clients at different times.
+    const auto jitter = std::uniform_int_distribution<std::int64_t>(75, 125)(random_);
+    const auto pause = map ? std::chrono::milliseconds(kRefreshEvery) : backoff;
+    refresh_at_ = std::min(refresh_at_, refreshed_at_ + pause * jitter / 100);
+    while (!stopped_ && Clock::now() < refresh_at_) {
+      refresh_timer_.expires_at(refresh_at_);
+      co_await refresh_timer_.async_wait(kAwait);
+    }
+    // Whoever comes before there is any map waits for the answer.
+    mapping_ = owner_.empty() && !stopped_;
+  }
+}
+
+void Router::RefreshSoon() {
+  if (!cluster() || stopped_) return;
+  refresh_at_ = std::min(refresh_at_, std::max(Clock::now(), refreshed_at_ + kRefreshPauseMin));
+  refresh_timer_.cancel();
+}
+
+// Any node knows, but one that was cut off knows old things: each time another one is asked first.
+asio::awaitable<Expected<SlotMap>> Router::AskForSlots() {
+  const std::string question = Command("CLUSTER", "SLOTS");
+  Error last{ErrorCode::kUnavailable, "no node was asked"};
+  std::vector<Address> ask;
+  std::vector<std::shared_ptr<Link>> links;
+  for (const Node& node : nodes_) links.push_back(node.link);
+  std::ranges::shuffle(links, random_);
+  for (const auto& link : links) {
+    if (stopped_ || !link->connection()) continue;
+    const auto connection = link->connection()->shared_from_this();
+    const Connection::Reader<SlotMap> read = [&](std::span<const RespNode> reply) {
+      return ParseSlots(reply, connection->address());
+    };
+    const auto map = co_await connection->AskFor<SlotMap>(question, read);
+    if (map) co_return map;
+    last = map.error();
+  }
+  for (const Node& node : nodes_) ask.push_back(node.address);
+  ask.insert(ask.end(), options_.endpoint.addresses.begin(), options_.endpoint.addresses.end());
+  std::ranges::shuffle(ask, random_);
+  for (const Address& address : ask) {
+    if (stopped_) break;
+    const auto connection = std::make_shared<Connection>(executor_, ConnectionTo(address));
+    if (const auto opened = co_await connection->Open(); !opened) {
+      last = opened.error();
+      continue;
+    }
+    const Connection::Reader<SlotMap> read = [&](std::span<const RespNode> reply) {
+      return ParseSlots(reply, address);
+    };
+    const auto map = co_await connection->AskFor<SlotMap>(question, read);
+    connection->Close({ErrorCode::kUnavailable, "done"});
+    if (map) co_return map;
+    last = map.error();
+  }
+  co_return std::unexpected(last);
+}
+
+void Router::Adopt(const SlotMap& map) {
+  std::vector<std::shared_ptr<Link>> links;
+  for (const Address& master : map.masters) links.push_back(LinkTo(master));
+  owner_.resize(kSlots);
+  for (std::size_t slot = 0; slot < kSlots; ++slot) {
+    owner_[slot] = map.owner[slot] == SlotMap::kNobody ? nullptr : links[map.owner[slot]];
+  }
+  // Those that serve nothing any more go once all that they were asked is answered.
+  const auto retired = std::ranges::partition(nodes_, [&](const Node& node) {
+    const bool busy = node.link->connection() && node.link->connection()->outstanding() > 0;
+    return busy || std::ranges::find(links, node.link) != links.end();
+  });
+  std::vector<Node> gone(retired.begin(), retired.end());
+  nodes_.erase(retired.begin(), retired.end());
+  for (const Node& node : gone) {
+    node.link->Stop({ErrorCode::kUnavailable,
+                     text::Cat("Redis at ", node.address.ToString(), " left the Cluster")});
+  }
+  if (options_.on_routes) options_.on_routes();
+}
+
+Error Router::NotSent() const {
+  return {ErrorCode::kUnavailable, text::Cat("Redis had no room for the request within ",
+                                             options_.endpoint.command_timeout.count(), " ms")};
+}
+
+Error Router::NotAnswered() const {
+  return {ErrorCode::kOutcomeUnknown, text::Cat("no answer from Redis within ",
+                                                options_.endpoint.command_timeout.count(), " ms")};
+}
+
+void Router::GiveUp(Errand& errand) {
+  if (!errand.link) return;
+  errand.link->Drop({ErrorCode::kUnavailable,
+                     text::Cat("Redis has not answered for ",
+                               kTimeoutsMax * options_.endpoint.command_timeout.count(), " ms")});
+}
+
+void Router::Send(std::shared_ptr<Errand> errand) { Dispatch(errand); }
+
+void Router::Send(std::string command, Target target, Connection::Handler handler) {
+  // Whoever comes first, the reply or the timer, takes the handler.
+  struct Wait {
+    Connection::Handler handler;
+    asio::steady_timer timer;
+    std::shared_ptr<Errand> errand = std::make_shared<Errand>();
+  };
+  const auto wait = std::make_shared<Wait>(std::move(handler), asio::steady_timer(executor_));
+  const auto self = shared_from_this();
+  // TRYAGAIN: the keys are on two nodes for the moment.
+  const auto send = [this, self, wait](const auto& again) -> void {
+    wait->errand->handler = [this, wait, again](Expected<std::span<const RespNode>> reply) {
+      if (!wait->handler) return;
+      if (reply && reply->front().type == RespType::kError &&
+          reply->front().text.starts_with("TRYAGAIN")) {
+        wait->errand->sent = false;
+        const auto pause = std::make_shared<asio::steady_timer>(executor_, kTryAgainPause);
+        pause->async_wait([wait, again, pause](auto) {
+          if (wait->handler) again(again);
+        });
+        return;
+      }
+      wait->timer.cancel();
+      std::exchange(wait->handler, nullptr)(std::move(reply));
+    };
+    Dispatch(wait->errand);
+  };
+  wait->errand->command = std::move(command);
+  wait->errand->target = std::move(target);
+  const auto timeout = options_.endpoint.command_timeout;
+  wait->timer.expires_after(timeout);
+  wait->timer.async_wait([this, self, wait, timeout](auto error) {
+    if (error || !wait->handler) return;
+    const bool sent = wait->errand->sent;
+    if (!sent) wait->errand->handler = nullptr;
+    std::exchange(wait->handler, nullptr)(std::unexpected(sent ? NotAnswered() : NotSent()));
+    if (!sent) return;
+    wait->timer.expires_after((kTimeoutsMax - 1) * timeout);
+    wait->timer.async_wait([this, self, wait](auto cancelled) {
+      if (!cancelled && wait->errand->handler) GiveUp(*wait->errand);
+    });
+  });
+  send(send);
+}
+
+void Router::DispatchPending() {
+  for (const auto& errand : std::exchange(pending_, {})) Dispatch(errand);
+}
+
+void Router::Dispatch(const std::shared_ptr<Errand>& errand) {
+  if (!errand->handler) return;
+  if (stopped_) return Deliver(errand, std::unexpected(Closed()));
+  const auto link = errand->detour ? LinkTo(*errand->detour) : LinkOf(errand->target);
+  if (link && link->connection()) return Transmit(errand, link);
+  if (link ? link->reachable() : mapping_) {
+    pending_.push_back(errand);
+    return;
+  }
+  errand->detour.reset();
+  if (!link && !owner_.empty()) {
+    RefreshSoon();
+    return Deliver(errand,
+                   std::unexpected(Error{ErrorCode::kUnavailable,
+                                         text::Cat("no master of the Cluster serves slot ",
+                                                   std::get<std::uint16_t>(errand->target))}));
+  }
+  Deliver(errand, std::unexpected(link ? link->down_reason() : unmapped_reason_));
+}
+
+void Router::Transmit(const std::shared_ptr<Errand>& errand, const std::shared_ptr<Link>& link) {
+  Connection& connection = *link->connection();
+  if (std::exchange(errand->detour, std::nullopt)) {
+    connection.Send(Command("ASKING"), [](auto) {});
+  }
+  errand->sent = true;
+  errand->link = link;
+  connection.Send(errand->command, [this, self = shared_from_this(), errand, link,
+                                    from = connection.shared_from_this()](
+                                       Expected<std::span<const RespNode>> reply) {
+    OnReply(errand, link, from->address(), std::move(reply));
+  });
+}
+
+void Router::OnReply(const std::shared_ptr<Errand>& errand, const std::shared_ptr<Link>& link,
+                     const Address& from, Expected<std::span<const RespNode>> reply) {
+  if (!errand->handler) return;
+  if (!reply) {
+    if (reply.error().code == ErrorCode::kUnavailable && !stopped_) {
+      errand->sent = false;  // Provably.
+      return Dispatch(errand);
+    }
+    return Deliver(errand, std::move(reply));
+  }
+  const RespNode& first = reply->front();
+  if (first.type != RespType::kError) return Deliver(errand, std::move(reply));
+  if (Follow(errand, first.text, from)) return;
+  const bool is_replica = first.text.starts_with("READONLY");
+  const Error reason = ErrorOf(first.text);
+  if (is_replica || first.text.starts_with("CLUSTERDOWN") || first.text.starts_with("LOADING")) {
+    RefreshSoon();
+  }
+  Deliver(errand, std::move(reply));
+  // A master that became a replica: another one takes the writes now.
+  if (is_replica && link->connection()) link->Drop(reason);
+}
+
+// Whether the command goes somewhere else. It was not executed here.
+bool Router::Follow(const std::shared_ptr<Errand>& errand, std::string_view error,
+                    const Address& from) {
+  if (!cluster() || !std::holds_alternative<std::uint16_t>(errand->target)) return false;
+  const auto moved = ParseRedirect(error, "MOVED", from);
+  const auto ask = ParseRedirect(error, "ASK", from);
+  if ((!moved && !ask) || ++errand->detours > kDetoursMax) return false;
+  errand->sent = false;
+  if (moved) {
+    if (!owner_.empty()) owner_[moved->slot] = LinkTo(moved->to);
+    RefreshSoon();
+  } else {
+    errand->detour = ask->to;
+  }
+  Dispatch(errand);
+  return true;
+}
+
+void Router::Deliver(const std::shared_ptr<Errand>& errand,
+                     Expected<std::span<const RespNode>> reply) {
+  if (errand->handler) std::exchange(errand->handler, nullptr)(std::move(reply));
+}
+
+}  // namespace sluice::redis

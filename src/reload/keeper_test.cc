@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reload/keeper.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <future>
+
+namespace sluice::reload {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+constexpr std::string_view kOne =
+    "ruleSets: [{id: one, rules: [{id: r, scope: GLOBAL, bands: [{limit: 1, window: 1m}]}]}]\n";
+constexpr std::string_view kTwo =
+    "ruleSets: [{id: two, rules: [{id: r, scope: GLOBAL, bands: [{limit: 2, window: 1m}]}]}]\n";
+constexpr std::string_view kManaged =
+    "{id: three, rules: [{id: r, scope: GLOBAL, bands: [{limit: 3, window: 1m}]}]}";
+
+class KeeperTest : public ::testing::Test {
+ protected:
+  KeeperTest() {
+    char folder[] = "/tmp/sluice-test-XXXXXX";
+    folder_ = ::mkdtemp(folder);
+    Write("rules.yaml", kOne);
+  }
+  ~KeeperTest() override {
+    keeper_.reset();
+    fs::remove_all(folder_);
+  }
+
+  // As editors do: a new file in the place of the old one.
+  void Write(const std::string& name, std::string_view text) {
+    std::ofstream(folder_ / (name + ".new")) << text;
+    fs::rename(folder_ / (name + ".new"), folder_ / name);
+  }
+
+  Problems Open(const std::string& rules) {
+    keeper_.emplace(
+        Keeper::Options{.places = {.config = {}, .rules = (folder_ / rules).string(), .rls = {}},
+                        .poll_interval = Micros{3'600'000'000},  // So that only watching helps.
+                        .publish =
+                            [this](auto catalog) {
+                              const std::scoped_lock lock(mutex_);
+                              catalog_ = std::move(catalog);
+                              changed_.notify_all();
+                            }},
+        Keeper::Parts{.managed = managed_, .logger = logger_, .metrics = metrics_});
+    Problems problems = keeper_->Load();
+    if (problems.empty()) keeper_->Start();
+    return problems;
+  }
+
+  bool Comes(std::string_view id) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, 10s, [&] { return catalog_->rules->Find(id) != nullptr; });
+  }
+
+  template <typename Ask>
+  Keeper::Outcome Await(Ask ask) {
+    std::promise<Keeper::Outcome> promise;
+    ask([&](Keeper::Outcome outcome) { promise.set_value(std::move(outcome)); });
+    return promise.get_future().get();
+  }
+
+  std::shared_ptr<const service::Catalog> catalog() {
+    const std::scoped_lock lock(mutex_);
+    return catalog_;
+  }
+
+  fs::path folder_;
+  telemetry::Registry registry_;
+  telemetry::ServiceMetrics metrics_{registry_};
+  telemetry::Logger logger_{{.level = telemetry::LogLevel::kOff}};
+  ProcessRuleSetStore managed_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<const service::Catalog> catalog_;
+  std::optional<Keeper> keeper_;
+};
+
+TEST_F(KeeperTest, SeesAFileChange) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  EXPECT_EQ(catalog()->generation, 1U);
+  Write("rules.yaml", kTwo);
+  EXPECT_TRUE(Comes("two"));
+  EXPECT_EQ(catalog()->generation, 2U);
+  EXPECT_EQ(catalog()->rules->Find("one"), nullptr);
+}
+
+TEST_F(KeeperTest, SeesKubernetesSwapItsSymlink) {
+  const auto version = [&](const std::string& name, std::string_view text) {
+    fs::create_directory(folder_ / name);
+    std::ofstream(folder_ / name / "rules.yaml") << text;
+    fs::create_symlink(name, folder_ / "..data_tmp");
+    fs::rename(folder_ / "..data_tmp", folder_ / "..data");
+  };
+  fs::remove(folder_ / "rules.yaml");
+  version("..v1", kOne);
+  fs::create_symlink("..data/rules.yaml", folder_ / "rules.yaml");
+  ASSERT_TRUE(Open("").empty());
+  ASSERT_TRUE(Comes("one"));
+  version("..v2", kTwo);
+  EXPECT_TRUE(Comes("two"));
+}
+
+TEST_F(KeeperTest, KeepsTheOldRulesWhenTheNewOnesAreNotValid) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  Write("rules.yaml", "ruleSets: [{id: one, rulez: []}]");
+  const auto outcome = Await([&](auto done) { keeper_->Reload(std::move(done)); });
+  EXPECT_FALSE(outcome.result);
+  ASSERT_EQ(outcome.problems.size(), 1U);
+  EXPECT_THAT(outcome.problems.front().ToString(), HasSubstr("rules.yaml:1:"));
+  EXPECT_EQ(catalog()->generation, 1U);
+  EXPECT_THAT(registry_.Text(), HasSubstr(R"(sluice_reloads_total{result="invalid"} 1)"));
+  fs::remove(folder_ / "rules.yaml");
+  EXPECT_FALSE(Await([&](auto done) { keeper_->Reload(std::move(done)); }).result);
+  EXPECT_EQ(catalog()->generation, 1U) << "a missing file is no empty one";
+  Write("rules.yaml", kTwo);
+  EXPECT_TRUE(Comes("two"));
+}
+
+TEST_F(KeeperTest, DoesNotStartOnWhatIsNotValid) {
+  Write("rules.yaml", "ruleSets: 5");
+  EXPECT_FALSE(Open("rules.yaml").empty());
+  EXPECT_FALSE(Open("missing.yaml").empty());
+}
+
+TEST_F(KeeperTest, ManagesRuleSetsBesideThoseOfFiles) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  EXPECT_TRUE(Await([&](auto done) {
+                keeper_->Save("three", std::string(kManaged), std::move(done));
+              }).result);
+  ASSERT_NE(catalog()->rules->Find("three"), nullptr);
+  EXPECT_TRUE(catalog()->managed.contains("three"));
+  const auto conflict =
+      Await([&](auto done) { keeper_->Save("one", "{id: one}", std::move(done)); });
+  EXPECT_EQ(conflict.result.error().code, ErrorCode::kInvalidRequest);
+  EXPECT_EQ(Await([&](auto done) { keeper_->Remove("one", std::move(done)); }).result.error().code,
+            ErrorCode::kInvalidRequest);
+  const auto invalid =
+      Await([&](auto done) { keeper_->Save("four", "{id: four, rules: 5}", std::move(done)); });
+  EXPECT_FALSE(invalid.problems.empty());
+  EXPECT_TRUE(Await([&](auto done) { keeper_->Remove("three", std::move(done)); }).result);
+  EXPECT_EQ(catalog()->rules->Find("three"), nullptr);
+  EXPECT_EQ(
+      Await([&](auto done) { keeper_->Remove("three", std::move(done)); }).result.error().code,
+      ErrorCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace sluice::reload

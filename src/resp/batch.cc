@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resp/batch.h"
+
+namespace sluice::resp {
+namespace {
+
+// About what a reply takes, to bound what is held for a peer that does not read.
+constexpr std::size_t kIntegersBytes = 48;
+constexpr std::size_t kFieldsBytes = 256;
+constexpr std::size_t kDetailBytes = 16 << 10;
+
+}  // namespace
+
+void Batch::Answered() {
+  if (!steps_.empty() && steps_.back().kind == Kind::kText) {
+    steps_.back().size += text_.size() - text_answered_;
+  } else {
+    steps_.push_back({.kind = Kind::kText,
+                      .dialect = {},
+                      .protocol = {},
+                      .detail = false,
+                      .size = text_.size() - text_answered_});
+  }
+  text_answered_ = text_.size();
+}
+
+void Batch::AddCheck(const Check& check, Dialect dialect, Protocol protocol) {
+  Ask(check, check.cost);
+  steps_.push_back(
+      {.kind = Kind::kCheck, .dialect = dialect, .protocol = protocol, .detail = false, .size = 1});
+}
+
+void Batch::AddNever(const Check& check, Dialect dialect, Protocol protocol) {
+  Ask(check, 0);
+  steps_.push_back(
+      {.kind = Kind::kNever, .dialect = dialect, .protocol = protocol, .detail = false, .size = 1});
+}
+
+void Batch::Ask(const Check& check, std::int64_t cost) {
+  asked_.push_back({.limit = check.limit,
+                    .said = check.said,
+                    .charge = {.key = check.key,
+                               .limit = nullptr,
+                               .name = check.name,
+                               .cost = cost,
+                               .on_store_failure = check.on_store_failure}});
+  reply_bytes_ += check.said.empty() ? kIntegersBytes : kFieldsBytes;
+}
+
+service::RuleCheck& Batch::NextRules() {
+  if (rules_count_ == rules_.size()) {
+    rules_.push_back(std::make_unique<service::RuleCheck>(engine_.catalog()));
+  } else {
+    rules_[rules_count_]->Reuse(engine_.catalog());
+  }
+  return *rules_[rules_count_];
+}
+
+void Batch::AddRules(bool detail, Protocol protocol) {
+  ++rules_count_;
+  reply_bytes_ += detail ? kDetailBytes : kFieldsBytes;
+  steps_.push_back(
+      {.kind = Kind::kRules, .dialect = {}, .protocol = protocol, .detail = detail, .size = 1});
+}
+
+void Batch::AddReset(const Limit& limit, std::string_view name,
+                     std::span<const std::string_view> keys) {
+  for (const std::string_view key : keys) {
+    resets_.push_back({.limit = limit, .name = name, .key = key});
+  }
+  steps_.push_back(
+      {.kind = Kind::kReset, .dialect = {}, .protocol = {}, .detail = false, .size = keys.size()});
+}
+
+bool Batch::Run(std::move_only_function<void()>& ready) {
+  ready_ = &ready;
+  if (next_step_ == 0) Link();
+  while (next_step_ < steps_.size()) {
+    // One more than there is to decide, so that `ready` is not called from within.
+    undecided_.store(1, std::memory_order_relaxed);
+    BeginStage();
+    if (undecided_.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
+  }
+  return true;
+}
+
+// Only now do the vectors stand still.
+void Batch::Link() {
+  for (Asked& asked : asked_) {
+    asked.charge.limit = &asked.limit;
+    requests_.push_back({.charges = {&asked.charge, 1}});
+  }
+}
+
+// All up to the next reset, or that reset alone.
+void Batch::BeginStage() {
+  if (rules_count_ == 0 && resets_.empty()) {
+    next_step_ = steps_.size();
+    BeginChecks(requests_.size());
+    return;
+  }
+  if (steps_[next_step_].kind == Kind::kReset) {
+    BeginReset(steps_[next_step_++].size);
+    return;
+  }
+  std::size_t checks = 0;
+  for (; next_step_ < steps_.size() && steps_[next_step_].kind != Kind::kReset; ++next_step_) {
+    const Kind kind = steps_[next_step_].kind;
+    if (kind == Kind::kCheck || kind == Kind::kNever) ++checks;
+    if (kind != Kind::kRules) continue;
+    BeginChecks(std::exchange(checks, 0));
+    undecided_.fetch_add(1, std::memory_order_relaxed);
+    rules_[next_rules_++]->Run(engine_, [this] { Decided(); });
+  }
+  BeginChecks(checks);
+}
+
+void Batch::BeginChecks(std::size_t count) {
+  if (count == 0) return;
+  const std::span<Request> run = std::span(requests_).subspan(next_request_, count);
+  next_request_ += count;
+  undecided_.fetch_add(1, std::memory_order_relaxed);
+  engine_.Apply(run, [this] { Decided(); });
+}
+
+void Batch::BeginReset(std::size_t keys) {
+  undecided_.fetch_add(keys, std::memory_order_relaxed);
+  for (const std::size_t end = next_reset_ + keys; next_reset_ < end; ++next_reset_) {
+    Reset& reset = resets_[next_reset_];
+    const Charge charge{.key = reset.key, .limit = &reset.limit, .name = reset.name};
+    engine_.Reset(charge, [this, &reset](Expected<bool> outcome) {
+      reset.outcome = std::move(outcome);
+      Decided();
+    });
+  }
+}
+
+void Batch::Decided() {
+  if (undecided_.fetch_sub(1, std::memory_order_acq_rel) == 1) (*ready_)();
+}
+
+void Batch::Write(std::string& out) {
+  std::size_t text = 0;
+  std::size_t request = 0;
+  std::size_t rules = 0;
+  std::size_t reset = 0;
+  for (const Step& step : steps_) {
+    switch (step.kind) {
+      case Kind::kText:
+        out.append(text_, text, step.size);
+        text += step.size;
+        break;
+      case Kind::kCheck:
+      case Kind::kNever:
+        WriteCheck(out, step, request++);
+        break;
+      case Kind::kRules:
+        WriteRules(ReplyWriter(out, step.protocol), *rules_[rules++], step.detail);
+        break;
+      case Kind::kReset:
+        WriteReset(out, std::span(resets_).subspan(reset, step.size));
+        reset += step.size;
+        break;
+    }
+  }
+  Clear();
+}
+
+void Batch::WriteCheck(std::string& out, const Step& step, std::size_t index) const {
+  const Request& request = requests_[index];
+  ReplyWriter reply(out, step.protocol);
+  if (!request.outcome) {
+    reply.Error(request.outcome.error());
+  } else if (step.dialect == Dialect::kFields) {
+    WriteFields(reply, *request.outcome, request.source, asked_[index].said);
+  } else {
+    WriteIntegers(out, *request.outcome, step.dialect,
+                  step.kind == Kind::kNever ? Grant::kNever : Grant::kDecided);
+  }
+}
+
+void Batch::WriteReset(std::string& out, std::span<const Reset> resets) {
+  ReplyWriter reply(out, Protocol::kResp2);
+  std::int64_t held = 0;
+  for (const Reset& reset : resets) {
+    if (!reset.outcome) return reply.Error(reset.outcome.error());
+    held += *reset.outcome ? 1 : 0;
+  }
+  reply.Integer(held);
+}
+
+void Batch::Clear() {
+  steps_.clear();
+  text_.clear();
+  text_answered_ = 0;
+  reply_bytes_ = 0;
+  asked_.clear();
+  requests_.clear();
+  // A catalog that was replaced meanwhile is not to be kept for our sake.
+  for (std::size_t i = 0; i < rules_count_; ++i) rules_[i]->Reuse(nullptr);
+  rules_count_ = 0;
+  resets_.clear();
+  next_step_ = 0;
+  next_request_ = 0;
+  next_rules_ = 0;
+  next_reset_ = 0;
+}
+
+}  // namespace sluice::resp

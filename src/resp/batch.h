@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "resp/decision_reply.h"
+#include "resp/reply_writer.h"
+#include "service/engine.h"
+#include "service/rule_check.h"
+#include "sluice/limit.h"
+#include "sluice/store.h"
+
+namespace sluice::resp {
+
+// One round of a pipeline: what its commands ask for, and how they are answered, in their order.
+// Used again and again, it allocates nothing. What is added may point into the input, which stays
+// where it is until Write.
+class Batch {
+ public:
+  explicit Batch(service::Engine& engine) : engine_(engine) {}
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  bool empty() const { return steps_.empty(); }
+
+  // About how many bytes the replies will take.
+  std::size_t reply_bytes() const { return text_.size() + reply_bytes_; }
+
+  // Where the reply goes that needs no decision; call Answered afterwards.
+  std::string& text() { return text_; }
+  void Answered();
+
+  struct Check {
+    const Limit& limit;  // Copied.
+    std::string_view key;
+    std::string_view name;  // Of the state.
+    std::string_view said;  // What the client called the limit.
+    std::int64_t cost;
+    OnStoreFailure on_store_failure;
+  };
+  void AddCheck(const Check& check, Dialect dialect, Protocol protocol);
+
+  // A cost that can never be granted: the state as it stands, and a denial without a wait.
+  void AddNever(const Check& check, Dialect dialect, Protocol protocol);
+
+  // Prepare it; if that succeeds, AddRules.
+  service::RuleCheck& NextRules();
+  void AddRules(bool detail, Protocol protocol);
+
+  // Comes after all that was added before, and before all that follows. Answered with how many of
+  // the keys had been charged.
+  void AddReset(const Limit& limit, std::string_view name, std::span<const std::string_view> keys);
+
+  // Decides. True: all is decided; Write. False: `ready` will be called, once, on any thread, after
+  // which Run is to be called again; until then nothing else is.
+  bool Run(std::move_only_function<void()>& ready);
+
+  // Appends all replies, and starts anew.
+  void Write(std::string& out);
+
+ private:
+  enum class Kind : std::uint8_t { kText, kCheck, kNever, kRules, kReset };
+
+  struct Step {
+    Kind kind;
+    Dialect dialect;
+    Protocol protocol;
+    bool detail;
+    std::size_t size;  // kText: bytes of text_. kReset: how many keys.
+  };
+
+  struct Asked {
+    Limit limit;
+    std::string_view said;
+    Charge charge;
+  };
+
+  struct Reset {
+    Limit limit;
+    std::string_view name;
+    std::string_view key;
+    Expected<bool> outcome = false;
+  };
+
+  void Ask(const Check& check, std::int64_t cost);
+  void Link();
+  void BeginStage();
+  void BeginChecks(std::size_t count);
+  void BeginReset(std::size_t keys);
+  void Decided();
+  void WriteCheck(std::string& out, const Step& step, std::size_t index) const;
+  static void WriteReset(std::string& out, std::span<const Reset> resets);
+  void Clear();
+
+  service::Engine& engine_;
+  std::vector<Step> steps_;
+  std::string text_;
+  std::size_t text_answered_ = 0;  // Bytes of text_ that belong to a step.
+  std::size_t reply_bytes_ = 0;    // Of all other steps, about.
+  std::vector<Asked> asked_;
+  std::vector<Request> requests_;
+  std::vector<std::unique_ptr<service::RuleCheck>> rules_;
+  std::size_t rules_count_ = 0;
+  std::vector<Reset> resets_;
+
+  // Where Run goes on.
+  std::size_t next_step_ = 0;
+  std::size_t next_request_ = 0;
+  std::size_t next_rules_ = 0;
+  std::size_t next_reset_ = 0;
+
+  std::move_only_function<void()>* ready_ = nullptr;
+  std::atomic<std::size_t> undecided_ = 0;
+};
+
+}  // namespace sluice::resp

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resp/command_table.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/text.h"
+
+namespace sluice::resp {
+namespace {
+
+constexpr std::array kCommands = {
+    Command{CommandId::kAcl, "acl", -2, false, false, 0, 0, "WHOAMI", "Says who the client is."},
+    Command{CommandId::kAuth, "auth", -2, true, false, 0, 0, "[username] password",
+            "Authenticates the connection."},
+    Command{CommandId::kClThrottle, "cl.throttle", -5, false, true, 1, 1,
+            "key max_burst count period_seconds [quantity]",
+            "Takes quantity of a bucket of max_burst + 1, as redis-cell does."},
+    Command{CommandId::kClient, "client", -2, false, false, 0, 0,
+            "GETNAME | ID | INFO | NO-EVICT ON|OFF | NO-TOUCH ON|OFF | REPLY ON | "
+            "SETINFO LIB-NAME|LIB-VER value | SETNAME name",
+            "Says or sets what is known of this connection."},
+    Command{CommandId::kCommand, "command", -1, false, false, 0, 0,
+            "[COUNT | DOCS [name ...] | GETKEYS command [argument ...] | INFO [name ...] | LIST]",
+            "Describes the commands."},
+    Command{CommandId::kConfig, "config", -2, false, false, 0, 0, "GET pattern [pattern ...]",
+            "Answers what clients ask about a Redis configuration."},
+    Command{CommandId::kDel, "del", -2, false, true, 1, -1, "key [key ...]",
+            "Makes what CL.THROTTLE took of these keys whole again."},
+    Command{CommandId::kEcho, "echo", 2, false, false, 0, 0, "message", "Returns the message."},
+    Command{CommandId::kHello, "hello", -1, true, false, 0, 0,
+            "[protover [AUTH username password] [SETNAME name]]",
+            "Chooses the protocol, and perhaps authenticates."},
+    Command{CommandId::kInfo, "info", -1, false, false, 0, 0, "[section ...]",
+            "Says how the server does."},
+    Command{CommandId::kPing, "ping", -1, false, false, 0, 0, "[message]", "Answers."},
+    Command{CommandId::kQuit, "quit", -1, true, false, 0, 0, "", "Closes the connection."},
+    Command{CommandId::kReset, "reset", 1, true, false, 0, 0, "", "Makes the connection as new."},
+    Command{CommandId::kSelect, "select", 2, false, false, 0, 0, "0", "There is one database, 0."},
+    Command{CommandId::kSluiceCheck, "sluice.check", -3, false, true, 0, 0,
+            "LIMIT limit key [COST cost] | RULESET id [COST cost] [IP ip] [USER user] "
+            "[APIKEY key] [METHOD method] [PATH path] [ATTR name value ...] [DETAIL]",
+            "Takes the cost of a limit's budget, or of all that a rule set's rules say."},
+    Command{CommandId::kSluicePeek, "sluice.peek", -3, false, true, 0, 0,
+            "LIMIT limit key | RULESET id [IP ip] [USER user] [APIKEY key] [METHOD method] "
+            "[PATH path] [ATTR name value ...] [DETAIL]",
+            "Looks at the budgets that SLUICE.CHECK would take from."},
+    Command{CommandId::kSluiceReset, "sluice.reset", 4, false, true, 3, 3, "LIMIT limit key",
+            "Makes a budget whole again."},
+    Command{CommandId::kThrottle, "throttle", -5, false, true, 1, 1,
+            "key max_burst count period_seconds [quantity]",
+            "Takes quantity of a bucket of max_burst, as throttlecrab does."},
+    Command{CommandId::kUnlink, "unlink", -2, false, true, 1, -1, "key [key ...]", "As DEL."},
+};
+
+constexpr const Command& kMostAsked = kCommands[static_cast<std::size_t>(CommandId::kClThrottle)];
+static_assert(kMostAsked.id == CommandId::kClThrottle);
+
+}  // namespace
+
+std::span<const Command> Commands() { return kCommands; }
+
+const Command* FindCommand(std::string_view name) {
+  if (text::EqualsIgnoreCase(name, kMostAsked.name)) return &kMostAsked;
+  const auto found = std::ranges::find_if(kCommands, [&](const Command& command) {
+    return text::EqualsIgnoreCase(command.name, name);
+  });
+  return found == kCommands.end() ? nullptr : &*found;
+}
+
+void WriteInfo(ReplyWriter& reply, const Command& command) {
+  reply.Array(10);
+  reply.Bulk(command.name);
+  reply.Integer(command.arity);
+  reply.Set(command.first_key > 0 ? 2 : 1);
+  if (command.first_key > 0) reply.Simple("write");
+  reply.Simple("fast");
+  reply.Integer(command.first_key);
+  reply.Integer(command.last_key);
+  reply.Integer(command.first_key > 0 ? 1 : 0);
+  // Categories, tips, key specifications and subcommands: none.
+  reply.Set(0);
+  reply.Array(0);
+  reply.Array(0);
+  reply.Array(0);
+}
+
+void WriteDocs(ReplyWriter& reply, const Command& command) {
+  reply.Bulk(command.name);
+  reply.Map(4);
+  reply.Field("summary", command.summary);
+  reply.Field("since", "0.1.0");
+  reply.Field("group", command.first_key > 0 ? "generic" : "connection");
+  reply.Field("syntax", command.syntax);
+}
+
+}  // namespace sluice::resp

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What commands there are, and what COMMAND says about them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "resp/reply_writer.h"
+
+namespace sluice::resp {
+
+enum class CommandId : std::uint8_t {
+  kAcl,
+  kAuth,
+  kClThrottle,
+  kClient,
+  kCommand,
+  kConfig,
+  kDel,
+  kEcho,
+  kHello,
+  kInfo,
+  kPing,
+  kQuit,
+  kReset,
+  kSelect,
+  kSluiceCheck,
+  kSluicePeek,
+  kSluiceReset,
+  kThrottle,
+  kUnlink,
+};
+
+struct Command {
+  CommandId id;
+  std::string_view name;  // In lower case.
+
+  // How many arguments it takes, its name among them; negative: at least so many. As Redis counts.
+  int arity;
+
+  bool before_auth;  // May be used by a peer that has not said its password.
+  bool decides;      // Asks the store; all others are answered at once.
+
+  // Where its keys are; 0: it has none. A last of -1 is the last argument.
+  int first_key;
+  int last_key;
+
+  std::string_view syntax;   // Its arguments.
+  std::string_view summary;  // One sentence.
+
+  bool TakesCount(std::size_t arguments) const {
+    const auto count = static_cast<int>(arguments);
+    return arity >= 0 ? count == arity : count >= -arity;
+  }
+};
+
+std::span<const Command> Commands();
+
+// Null if there is none. Names are taken in either case.
+const Command* FindCommand(std::string_view name);
+
+// The replies of COMMAND, COMMAND INFO and COMMAND DOCS about one command.
+void WriteInfo(ReplyWriter& reply, const Command& command);
+void WriteDocs(ReplyWriter& reply, const Command& command);
+
+}  // namespace sluice::resp

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands that are answered at once: what client libraries ask of a Redis server before and
+// between the commands that matter. Errors are worded as Redis 7 words them, for libraries that
+// look at them.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "core/text.h"
+#include "resp/session.h"
+
+namespace sluice::resp {
+namespace {
+
+using Arguments = std::span<const std::string_view>;
+
+// What clients believe to talk to, for those that look at versions.
+constexpr std::string_view kRedisVersion = "7.0.0";
+constexpr std::string_view kUser = "default";
+constexpr std::size_t kNameBytesShown = 128;  // Of a connection, or of its library.
+
+bool Is(std::string_view a, std::string_view b) { return text::EqualsIgnoreCase(a, b); }
+
+// Takes the same time whatever of `given` is right.
+bool SameSecret(std::string_view secret, std::string_view given) {
+  std::size_t different = secret.size() ^ given.size();
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    different |= static_cast<unsigned char>(secret[i % secret.size()] ^ given[i]);
+  }
+  return different == 0;
+}
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
+  }
+  return lower;
+}
+
+void UnknownSubcommand(ReplyWriter& reply, Arguments arguments) {
+  std::string container(arguments[0]);
+  for (char& c : container) {
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 32);
+  }
+  reply.Error(text::Cat("ERR unknown subcommand '", arguments[1].substr(0, kNameBytesShown),
+                        "'. Try ", container, " HELP."));
+}
+
+void WrongArguments(ReplyWriter& reply, Arguments arguments) {
+  reply.Error(text::Cat("ERR wrong number of arguments for '", Lower(arguments[0]), "|",
+                        Lower(arguments[1].substr(0, kNameBytesShown)), "' command"));
+}
+
+// One word without blanks, as CLIENT LIST needs it.
+bool IsWord(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= '!' && c <= '~'; });
+}
+
+// Patterns as CONFIG GET takes them; `*` alone stands for all.
+bool Asks(Arguments patterns, std::string_view name) {
+  return std::ranges::any_of(
+      patterns, [&](std::string_view pattern) { return pattern == "*" || Is(pattern, name); });
+}
+
+void WriteKeys(ReplyWriter& reply, Arguments command_line) {
+  const Command* const command = command_line.empty() ? nullptr : FindCommand(command_line[0]);
+  if (!command) return reply.Error("ERR Invalid command specified");
+  if (!command->TakesCount(command_line.size())) {
+    return reply.Error("ERR Invalid number of arguments specified for command");
+  }
+  auto first = static_cast<std::size_t>(command->first_key);
+  auto last =
+      command->last_key < 0 ? command_line.size() - 1 : static_cast<std::size_t>(command->last_key);
+  const bool names_limit =
+      command->id == CommandId::kSluiceCheck || command->id == CommandId::kSluicePeek;
+  if (names_limit && command_line.size() > 3 && Is(command_line[1], "LIMIT")) first = last = 3;
+  if (first == 0) return reply.Error("ERR The command has no key arguments");
+  reply.Array(last - first + 1);
+  for (std::size_t i = first; i <= last; ++i) reply.Bulk(command_line[i]);
+}
+
+}  // namespace
+
+bool Session::LogIn(std::string_view user, std::string_view password) {
+  const std::string& secret = worker_.options().password;
+  // Without a password there is nothing that could be wrong.
+  const bool right = secret.empty() || SameSecret(secret, password);
+  return user == kUser && right;
+}
+
+void Session::Auth(ReplyWriter reply, Arguments arguments) {
+  if (arguments.size() > 3) return reply.Error("ERR syntax error");
+  if (arguments.size() == 2 && worker_.options().password.empty()) {
+    return reply.Error(
+        "ERR AUTH <password> called without any password configured for the default user. Are you "
+        "sure your configuration is correct?");
+  }
+  if (!LogIn(arguments.size() == 3 ? arguments[1] : kUser, arguments.back())) {
+    return reply.Error("WRONGPASS invalid username-password pair or user is disabled.");
+  }
+  trusted_ = true;
+  reply.Ok();
+}
+
+void Session::Hello(ReplyWriter reply, Arguments arguments) {
+  Protocol protocol = protocol_;
+  bool trusted = trusted_;
+  std::string name = name_;
+  if (arguments.size() > 1) {
+    const auto version = text::ParseInteger(arguments[1]);
+    if (!version) return reply.Error("ERR Protocol version is not an integer or out of range");
+    if (*version != 2 && *version != 3) return reply.Error("NOPROTO unsupported protocol version");
+    protocol = *version == 3 ? Protocol::kResp3 : Protocol::kResp2;
+  }
+  for (std::size_t i = 2; i < arguments.size();) {
+    if (Is(arguments[i], "AUTH") && i + 2 < arguments.size()) {
+      if (!LogIn(arguments[i + 1], arguments[i + 2])) {
+        return reply.Error("WRONGPASS invalid username-password pair or user is disabled.");
+      }
+      trusted = true;
+      i += 3;
+    } else if (Is(arguments[i], "SETNAME") && i + 1 < arguments.size()) {
+      if (!IsWord(arguments[i + 1]) || arguments[i + 1].size() > kNameBytesShown) {
+        return reply.Error(
+            "ERR Client names cannot contain spaces, newlines or special characters.");
+      }
+      name = arguments[i + 1];
+      i += 2;
+    } else {
+      return reply.Error(text::Cat("ERR Syntax error in HELLO option '",
+                                   arguments[i].substr(0, kNameBytesShown), "'"));
+    }
+  }
+  if (!trusted) {
+    return reply.Error(
+        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO "
+        "<proto> AUTH <user> <pass> option can be used to authenticate the client and select the "
+        "RESP protocol version at the same time");
+  }
+  trusted_ = true;
+  protocol_ = protocol;
+  name_ = std::move(name);
+
+  ReplyWriter hello(batch_->text(), protocol_);
+  hello.Map(7);
+  hello.Field("server", "redis");
+  hello.Field("version", kRedisVersion);
+  hello.Field("proto", static_cast<std::int64_t>(protocol_));
+  hello.Field("id", peer_.id);
+  hello.Field("mode", "standalone");
+  hello.Field("role", "master");
+  hello.Bulk("modules");
+  hello.Array(0);
+}
+
+void Session::Client(ReplyWriter reply, Arguments arguments) {
+  const std::string_view what = arguments[1];
+  const std::size_t count = arguments.size();
+  if (Is(what, "SETNAME")) {
+    if (count != 3) return WrongArguments(reply, arguments);
+    if (!IsWord(arguments[2]) || arguments[2].size() > kNameBytesShown) {
+      return reply.Error("ERR Client names cannot contain spaces, newlines or special characters.");
+    }
+    name_ = arguments[2];
+    return reply.Ok();
+  }
+  if (Is(what, "SETINFO")) {
+    if (count != 4) return WrongArguments(reply, arguments);
+    const bool is_name = Is(arguments[2], "LIB-NAME");
+    if (!is_name && !Is(arguments[2], "LIB-VER")) {
+      return reply.Error(
+          text::Cat("ERR Unrecognized option '", arguments[2].substr(0, kNameBytesShown), "'"));
+    }
+    if (!IsWord(arguments[3]) || arguments[3].size() > kNameBytesShown) {
+      return reply.Error(text::Cat("ERR ", is_name ? "lib-name" : "lib-ver",
+                                   " cannot contain spaces, newlines or special characters."));
+    }
+    (is_name ? library_name_ : library_version_) = arguments[3];
+    return reply.Ok();
+  }
+  if (Is(what, "NO-EVICT") || Is(what, "NO-TOUCH")) {
+    if (count != 3) return WrongArguments(reply, arguments);
+    const bool known = Is(arguments[2], "ON") || Is(arguments[2], "OFF");
+    return known ? reply.Ok() : reply.Error("ERR syntax error");
+  }
+  if (Is(what, "REPLY")) {
+    if (count != 3) return WrongArguments(reply, arguments);
+    if (Is(arguments[2], "ON")) return reply.Ok();
+    return reply.Error("ERR CLIENT REPLY knows ON only");
+  }
+  if (!Is(what, "GETNAME") && !Is(what, "ID") && !Is(what, "INFO")) {
+    return UnknownSubcommand(reply, arguments);
+  }
+  if (count != 2) return WrongArguments(reply, arguments);
+  if (Is(what, "ID")) return reply.Integer(peer_.id);
+  if (Is(what, "INFO")) return reply.Bulk(Description());
+  name_.empty() ? reply.Null() : reply.Bulk(name_);
+}
+
+std::string Session::Description() const {
+  return text::Cat("id=", peer_.id, " addr=", peer_.address, " name=", name_,
+                   " db=0 user=default resp=", static_cast<int>(protocol_),
+                   " lib-name=", library_name_, " lib-ver=", library_version_, "\n");
+}
+
+void Session::Describe(ReplyWriter reply, Arguments arguments) {
+  if (arguments.size() == 1) {
+    reply.Array(Commands().size());
+    for (const Command& command : Commands()) WriteInfo(reply, command);
+    return;
+  }
+  const std::string_view what = arguments[1];
+  const Arguments names = arguments.subspan(2);
+  if (Is(what, "COUNT")) {
+    if (!names.empty()) return WrongArguments(reply, arguments);
+    return reply.Integer(static_cast<std::int64_t>(Commands().size()));
+  }
+  if (Is(what, "LIST")) {
+    if (!names.empty()) return WrongArguments(reply, arguments);
+    reply.Array(Commands().size());
+    for (const Command& command : Commands()) reply.Bulk(command.name);
+    return;
+  }
+  if (Is(what, "GETKEYS")) return WriteKeys(reply, names);
+  const bool docs = Is(what, "DOCS");
+  if (!docs && !Is(what, "INFO")) return UnknownSubcommand(reply, arguments);
+
+  // Of those that are asked for, DOCS leaves out what there is not, and INFO says so.
+  std::vector<const Command*> chosen;
+  for (const std::string_view name : names) chosen.push_back(FindCommand(name));
+  if (names.empty()) {
+    for (const Command& command : Commands()) chosen.push_back(&command);
+  }
+  if (docs) std::erase(chosen, nullptr);
+  docs ? reply.Map(chosen.size()) : reply.Array(chosen.size());
+  for (const Command* command : chosen) {
+    if (!command) {
+      reply.Null();
+    } else {
+      docs ? WriteDocs(reply, *command) : WriteInfo(reply, *command);
+    }
+  }
+}
+
+void Session::Config(ReplyWriter reply, Arguments arguments) {
+  if (!Is(arguments[1], "GET")) return UnknownSubcommand(reply, arguments);
+  if (arguments.size() < 3) return WrongArguments(reply, arguments);
+  const std::array<std::pair<std::string_view, std::string>, 5> settings = {{
+      {"appendonly", "no"},
+      {"databases", "1"},
+      {"maxclients", std::to_string(worker_.info().connections_max)},
+      {"proto-max-bulk-len", std::to_string(worker_.options().bounds.bulk_bytes_max)},
+      {"save", ""},
+  }};
+  const Arguments patterns = arguments.subspan(2);
+  const auto asked = [&](const auto& setting) { return Asks(patterns, setting.first); };
+  reply.Map(static_cast<std::size_t>(std::ranges::count_if(settings, asked)));
+  for (const auto& setting : settings) {
+    if (asked(setting)) reply.Field(setting.first, setting.second);
+  }
+}
+
+void Session::Info(ReplyWriter reply, Arguments arguments) {
+  const ServerInfo info = worker_.info();
+  const std::array<std::pair<std::string_view, std::string>, 4> sections = {{
+      {"Server", text::Cat("redis_version:", kRedisVersion,
+                           "\r\nredis_mode:standalone\r\nserver_name:sluice\r\nprocess_id:",
+                           ::getpid(), "\r\ntcp_port:", info.port,
+                           "\r\nuptime_in_seconds:", info.uptime.count(), "\r\n")},
+      {"Clients", text::Cat("connected_clients:", info.connections,
+                            "\r\nmaxclients:", info.connections_max, "\r\n")},
+      {"Stats", text::Cat("total_connections_received:", info.connections_accepted,
+                          "\r\ntotal_commands_processed:", info.commands,
+                          "\r\nrejected_connections:", info.connections_refused,
+                          "\r\nprotocol_errors:", info.protocol_errors, "\r\n")},
+      {"Replication", "role:master\r\nconnected_slaves:0\r\n"},
+  }};
+  const Arguments wanted = arguments.subspan(1);
+  const auto is_wanted = [&](std::string_view name) {
+    return wanted.empty() || std::ranges::any_of(wanted, [&](std::string_view section) {
+             return Is(section, name) || Is(section, "all") || Is(section, "default") ||
+                    Is(section, "everything");
+           });
+  };
+  std::string text;
+  for (const auto& [name, lines] : sections) {
+    if (!is_wanted(name)) continue;
+    if (!text.empty()) text += "\r\n";
+    text += text::Cat("# ", name, "\r\n", lines);
+  }
+  reply.Bulk(text);
+}
+
+void Session::Ping(ReplyWriter reply, Arguments arguments) {
+  if (arguments.size() > 2) {
+    return reply.Error("ERR wrong number of arguments for 'ping' command");
+  }
+  arguments.size() == 2 ? reply.Bulk(arguments[1]) : reply.Simple("PONG");
+}
+
+void Session::Reset(ReplyWriter reply) {
+  protocol_ = Protocol::kResp2;
+  trusted_ = worker_.options().password.empty();
+  name_.clear();
+  reply.Simple("RESET");
+}
+
+void Session::Select(ReplyWriter reply, Arguments arguments) {
+  const auto database = text::ParseInteger(arguments[1]);
+  if (!database) return reply.Error("ERR value is not an integer or out of range");
+  *database == 0 ? reply.Ok() : reply.Error("ERR DB index is out of range");
+}
+
+void Session::Acl(ReplyWriter reply, Arguments arguments) {
+  if (!Is(arguments[1], "WHOAMI")) return UnknownSubcommand(reply, arguments);
+  if (arguments.size() != 2) return WrongArguments(reply, arguments);
+  reply.Bulk(kUser);
+}
+
+}  // namespace sluice::resp

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands that the store decides: CL.THROTTLE, THROTTLE, SLUICE.*, DEL.
+#include <optional>
+#include <utility>
+
+#include "core/text.h"
+#include "resp/session.h"
+
+namespace sluice::resp {
+namespace {
+
+using Arguments = std::span<const std::string_view>;
+
+// The state of a key under CL.THROTTLE: one, whatever numbers its commands bring, as redis-cell has
+// it. What was used stays used when they change. THROTTLE has its own, for its bucket is another.
+constexpr std::string_view kCellState = "cl.throttle";
+constexpr std::string_view kCrabState = "throttle";
+
+constexpr std::int64_t kMicrosPerSecond = 1'000'000;
+
+std::unexpected<Error> Refuse(std::string message) {
+  return std::unexpected(Error{ErrorCode::kInvalidRequest, std::move(message)});
+}
+
+Expected<std::int64_t> ParseNumber(std::string_view name, std::string_view text, std::int64_t min,
+                                   std::int64_t max) {
+  const auto number = text::ParseInteger(text);
+  if (number && *number >= min && *number <= max) return *number;
+  return Refuse(text::Cat(name, " is ", text::Quote(text), "; expected a whole number from ", min,
+                          " to ", max));
+}
+
+constexpr std::int64_t kNumberMax = (std::int64_t{1} << 53) - 1;
+
+// The limit that the three numbers after the key say, for a bucket that holds `extra` more than the
+// first of them.
+Expected<Limit::GcraSpec> ParseSpec(Arguments arguments, std::int64_t extra) {
+  const auto burst = ParseNumber("max_burst", arguments[2], 1 - extra, kNumberMax);
+  if (!burst) return std::unexpected(burst.error());
+  const auto count = ParseNumber("count", arguments[3], 1, kNumberMax);
+  if (!count) return std::unexpected(count.error());
+  const auto period =
+      ParseNumber("period_seconds", arguments[4], 1, kSpanMax.count() / kMicrosPerSecond);
+  if (!period) return std::unexpected(period.error());
+  return Limit::GcraSpec{
+      .burst = *burst + extra - 1, .count = *count, .period = Micros{*period * kMicrosPerSecond}};
+}
+
+// A limit of the configuration by its name, or one that is written out.
+struct Named {
+  Limit limit;
+  std::string_view state;  // The name of the limit; empty if it was written out.
+};
+
+Expected<Named> FindLimit(const service::Engine& engine, std::string_view text) {
+  if (text.contains('=')) {
+    auto limit = Limit::Parse(text);
+    if (!limit) return std::unexpected(std::move(limit.error()));
+    return Named{.limit = *limit, .state = {}};
+  }
+  const auto catalog = engine.catalog();
+  const auto found = catalog->limits.find(text);
+  if (found != catalog->limits.end()) return Named{.limit = found->second, .state = text};
+  return Refuse(text::Cat("no limit is named ", text::Quote(text),
+                          "; expected one of the configuration, or one written out, such as "
+                          "algorithm=token_bucket,capacity=100,refill=10,period=1s"));
+}
+
+// Takes `WORD value` pairs and single words one by one.
+class Options {
+ public:
+  explicit Options(Arguments arguments) : rest_(arguments) {}
+
+  bool done() const { return rest_.empty(); }
+  std::string_view next() const { return rest_[0]; }
+
+  bool Take(std::string_view word) {
+    if (!text::EqualsIgnoreCase(rest_[0], word)) return false;
+    rest_ = rest_.subspan(1);
+    return true;
+  }
+
+  // The word and what follows it.
+  bool Take(std::string_view word, std::string_view& value) {
+    if (rest_.size() < 2 || !text::EqualsIgnoreCase(rest_[0], word)) return false;
+    value = rest_[1];
+    rest_ = rest_.subspan(2);
+    return true;
+  }
+
+  bool Take(std::string_view word, rules::Attribute& attribute) {
+    if (rest_.size() < 3 || !text::EqualsIgnoreCase(rest_[0], word)) return false;
+    attribute = {.name = rest_[1], .value = rest_[2]};
+    rest_ = rest_.subspan(3);
+    return true;
+  }
+
+ private:
+  Arguments rest_;
+};
+
+Expected<std::int64_t> ParseCost(std::string_view text) {
+  return ParseNumber("COST", text, 0, kNumberMax);
+}
+
+}  // namespace
+
+Expected<void> Session::Throttle(Arguments arguments, Dialect dialect) {
+  constexpr std::size_t kArgumentsMax = 6;
+  const bool cell = dialect == Dialect::kCell;
+  if (arguments.size() > kArgumentsMax) {
+    return Refuse(text::Cat("wrong number of arguments for '", cell ? "cl.throttle" : "throttle",
+                            "' command"));
+  }
+  const auto spec = ParseSpec(arguments, cell ? 1 : 0);
+  if (!spec) return std::unexpected(spec.error());
+  std::int64_t quantity = 1;
+  if (arguments.size() == kArgumentsMax) {
+    const auto parsed =
+        ParseNumber("quantity", arguments[5], 0, std::numeric_limits<std::int64_t>::max());
+    if (!parsed) return std::unexpected(parsed.error());
+    quantity = *parsed;
+  }
+  const Limit* limit = worker_.limits().Find(*spec);
+  if (!limit) {
+    const auto made = Limit::Gcra(*spec);
+    if (!made) return std::unexpected(made.error());
+    limit = &worker_.limits().Keep(*spec, *made);
+  }
+  const Batch::Check check{.limit = *limit,
+                           .key = arguments[1],
+                           .name = cell ? kCellState : kCrabState,
+                           .said = {},
+                           .cost = quantity,
+                           .on_store_failure = worker_.options().on_store_failure};
+  if (quantity > limit->amount()) {
+    batch_->AddNever(check, dialect, protocol_);
+  } else {
+    batch_->AddCheck(check, dialect, protocol_);
+  }
+  return {};
+}
+
+Expected<void> Session::Check(Arguments arguments, Taking taking) {
+  if (text::EqualsIgnoreCase(arguments[1], "LIMIT")) return CheckLimit(arguments, taking);
+  if (text::EqualsIgnoreCase(arguments[1], "RULESET")) return CheckRules(arguments, taking);
+  return Refuse(text::Cat(text::Quote(arguments[1]), " is neither LIMIT nor RULESET"));
+}
+
+Expected<void> Session::CheckLimit(Arguments arguments, Taking taking) {
+  constexpr std::string_view kTakeUsage = "expected LIMIT limit key [COST cost]";
+  constexpr std::string_view kPeekUsage = "expected LIMIT limit key";
+  const bool peek = taking == Taking::kPeek;
+  std::int64_t cost = peek ? 0 : 1;
+  if (arguments.size() > 4) {
+    const bool costs =
+        !peek && arguments.size() == 6 && text::EqualsIgnoreCase(arguments[4], "COST");
+    if (!costs) {
+      return Refuse(text::Cat("syntax error at ", text::Quote(arguments[4]), "; ",
+                              peek ? kPeekUsage : kTakeUsage));
+    }
+    const auto parsed = ParseCost(arguments[5]);
+    if (!parsed) return std::unexpected(parsed.error());
+    cost = *parsed;
+  }
+  if (arguments.size() < 4) {
+    return Refuse(text::Cat("the key is missing; ", peek ? kPeekUsage : kTakeUsage));
+  }
+  const auto named = FindLimit(worker_.engine(), arguments[2]);
+  if (!named) return std::unexpected(named.error());
+  batch_->AddCheck({.limit = named->limit,
+                    .key = arguments[3],
+                    .name = named->state,
+                    .said = arguments[2],
+                    .cost = cost,
+                    .on_store_failure = worker_.options().on_store_failure},
+                   Dialect::kFields, protocol_);
+  return {};
+}
+
+Expected<void> Session::CheckRules(Arguments arguments, Taking taking) {
+  rules::Context context;
+  std::vector<rules::Attribute>& attributes = worker_.attributes();
+  attributes.clear();
+  std::int64_t permits = taking == Taking::kPeek ? 0 : 1;
+  bool detail = false;
+  Options options(arguments.subspan(3));
+  while (!options.done()) {
+    std::string_view text;
+    rules::Attribute attribute;
+    if (options.Take("ATTR", attribute)) {
+      attributes.push_back(attribute);
+    } else if (taking == Taking::kTake && options.Take("COST", text)) {
+      const auto parsed = ParseCost(text);
+      if (!parsed) return std::unexpected(parsed.error());
+      permits = *parsed;
+    } else if (!options.Take("IP", context.ip) && !options.Take("USER", context.user_id) &&
+               !options.Take("APIKEY", context.api_key) &&
+               !options.Take("METHOD", context.method) && !options.Take("PATH", context.path)) {
+      if (!options.Take("DETAIL")) {
+        return Refuse(text::Cat("syntax error at ", text::Quote(options.next()),
+                                "; expected RULESET id ",
+                                taking == Taking::kTake ? "[COST cost] " : "",
+                                "[IP ip] [USER user] [APIKEY key] [METHOD method] [PATH path] "
+                                "[ATTR name value ...] [DETAIL]"));
+      }
+      detail = true;
+    }
+  }
+  context.attributes = attributes;
+  const auto prepared = batch_->NextRules().Prepare(arguments[2], context, permits);
+  if (!prepared) return std::unexpected(prepared.error());
+  batch_->AddRules(detail, protocol_);
+  return {};
+}
+
+Expected<void> Session::ResetLimit(Arguments arguments) {
+  if (!text::EqualsIgnoreCase(arguments[1], "LIMIT")) {
+    return Refuse(text::Cat(text::Quote(arguments[1]), " is not LIMIT; expected LIMIT limit key"));
+  }
+  const auto named = FindLimit(worker_.engine(), arguments[2]);
+  if (!named) return std::unexpected(named.error());
+  batch_->AddReset(named->limit, named->state, arguments.subspan(3, 1));
+  return {};
+}
+
+Expected<void> Session::ResetThrottle(Arguments keys) {
+  // The state has a name, which is all that finds it.
+  const auto any = Limit::Gcra({.burst = 0, .count = 1, .period = Micros{kMicrosPerSecond}});
+  if (!any) return std::unexpected(any.error());
+  batch_->AddReset(*any, kCellState, keys);
+  return {};
+}
+
+}  // namespace sluice::resp

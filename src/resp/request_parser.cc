@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resp/request_parser.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+
+#include "core/text.h"
+
+namespace sluice::resp {
+namespace {
+
+constexpr std::size_t kLineEndSize = 2;
+constexpr std::size_t kLengthLineMax = 32;  // "*1024" and the like.
+
+// As Redis allows before AUTH.
+constexpr std::int64_t kUntrustedArgumentsMax = 10;
+constexpr std::int64_t kUntrustedBulkBytesMax = 16 << 10;
+
+constexpr bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+constexpr bool IsBlank(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\v' || c == '\f' || c == '\r';
+}
+
+struct Line {
+  enum class Status { kWhole, kPart, kTooLong, kBroken };
+  Status status;
+  std::string_view text = {};  // Without its first byte and its end.
+  std::size_t size = 0;        // With both.
+};
+
+// A short line that starts with a type.
+Line ReadLine(std::string_view bytes) {
+  const std::size_t stop = std::min(bytes.size(), kLengthLineMax);
+  std::size_t end = 1;
+  while (end < stop && bytes[end] != '\r') ++end;
+  if (end >= stop) {
+    return {.status = stop == kLengthLineMax ? Line::Status::kTooLong : Line::Status::kPart};
+  }
+  if (end + 1 == bytes.size()) return {.status = Line::Status::kPart};
+  if (bytes[end + 1] != '\n') return {.status = Line::Status::kBroken};
+  return {
+      .status = Line::Status::kWhole, .text = bytes.substr(1, end - 1), .size = end + kLineEndSize};
+}
+
+// As Redis reads lengths: no plus, no leading zeros.
+std::optional<std::int64_t> ParseLength(std::string_view text) {
+  if (text.size() == 1 && IsDigit(text[0])) return text[0] - '0';
+  const std::string_view digits = text.starts_with('-') ? text.substr(1) : text;
+  if (digits.starts_with('0')) return std::nullopt;
+  return text::ParseInteger(text);
+}
+
+int HexDigit(char c) {
+  if (IsDigit(c)) return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// Splits a line into arguments as redis-cli's users write them: "double quotes" know \n \r \t \b \a
+// and \xHH, 'single quotes' know \'. What is unescaped is never longer and stays where it was.
+class LineSplitter {
+ public:
+  explicit LineSplitter(std::span<char> line) : next_(line.data()), end_(next_ + line.size()) {}
+
+  // False at the end, or if quotes are not balanced.
+  bool Next(std::string_view& argument) {
+    while (next_ < end_ && IsBlank(*next_)) ++next_;
+    if (next_ == end_) return false;
+    char* const begin = next_;
+    char* out = begin;
+    while (next_ < end_ && !IsBlank(*next_)) {
+      if (*next_ != '"' && *next_ != '\'') {
+        *out++ = *next_++;
+        continue;
+      }
+      const char quote = *next_++;
+      while (next_ < end_ && *next_ != quote) *out++ = quote == '"' ? Escaped() : Single();
+      // The closing quote ends the argument.
+      if (next_ == end_ || (next_ + 1 < end_ && !IsBlank(next_[1]))) return Unbalanced();
+      ++next_;
+      break;
+    }
+    argument = {begin, static_cast<std::size_t>(out - begin)};
+    return true;
+  }
+
+  bool balanced() const { return balanced_; }
+
+ private:
+  char Escaped() {
+    if (*next_ != '\\' || end_ - next_ < 2) return *next_++;
+    if (next_[1] == 'x' && end_ - next_ >= 4 && HexDigit(next_[2]) >= 0 &&
+        HexDigit(next_[3]) >= 0) {
+      const char byte = static_cast<char>(HexDigit(next_[2]) * 16 + HexDigit(next_[3]));
+      next_ += 4;
+      return byte;
+    }
+    const char code = next_[1];
+    next_ += 2;
+    switch (code) {
+      case 'n':
+        return '\n';
+      case 'r':
+        return '\r';
+      case 't':
+        return '\t';
+      case 'b':
+        return '\b';
+      case 'a':
+        return '\a';
+      default:
+        return code;
+    }
+  }
+
+  char Single() {
+    if (*next_ == '\\' && end_ - next_ >= 2 && next_[1] == '\'') ++next_;
+    return *next_++;
+  }
+
+  bool Unbalanced() {
+    balanced_ = false;
+    return false;
+  }
+
+  char* next_;
+  char* const end_;
+  bool balanced_ = true;
+};
+
+}  // namespace
+
+RequestParser::Status RequestParser::Parse(std::span<char> bytes, bool trusted) {
+  if (!error_.empty()) return Status::kError;
+  const std::string_view view(bytes.data(), bytes.size());
+  if (due_ == 0) {
+    if (bytes.empty()) return Status::kIncomplete;
+    arguments_.clear();
+    consumed_ = 0;
+    if (bytes[0] != '*') return ParseInline(bytes);
+  }
+  return ParseArray(view, trusted);
+}
+
+RequestParser::Status RequestParser::ParseArray(std::string_view bytes, bool trusted) {
+  if (due_ == 0) {
+    const Line line = ReadLine(bytes);
+    if (line.status == Line::Status::kPart) return Status::kIncomplete;
+    if (line.status == Line::Status::kTooLong) return Fail("too big mbulk count string");
+    const auto count = line.status == Line::Status::kWhole ? ParseLength(line.text) : std::nullopt;
+    if (!count || *count > static_cast<std::int64_t>(bounds_.arguments_max)) {
+      return Fail("invalid multibulk length");
+    }
+    if (!trusted && *count > kUntrustedArgumentsMax) {
+      return Fail("unauthenticated multibulk length");
+    }
+    consumed_ = line.size;
+    due_ = static_cast<std::size_t>(std::max<std::int64_t>(0, *count));
+  }
+  for (; due_ > 0; --due_) {
+    const std::string_view rest = bytes.substr(consumed_);
+    if (rest.empty()) return Suspend(bytes);
+    if (rest[0] != '$') return Fail(text::Cat("expected '$', got '", rest.substr(0, 1), "'"));
+    const Line line = ReadLine(rest);
+    if (line.status == Line::Status::kPart) return Suspend(bytes);
+    if (line.status == Line::Status::kTooLong) return Fail("too big bulk count string");
+    const auto length = line.status == Line::Status::kWhole ? ParseLength(line.text) : std::nullopt;
+    if (!length || *length < 0 || *length > static_cast<std::int64_t>(bounds_.bulk_bytes_max)) {
+      return Fail("invalid bulk length");
+    }
+    if (!trusted && *length > kUntrustedBulkBytesMax) return Fail("unauthenticated bulk length");
+    const auto size = static_cast<std::size_t>(*length);
+    const std::size_t whole = line.size + size + kLineEndSize;
+    if (consumed_ + whole > bounds_.request_bytes_max) return Fail("too big request");
+    if (rest.size() < whole) return Suspend(bytes);
+    if (rest[whole - 2] != '\r' || rest[whole - 1] != '\n') {
+      return Fail("expected CRLF after a bulk string");
+    }
+    arguments_.push_back(rest.substr(line.size, size));
+    consumed_ += whole;
+  }
+  if (!pieces_.empty()) Resume(bytes);
+  return Status::kRequest;
+}
+
+RequestParser::Status RequestParser::ParseInline(std::span<char> bytes) {
+  const std::size_t stop = std::min(bytes.size(), bounds_.inline_bytes_max);
+  const void* const found =
+      scanned_ < stop ? std::memchr(bytes.data() + scanned_, '\n', stop - scanned_) : nullptr;
+  if (found == nullptr) {
+    scanned_ = stop;
+    if (stop == bounds_.inline_bytes_max) return Fail("too big inline request");
+    return Status::kIncomplete;
+  }
+  const auto size = static_cast<std::size_t>(static_cast<const char*>(found) - bytes.data());
+  scanned_ = 0;
+  consumed_ = size + 1;
+  LineSplitter splitter(bytes.first(size));
+  std::string_view argument;
+  while (splitter.Next(argument)) {
+    if (arguments_.size() == bounds_.arguments_max) return Fail("too many arguments in request");
+    arguments_.push_back(argument);
+  }
+  if (!splitter.balanced()) return Fail("unbalanced quotes in request");
+  return Status::kRequest;
+}
+
+RequestParser::Status RequestParser::Suspend(std::string_view bytes) {
+  for (const std::string_view argument : arguments_) {
+    pieces_.push_back({static_cast<std::size_t>(argument.data() - bytes.data()), argument.size()});
+  }
+  arguments_.clear();
+  return Status::kIncomplete;
+}
+
+void RequestParser::Resume(std::string_view bytes) {
+  Suspend(bytes);
+  for (const Piece& piece : pieces_) arguments_.push_back(bytes.substr(piece.offset, piece.size));
+  pieces_.clear();
+}
+
+RequestParser::Status RequestParser::Fail(std::string_view reason) {
+  error_ = text::Cat("ERR Protocol error: ", reason);
+  return Status::kError;
+}
+
+}  // namespace sluice::resp

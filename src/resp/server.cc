@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resp/server.h"
+
+#include <atomic>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+#include <condition_variable>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "net/stream.h"
+#include "resp/session.h"
+#include "resp/worker.h"
+
+namespace sluice::resp {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using Steady = std::chrono::steady_clock;
+
+// Connections beyond the maximum that are let in to be told so; more are closed without a word.
+constexpr std::size_t kRefusalsMax = 64;
+constexpr std::string_view kRefusal = "-ERR max number of clients reached\r\n";
+
+constexpr std::size_t kInputBytesMin = 4 << 10;
+constexpr std::size_t kInputBytesStep = 64 << 10;  // A buffer grows to this at once.
+
+// All connections of a loop are looked at once in a while, which spares them timers of their own.
+constexpr std::chrono::milliseconds kSweepPause{250};
+// What a peer has to close its side after we have closed ours.
+constexpr std::chrono::milliseconds kLingerMax{2'000};
+
+}  // namespace
+
+// What all shards share.
+struct Server::Shared {
+  Shared(service::Engine& given_engine, Options given_options)
+      : engine(given_engine), options(std::move(given_options)) {}
+
+  void Opened() {
+    if (options.metrics) options.metrics->ConnectionOpened(telemetry::Door::kResp);
+    const std::lock_guard lock(mutex);
+    ++open;
+  }
+  void Closed() {
+    if (options.metrics) options.metrics->ConnectionClosed(telemetry::Door::kResp);
+    const std::lock_guard lock(mutex);
+    if (--open == 0) all_closed.notify_all();
+  }
+  void Refused() {
+    if (options.metrics) options.metrics->ConnectionRefused(telemetry::Door::kResp);
+    refused.fetch_add(1, std::memory_order_relaxed);
+  }
+  bool overcrowded() {
+    const std::lock_guard lock(mutex);
+    return open > options.connections_max;
+  }
+
+  service::Engine& engine;
+  const Options options;
+  const Steady::time_point start = Steady::now();
+  std::atomic<std::int64_t> next_id = 1;
+  std::atomic<std::uint64_t> timeouts = 0;
+  std::atomic<std::uint64_t> refused = 0;
+  std::atomic<const net::Listener*> listener = nullptr;  // As soon as there is one.
+
+  std::mutex mutex;
+  std::condition_variable all_closed;
+  std::size_t open = 0;  // Guarded by the mutex.
+};
+
+// The part of the server that lives on one loop.
+class Server::Shard : public std::enable_shared_from_this<Shard> {
+ public:
+  Shard(asio::io_context& context, std::shared_ptr<Shared> shared, Worker::GetInfo info)
+      : worker(shared->engine, shared->options.session, std::move(info)),
+        shared_(std::move(shared)),
+        sweep_(context) {}
+
+  void Start() {
+    sweep_.expires_after(kSweepPause);
+    sweep_.async_wait([weak = weak_from_this()](error_code error) {
+      const auto self = weak.lock();
+      if (error || !self) return;
+      self->Sweep();
+      self->Start();
+    });
+  }
+
+  void Take(net::Stream stream);
+  void Sweep();
+  void StartDrain();
+  std::size_t CloseAll();
+
+  Shared& shared() { return *shared_; }
+  bool draining() const { return draining_; }
+
+  // How often Sweep has run: time enough for idleness, without asking a clock for every command.
+  std::uint64_t now() const { return now_; }
+
+  Worker worker;
+  std::string out;  // Replies on their way to a socket, of one connection at a time.
+  std::list<std::shared_ptr<Connection>> connections;
+
+ private:
+  const std::shared_ptr<Shared> shared_;
+  asio::steady_timer sweep_;
+  std::uint64_t now_ = 0;
+  bool draining_ = false;
+  bool closed_ = false;
+};
+
+// Reads, lets the session answer, writes, and reads again. Nothing is read while the store decides
+// or while replies wait for the peer to take them: what it sends meanwhile fills its socket, and
+// then it has to wait.
+class Server::Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(std::shared_ptr<Shard> shard, net::Stream stream)
+      : shard_(std::move(shard)),
+        stream_(std::move(stream)),
+        session_(shard_->worker,
+                 {.id = shard_->shared().next_id.fetch_add(1, std::memory_order_relaxed),
+                  .address = stream_.peer().to_string()},
+                 [this] { Ready(); }),
+        active_at_(shard_->now()) {
+    shard_->shared().Opened();
+  }
+  ~Connection() { shard_->shared().Closed(); }
+
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void set_place(std::list<std::shared_ptr<Connection>>::iterator place) { place_ = place; }
+
+  void Read() {
+    state_ = State::kReading;
+    Reserve();
+    const auto room = asio::buffer(input_.get() + filled_, capacity_ - filled_);
+    stream_.async_read_some(room, [self = shared_from_this()](error_code error, std::size_t size) {
+      self->OnRead(error, size);
+    });
+  }
+
+  void Refuse() {
+    progress_ = {.next = Session::Next::kClose, .consumed = 0};
+    Write(kRefusal);
+  }
+
+  // Takes the connection out of the shard. What still waits for it keeps it alive.
+  void Close() {
+    if (state_ == State::kClosed) return;
+    state_ = State::kClosed;
+    stream_.Close();
+    const auto self = shared_from_this();
+    shard_->connections.erase(place_);
+  }
+
+  void CloseIfIdle(std::uint64_t sweeps_max) {
+    if (state_ == State::kAnswering || shard_->now() - active_at_ <= sweeps_max) return;
+    Add(shard_->shared().timeouts);
+    Close();
+  }
+  void CloseIfLingering(std::uint64_t sweeps_max) {
+    if (state_ == State::kLingering && shard_->now() - active_at_ > sweeps_max) Close();
+  }
+
+  // What has been received will be answered; what has not been sent never will be.
+  void StartDrain() {
+    if (state_ == State::kReading && !stream_.readable()) Finish();
+  }
+
+ private:
+  enum class State : std::uint8_t {
+    kReading,
+    kAnswering,  // The session or the store is at it.
+    kWriting,    // The peer has to take replies first.
+    kLingering,  // We have closed our side.
+    kClosed,
+  };
+
+  static void Add(std::atomic<std::uint64_t>& counter) {
+    counter.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  void OnRead(error_code error, std::size_t size) {
+    if (state_ == State::kClosed) return;
+    if (error) return Close();
+    active_at_ = state_ == State::kLingering ? active_at_ : shard_->now();
+    if (state_ == State::kLingering) return Discard();
+    filled_ += size;
+    Process();
+  }
+
+  void Process() {
+    state_ = State::kAnswering;
+    std::string& out = shard_->out;
+    out.clear();
+    const auto progress = session_.Consume({input_.get() + begin_, filled_ - begin_}, out);
+    Handle(progress, out);
+  }
+
+  void Handle(const Session::Progress& progress, std::string_view out) {
+    progress_ = progress;
+    if (progress.next == Session::Next::kWait) {
+      waiting_ = shared_from_this();
+      return;
+    }
+    if (state_ == State::kClosed) return;
+    begin_ += progress.consumed;
+    Write(out);
+  }
+
+  // On any thread.
+  void Ready() {
+    asio::post(stream_.get_executor(), [self = shared_from_this()] { self->OnReady(); });
+  }
+
+  void OnReady() {
+    waiting_.reset();
+    std::string& out = shard_->out;
+    out.clear();
+    const auto progress = session_.Resume(out);
+    Handle(progress, out);
+  }
+
+  void Write(std::string_view out) {
+    const std::size_t written = out.empty() ? 0 : stream_.TryWrite(out);
+    if (written == out.size()) return Continue();
+    state_ = State::kWriting;
+    unwritten_ = out.substr(written);
+    asio::async_write(stream_, asio::buffer(unwritten_),
+                      [self = shared_from_this()](error_code error, std::size_t) {
+                        if (self->state_ == State::kClosed) return;
+                        if (error) return self->Close();
+                        self->active_at_ = self->shard_->now();
+                        std::string().swap(self->unwritten_);
+                        self->Continue();
+                      });
+  }
+
+  void Continue() {
+    if (progress_.next == Session::Next::kAgain) {
+      // Others have their turn, too.
+      state_ = State::kAnswering;
+      asio::post(stream_.get_executor(), [self = shared_from_this()] {
+        if (self->state_ != State::kClosed) self->Process();
+      });
+      return;
+    }
+    if (progress_.next == Session::Next::kClose) return Finish();
+    if (shard_->draining() && !stream_.readable()) return Finish();
+    Read();
+  }
+
+  // Closing at once could take replies from the peer that it has not read: see
+  // Stream::async_shutdown.
+  void Finish() {
+    const bool reading = state_ == State::kReading;
+    if (stream_.tls() && reading) return Close();  // OpenSSL does one thing at a time.
+    state_ = State::kLingering;
+    active_at_ = shard_->now();
+    stream_.async_shutdown([self = shared_from_this(), reading](error_code error) {
+      if (self->state_ == State::kClosed) return;
+      if (error || self->stream_.tls()) return self->Close();
+      if (!reading) self->Discard();
+    });
+  }
+
+  void Discard() {
+    begin_ = filled_ = 0;
+    Reserve();
+    stream_.async_read_some(asio::buffer(input_.get(), capacity_),
+                            [self = shared_from_this()](error_code error, std::size_t size) {
+                              self->OnRead(error, size);
+                            });
+  }
+
+  // Makes room for the next read, with what is left of the last one at the front.
+  void Reserve() {
+    const std::size_t left = filled_ - begin_;
+    if (left == 0 && capacity_ > kInputBytesStep) capacity_ = 0;
+    const std::size_t wanted = left < capacity_ ? capacity_ : GrownCapacity();
+    if (wanted != capacity_) {
+      auto larger = std::make_unique_for_overwrite<char[]>(wanted);
+      if (left > 0) std::memcpy(larger.get(), input_.get() + begin_, left);
+      input_ = std::move(larger);
+      capacity_ = wanted;
+    } else if (left > 0 && begin_ > 0) {
+      std::memmove(input_.get(), input_.get() + begin_, left);
+    }
+    begin_ = 0;
+    filled_ = left;
+  }
+
+  std::size_t GrownCapacity() const {
+    if (capacity_ < kInputBytesMin) return kInputBytesMin;
+    return capacity_ < kInputBytesStep ? kInputBytesStep : 2 * capacity_;
+  }
+
+  const std::shared_ptr<Shard> shard_;
+  net::Stream stream_;
+  Session session_;
+  std::list<std::shared_ptr<Connection>>::iterator place_;
+  State state_ = State::kAnswering;
+  Session::Progress progress_ = {.next = Session::Next::kRead, .consumed = 0};
+  std::uint64_t active_at_;              // In sweeps.
+  std::shared_ptr<Connection> waiting_;  // Ourselves, while the store holds on to the session.
+
+  // [begin_, filled_) is not consumed. The parser refuses a request before more than its bounds
+  // must be held.
+  std::unique_ptr<char[]> input_;
+  std::size_t capacity_ = 0;
+  std::size_t begin_ = 0;
+  std::size_t filled_ = 0;
+  std::string unwritten_;
+};
+
+void Server::Shard::Take(net::Stream stream) {
+  if (closed_) return;  // It has shaken hands too late.
+  const auto connection = std::make_shared<Connection>(shared_from_this(), std::move(stream));
+  connections.push_front(connection);
+  connection->set_place(connections.begin());
+  if (shared_->overcrowded()) {
+    shared_->Refused();
+    connection->Refuse();
+  } else {
+    connection->Read();
+  }
+}
+
+void Server::Shard::Sweep() {
+  ++now_;
+  const auto idle_max = static_cast<std::uint64_t>(shared_->options.idle_timeout / kSweepPause);
+  for (auto next = connections.begin(); next != connections.end();) {
+    const std::shared_ptr<Connection> connection = *next++;
+    connection->CloseIfLingering(kLingerMax / kSweepPause);
+    if (idle_max > 0) connection->CloseIfIdle(idle_max);
+  }
+}
+
+void Server::Shard::StartDrain() {
+  draining_ = true;
+  for (auto next = connections.begin(); next != connections.end();) {
+    const std::shared_ptr<Connection> connection = *next++;
+    connection->StartDrain();
+  }
+}
+
+std::size_t Server::Shard::CloseAll() {
+  const std::size_t count = connections.size();
+  while (!connections.empty()) {
+    const std::shared_ptr<Connection> connection = connections.front();
+    connection->Close();
+  }
+  sweep_.cancel();
+  closed_ = true;
+  return count;
+}
+
+Expected<std::unique_ptr<Server>> Server::Start(net::Loops& loops, service::Engine& engine,
+                                                Options options) {
+  const Bounds& bounds = options.session.bounds;
+  for (const std::size_t bound :
+       {bounds.arguments_max, bounds.bulk_bytes_max, bounds.inline_bytes_max,
+        bounds.request_bytes_max, bounds.pipeline_max, bounds.output_bytes_max,
+        options.connections_max}) {
+    if (bound == 0) {
+      return std::unexpected(
+          Error{ErrorCode::kInvalidInput, "a bound of the RESP door is 0; expected 1 or more"});
+    }
+  }
+  const auto shared = std::make_shared<Shared>(engine, std::move(options));
+  std::unique_ptr<Server> server(new Server(loops, shared));
+  net::Listener::Options listening{
+      .address = shared->options.address,
+      .tls = shared->options.tls,
+      .connections_max = shared->options.connections_max + kRefusalsMax};
+  auto listener =
+      net::Listener::Start(loops, std::move(listening),
+                           [shards = server->shards_](std::size_t loop, net::Stream stream) {
+                             shards[loop]->Take(std::move(stream));
+                           });
+  if (!listener) return std::unexpected(std::move(listener.error()));
+  server->listener_ = std::move(*listener);
+  shared->listener.store(server->listener_.get(), std::memory_order_release);
+  return server;
+}
+
+Server::Server(net::Loops& loops, std::shared_ptr<Shared> shared)
+    : loops_(loops), shared_(std::move(shared)) {
+  for (std::size_t i = 0; i < loops.size(); ++i) {
+    shards_.push_back(
+        std::make_shared<Shard>(loops.context(i), shared_, [this] { return Info(); }));
+    asio::post(loops.context(i), [shard = shards_.back()] { shard->Start(); });
+  }
+}
+
+Server::~Server() {
+  if (listener_) listener_->StopAccepting();
+  loops_.RunOnAll([this](std::size_t loop) { shards_[loop]->CloseAll(); });
+}
+
+void Server::StartDrain() {
+  listener_->StopAccepting();
+  loops_.RunOnAll([this](std::size_t loop) { shards_[loop]->StartDrain(); });
+}
+
+std::size_t Server::Drain(Steady::time_point deadline) {
+  StartDrain();
+  {
+    std::unique_lock lock(shared_->mutex);
+    shared_->all_closed.wait_until(lock, deadline, [this] { return shared_->open == 0; });
+  }
+  std::atomic<std::size_t> closed = 0;
+  loops_.RunOnAll([&](std::size_t loop) { closed += shards_[loop]->CloseAll(); });
+  return closed;
+}
+
+const net::ListenAddress& Server::address() const { return listener_->address(); }
+
+Server::Counts Server::counts() const {
+  Counts counts;
+  if (const net::Listener* listener = shared_->listener.load(std::memory_order_acquire)) {
+    counts.connections = listener->counts();
+  }
+  for (const auto& shard : shards_) {
+    counts.commands += shard->worker.commands.load(std::memory_order_relaxed);
+    counts.protocol_errors += shard->worker.protocol_errors.load(std::memory_order_relaxed);
+  }
+  counts.timeouts = shared_->timeouts.load(std::memory_order_relaxed);
+  counts.refused = shared_->refused.load(std::memory_order_relaxed);
+  return counts;
+}
+
+ServerInfo Server::Info() const {
+  const net::Listener* const listener = shared_->listener.load(std::memory_order_acquire);
+  const Counts counts = this->counts();
+  const auto uptime = Steady::now() - shared_->start;
+  return {.port = listener ? listener->port() : std::uint16_t{0},
+          .uptime = std::chrono::duration_cast<std::chrono::seconds>(uptime),
+          .connections_max = shared_->options.connections_max,
+          .connections = counts.connections.open,
+          .connections_accepted = counts.connections.accepted,
+          .connections_refused = counts.refused + counts.connections.refused,
+          .commands = counts.commands,
+          .protocol_errors = counts.protocol_errors};
+}
+
+}  // namespace sluice::resp

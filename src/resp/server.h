@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "net/listen_address.h"
+#include "net/listener.h"
+#include "net/loops.h"
+#include "net/tls.h"
+#include "resp/options.h"
+#include "resp/worker.h"
+#include "service/engine.h"
+#include "sluice/error.h"
+#include "telemetry/service_metrics.h"
+
+namespace sluice::resp {
+
+// The door for Redis clients: CL.THROTTLE as redis-cell answers it, and commands of our own.
+// docs/reference/resp.md has all of them.
+class Server {
+ public:
+  struct Options {
+    net::ListenAddress address = {};
+    std::optional<net::TlsFiles> tls = {};
+    SessionOptions session = {};
+    std::size_t connections_max = 10'000;    // Over all loops; more are told so, and closed.
+    std::chrono::seconds idle_timeout{300};  // Without a byte either way; 0: never.
+    const telemetry::ServiceMetrics* metrics = nullptr;  // Of connections; outlives the server.
+  };
+
+  struct Counts {
+    net::Listener::Counts connections;
+    std::uint64_t commands = 0;
+    std::uint64_t protocol_errors = 0;  // Connections closed because of what they sent.
+    std::uint64_t timeouts = 0;         // Connections closed because they were idle.
+    std::uint64_t refused = 0;          // Connections over the maximum.
+  };
+
+  // Listens at once; errors are those of net::Listener, and kInvalidInput for a bound that is 0.
+  // `loops` and `engine` outlive the server; and `loops`, until they have stopped, whatever the
+  // store has still to answer.
+  static Expected<std::unique_ptr<Server>> Start(net::Loops& loops, service::Engine& engine,
+                                                 Options options);
+  // Closes every connection, whatever it is at.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Accepts no more, answers what has been received, and closes. Not to be called on a loop.
+  void StartDrain();
+  // Starts to drain if that has not been done, and waits until all connections are closed. Those
+  // that are not by then are closed at the deadline; returns how many.
+  std::size_t Drain(std::chrono::steady_clock::time_point deadline);
+
+  const net::ListenAddress& address() const;  // With the actual port.
+  std::uint16_t port() const { return address().port; }
+  Counts counts() const;
+
+ private:
+  struct Shared;
+  class Shard;
+  class Connection;
+
+  Server(net::Loops& loops, std::shared_ptr<Shared> shared);
+
+  ServerInfo Info() const;  // For INFO.
+
+  net::Loops& loops_;
+  const std::shared_ptr<Shared> shared_;
+  std::vector<std::shared_ptr<Shard>> shards_;  // One a loop.
+  std::unique_ptr<net::Listener> listener_;
+};
+
+}  // namespace sluice::resp

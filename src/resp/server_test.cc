@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resp/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/ssl.hpp>
+#include <boost/asio/write.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/certificate.h"
+#include "support/resp_session.h"
+#include "support/tcp_client.h"
+
+namespace sluice::resp {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using testing::StartsWith;
+using testing_support::RespCommand;
+using testing_support::RespEngine;
+using testing_support::TcpClient;
+
+constexpr std::string_view kPong = "+PONG\r\n";
+
+std::string ReadExactly(TcpClient& client, std::size_t size) {
+  std::string all;
+  while (all.size() < size) {
+    const std::string piece = client.ReadSome();
+    if (piece.empty()) break;
+    all += piece;
+  }
+  return all;
+}
+
+// Answers on a thread of its own, one call at a time, while it is not held back.
+class ThreadStore final : public Store {
+ public:
+  explicit ThreadStore(Store& store) : store_(store), thread_([this] { Run(); }) {}
+  ~ThreadStore() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+      held_ = false;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
+    Push([this, requests, done = std::move(done)]() mutable {
+      store_.Apply(requests, std::move(done));
+    });
+  }
+  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override {
+    Push([this, key = std::string(charge.key), name = std::string(charge.name),
+          limit = *charge.limit, done = std::move(done)]() mutable {
+      store_.Reset({.key = key, .limit = &limit, .name = name}, std::move(done));
+    });
+  }
+
+  void Hold(bool held) {
+    {
+      const std::lock_guard lock(mutex_);
+      held_ = held;
+    }
+    changed_.notify_all();
+  }
+  void WaitForACall() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !calls_.empty(); });
+  }
+
+ private:
+  void Push(std::move_only_function<void()> call) {
+    {
+      const std::lock_guard lock(mutex_);
+      calls_.push_back(std::move(call));
+    }
+    changed_.notify_all();
+  }
+
+  void Run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return stop_ || (!held_ && !calls_.empty()); });
+      if (calls_.empty()) return;
+      auto call = std::move(calls_.front());
+      calls_.pop_front();
+      lock.unlock();
+      call();
+      lock.lock();
+    }
+  }
+
+  Store& store_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::move_only_function<void()>> calls_;
+  bool held_ = false;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+class ServerTest : public testing::Test {
+ protected:
+  // With a store that answers on another thread, or in place.
+  enum class Answers { kInline, kLater };
+
+  void Start(Server::Options options = {}, Answers answers = Answers::kInline) {
+    if (answers == Answers::kLater) {
+      later_.emplace(memory_);
+      parts_.emplace(&*later_);
+    } else {
+      parts_.emplace();
+    }
+    options.address = {.host = "127.0.0.1", .port = 0};
+    auto server = Server::Start(loops_, parts_->engine, std::move(options));
+    ASSERT_TRUE(server) << server.error().message;
+    server_ = std::move(*server);
+    loops_.Start();
+  }
+
+  std::size_t Drain(std::chrono::milliseconds wait = 30s) {
+    return server_->Drain(std::chrono::steady_clock::now() + wait);
+  }
+
+  TcpClient Connect(int receive_bytes = 0) { return TcpClient(server_->port(), receive_bytes); }
+
+  // The store goes before the engine and the loops to which it answers.
+  net::Loops loops_{2};
+  MemoryStore memory_;
+  std::optional<RespEngine> parts_;
+  std::optional<ThreadStore> later_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(ServerTest, AnswersPipelinesOfManyClients) {
+  Start();
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.emplace_back([&, i] {
+      TcpClient client = Connect();
+      const std::string key = "client" + std::to_string(i);
+      std::string sent;
+      std::string expected;
+      for (int n = 1; n <= 3000; ++n) {
+        sent += RespCommand({"CL.THROTTLE", key, "2999", "1", "3600"}) + "PING\r\n";
+        expected += "*5\r\n:0\r\n:3000\r\n:" + std::to_string(3000 - n) +
+                    "\r\n:-1\r\n:" + std::to_string(3600 * n) + "\r\n" + std::string(kPong);
+      }
+      std::thread sender([&] { EXPECT_TRUE(client.Send(sent)); });
+      EXPECT_EQ(ReadExactly(client, expected.size()), expected);
+      sender.join();
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(server_->counts().commands, 8U * 6000U);
+}
+
+TEST_F(ServerTest, KeepsTheOrderWithAStoreThatAnswersLater) {
+  Start({}, Answers::kLater);
+  TcpClient client = Connect();
+  std::string sent;
+  std::string expected;
+  for (int n = 1; n <= 2000; ++n) {
+    sent += RespCommand({"CL.THROTTLE", "k", "0", "1", "36000"}) + RespCommand({"DEL", "k"});
+    expected += "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:36000\r\n:1\r\n";
+  }
+  std::thread sender([&] { EXPECT_TRUE(client.Send(sent)); });
+  EXPECT_EQ(ReadExactly(client, expected.size()), expected);
+  sender.join();
+}
+
+TEST_F(ServerTest, AnswersBytesThatComeOneByOne) {
+  Start();
+  TcpClient client = Connect();
+  const std::string bytes = RespCommand({"PING"}) + "PING\r\n";
+  for (const char byte : bytes) EXPECT_TRUE(client.Send({&byte, 1}));
+  EXPECT_EQ(ReadExactly(client, 14), "+PONG\r\n+PONG\r\n");
+}
+
+TEST_F(ServerTest, TakesLargeArguments) {
+  Start();
+  TcpClient client = Connect();
+  const std::string large(64 << 10, 'x');
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(client.Send(RespCommand({"ECHO", large}) + "PING\r\n"));
+    EXPECT_EQ(ReadExactly(client, large.size() + 17), "$65536\r\n" + large + "\r\n+PONG\r\n");
+  }
+}
+
+TEST_F(ServerTest, AnswersAProtocolErrorAndCloses) {
+  Start();
+  TcpClient client = Connect();
+  EXPECT_TRUE(client.Send("*1\r\n:1\r\n" + std::string(100'000, 'x')));
+  EXPECT_EQ(client.ReadAll(), "-ERR Protocol error: expected '$', got ':'\r\n");
+  EXPECT_EQ(server_->counts().protocol_errors, 1U);
+}
+
+TEST_F(ServerTest, DoesNotReadFromAPeerThatDoesNotRead) {
+  Start();
+  TcpClient client = Connect(4096);
+  const std::string large(64 << 10, 'x');
+  const std::string echo = RespCommand({"ECHO", large});
+  // Sockets take some; the rest must be refused until the replies are read.
+  constexpr int kEchoes = 1000;
+  std::atomic<int> sent = 0;
+  std::thread sender([&] {
+    for (; sent < kEchoes; ++sent) {
+      if (!client.Send(echo)) return;
+    }
+  });
+  // Others are served meanwhile.
+  TcpClient other = Connect();
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(other.Send("PING\r\n"));
+    EXPECT_EQ(ReadExactly(other, 7), kPong);
+  }
+  EXPECT_LT(sent, kEchoes);
+  EXPECT_EQ(ReadExactly(client, kEchoes * (large.size() + 10)).size(),
+            kEchoes * (large.size() + 10));
+  sender.join();
+}
+
+TEST_F(ServerTest, TellsClientsThatAreTooMany) {
+  Start({.connections_max = 1});
+  TcpClient first = Connect();
+  EXPECT_TRUE(first.Send("PING\r\n"));
+  EXPECT_EQ(ReadExactly(first, 7), kPong);
+  EXPECT_EQ(Connect().ReadAll(), "-ERR max number of clients reached\r\n");
+  EXPECT_EQ(server_->counts().refused, 1U);
+  EXPECT_TRUE(first.Send("PING\r\n"));
+  EXPECT_EQ(ReadExactly(first, 7), kPong);
+}
+
+TEST_F(ServerTest, ClosesIdleConnections) {
+  Start({.idle_timeout = 1s});
+  TcpClient silent = Connect();
+  TcpClient partial = Connect();
+  EXPECT_TRUE(partial.Send("*1\r\n"));
+  EXPECT_EQ(silent.ReadAll(), "");
+  EXPECT_EQ(partial.ReadAll(), "");
+  EXPECT_EQ(server_->counts().timeouts, 2U);
+}
+
+TEST_F(ServerTest, DrainAnswersWhatWasReceivedAndCloses) {
+  Start({}, Answers::kLater);
+  TcpClient idle = Connect();
+  EXPECT_TRUE(idle.Send("PING\r\n"));
+  EXPECT_EQ(ReadExactly(idle, 7), kPong);
+  TcpClient busy = Connect();
+  later_->Hold(true);
+  EXPECT_TRUE(busy.Send(RespCommand({"CL.THROTTLE", "k", "0", "1", "60"})));
+  later_->WaitForACall();
+  EXPECT_TRUE(busy.Send("PING\r\n"));
+  std::thread release([&] {
+    EXPECT_EQ(idle.ReadAll(), "");  // So draining has begun.
+    idle.Close();
+    later_->Hold(false);
+  });
+  std::thread reader([&] {
+    EXPECT_EQ(busy.ReadAll(), "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n+PONG\r\n");
+    busy.Close();
+  });
+  EXPECT_EQ(Drain(), 0U);
+  release.join();
+  reader.join();
+}
+
+TEST_F(ServerTest, DrainGivesUpAtTheDeadline) {
+  Start({}, Answers::kLater);
+  TcpClient client = Connect();
+  later_->Hold(true);
+  EXPECT_TRUE(client.Send(RespCommand({"CL.THROTTLE", "k", "0", "1", "60"})));
+  later_->WaitForACall();
+  EXPECT_EQ(Drain(0ms), 1U);
+  EXPECT_EQ(client.ReadAll(), "");
+  // The store answers a connection that is gone.
+  later_->Hold(false);
+}
+
+TEST_F(ServerTest, SurvivesClientsThatGoAway) {
+  Start({}, Answers::kLater);
+  for (int i = 0; i < 200; ++i) {
+    TcpClient client = Connect();
+    for (int n = 0; n < 20; ++n) client.Send(RespCommand({"CL.THROTTLE", "k", "0", "1", "60"}));
+    client.Abort();
+  }
+  TcpClient client = Connect();
+  EXPECT_TRUE(client.Send("PING\r\n"));
+  EXPECT_EQ(ReadExactly(client, 7), kPong);
+}
+
+TEST_F(ServerTest, SpeaksTls) {
+  const testing_support::Certificate certificate;
+  Start({.tls = net::TlsFiles{.cert = certificate.cert(), .key = certificate.key()}});
+  namespace asio = boost::asio;
+  asio::io_context context;
+  asio::ssl::context tls(asio::ssl::context::tls_client);
+  tls.load_verify_file(certificate.cert());
+  tls.set_verify_mode(asio::ssl::verify_peer);
+  asio::ssl::stream<asio::ip::tcp::socket> client(context, tls);
+  client.next_layer().connect({asio::ip::address_v4::loopback(), server_->port()});
+  client.handshake(asio::ssl::stream_base::client);
+  asio::write(client, asio::buffer(RespCommand({"CL.THROTTLE", "k", "0", "1", "60"}) + "QUIT\r\n"));
+  std::string all;
+  boost::system::error_code error;
+  asio::read(client, asio::dynamic_buffer(all), error);
+  EXPECT_EQ(all, "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n+OK\r\n");
+}
+
+TEST_F(ServerTest, RefusesABoundOfZero) {
+  parts_.emplace();
+  const auto server = Server::Start(loops_, parts_->engine, {.connections_max = 0});
+  ASSERT_FALSE(server);
+  EXPECT_EQ(server.error().code, ErrorCode::kInvalidInput);
+}
+
+}  // namespace
+}  // namespace sluice::resp

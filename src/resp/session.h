@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "resp/batch.h"
+#include "resp/command_table.h"
+#include "resp/request_parser.h"
+#include "resp/worker.h"
+
+namespace sluice::resp {
+
+// One client's conversation, without I/O: bytes in, replies out.
+//
+// Lives on the worker's loop; every method is called there.
+class Session {
+ public:
+  enum class Next : std::uint8_t {
+    kRead,   // All complete commands are answered: wait for more bytes.
+    kAgain,  // Send the replies, then Consume what is left.
+    kWait,   // The store is at it: `ready` will be called; then Resume.
+    kClose,  // Send the replies, then close.
+  };
+  struct Progress {
+    Next next;
+    std::size_t consumed;  // Bytes that are done with; after kWait, once Resume says otherwise.
+  };
+
+  struct Peer {
+    std::int64_t id = 0;       // Unique among all connections of the server.
+    std::string address = {};  // For CLIENT INFO.
+  };
+
+  // `ready` is called on any thread, and must see to it that Resume is called on the loop. The
+  // session stays alive until then.
+  Session(Worker& worker, Peer peer, std::move_only_function<void()> ready);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Takes all complete commands, as far as they fit into one round, decides them together, and
+  // appends their replies to `out` in order. `input` starts after what was consumed before, is
+  // changed where a command that is a line of text needs it and, after kWait, stays as it is.
+  Progress Consume(std::span<char> input, std::string& out);
+  Progress Resume(std::string& out);
+
+ private:
+  using Arguments = std::span<const std::string_view>;
+
+  enum class Taking : std::uint8_t { kTake, kPeek };
+
+  Progress Advance(std::string& out);
+  void Dispatch(Arguments arguments);
+
+  // Commands that the store decides. An error is answered at once.
+  Expected<void> Ask(CommandId command, Arguments arguments);
+  Expected<void> Throttle(Arguments arguments, Dialect dialect);
+  Expected<void> Check(Arguments arguments, Taking taking);
+  Expected<void> CheckLimit(Arguments arguments, Taking taking);
+  Expected<void> CheckRules(Arguments arguments, Taking taking);
+  Expected<void> ResetLimit(Arguments arguments);
+  Expected<void> ResetThrottle(Arguments keys);
+
+  // Commands that are answered at once.
+  void Answer(CommandId command, ReplyWriter reply, Arguments arguments);
+  void Acl(ReplyWriter reply, Arguments arguments);
+  void Auth(ReplyWriter reply, Arguments arguments);
+  void Client(ReplyWriter reply, Arguments arguments);
+  void Config(ReplyWriter reply, Arguments arguments);
+  void Describe(ReplyWriter reply, Arguments arguments);
+  void Hello(ReplyWriter reply, Arguments arguments);
+  void Info(ReplyWriter reply, Arguments arguments);
+  void Ping(ReplyWriter reply, Arguments arguments);
+  void Reset(ReplyWriter reply);
+  void Select(ReplyWriter reply, Arguments arguments);
+
+  bool LogIn(std::string_view user, std::string_view password);
+  std::string Description() const;
+
+  Worker& worker_;
+  const Peer peer_;
+  std::move_only_function<void()> ready_;
+  RequestParser parser_;
+  std::unique_ptr<Batch> batch_;                              // While a round is under way.
+  Progress progress_ = {.next = Next::kRead, .consumed = 0};  // Of that round.
+
+  Protocol protocol_ = Protocol::kResp2;
+  bool trusted_;
+  std::string name_;
+  std::string library_name_;
+  std::string library_version_;
+};
+
+}  // namespace sluice::resp

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "resp/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "support/resp_session.h"
+
+namespace sluice::resp {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+using testing_support::RespCommand;
+using testing_support::RespEngine;
+using testing_support::RespPeer;
+
+std::string Integers(std::initializer_list<std::int64_t> numbers) {
+  std::string reply;
+  redis::AppendArrayHeader(reply, numbers.size());
+  for (const std::int64_t number : numbers) redis::AppendInteger(reply, number);
+  return reply;
+}
+
+class SessionTest : public testing::Test {
+ protected:
+  std::string Ask(std::initializer_list<std::string_view> arguments) {
+    return peer_.Send(arguments);
+  }
+
+  RespEngine parts_;
+  SessionOptions options_;
+  Worker worker_{parts_.engine, options_, [] { return ServerInfo{.port = 6379}; }};
+  RespPeer peer_{worker_};
+};
+
+using ClThrottle = SessionTest;
+
+// The scenario of redis-cell's own tests: limit 5, one a second.
+TEST_F(ClThrottle, AnswersAsRedisCell) {
+  struct Case {
+    int at_ms;
+    std::string_view quantity;
+    std::int64_t remaining, reset, retry, limited;
+  };
+  const Case cases[] = {
+      {0, "6", 5, 0, -1, 1},    {0, "1", 4, 1, -1, 0},    {0, "1", 3, 2, -1, 0},
+      {0, "1", 2, 3, -1, 0},    {0, "1", 1, 4, -1, 0},    {0, "1", 0, 5, -1, 0},
+      {0, "1", 0, 5, 1, 1},     {3000, "1", 2, 3, -1, 0}, {3100, "1", 1, 4, -1, 0},
+      {4000, "1", 1, 4, -1, 0}, {8000, "1", 4, 1, -1, 0}, {9500, "1", 4, 1, -1, 0},
+      {9500, "0", 4, 1, -1, 0}, {9500, "2", 2, 3, -1, 0}, {9500, "5", 2, 3, 3, 1},
+  };
+  const TimePoint start = parts_.clock.Now();
+  for (const Case& c : cases) {
+    parts_.clock.Set(start + std::chrono::milliseconds{c.at_ms});
+    EXPECT_EQ(Ask({"CL.THROTTLE", "foo", "4", "1", "1", c.quantity}),
+              Integers({c.limited, 5, c.remaining, c.retry, c.reset}))
+        << "at " << c.at_ms << " ms, quantity " << c.quantity;
+  }
+}
+
+TEST_F(ClThrottle, TakesOneUnlessTold) {
+  EXPECT_EQ(Ask({"cl.throttle", "k", "15", "30", "60"}), Integers({0, 16, 15, -1, 2}));
+  EXPECT_EQ(Ask({"CL.Throttle", "k", "15", "30", "60", "15"}), Integers({0, 16, 0, -1, 32}));
+  EXPECT_EQ(Ask({"CL.THROTTLE", "k", "15", "30", "60"}), Integers({1, 16, 0, 2, 32}));
+}
+
+TEST_F(ClThrottle, RoundsWaitsUp) {
+  Ask({"CL.THROTTLE", "k", "0", "1", "2"});
+  parts_.clock.Advance(Micros{1});
+  EXPECT_EQ(Ask({"CL.THROTTLE", "k", "0", "1", "2"}), Integers({1, 1, 0, 2, 2}));
+  parts_.clock.Advance(Micros{1'999'998});
+  EXPECT_EQ(Ask({"CL.THROTTLE", "k", "0", "1", "2"}), Integers({1, 1, 0, 1, 1}));
+  parts_.clock.Advance(Micros{1});
+  EXPECT_EQ(Ask({"CL.THROTTLE", "k", "0", "1", "2"}), Integers({0, 1, 0, -1, 2}));
+}
+
+TEST_F(ClThrottle, KeepsWhatWasUsedWhenTheNumbersChange) {
+  EXPECT_EQ(Ask({"CL.THROTTLE", "k", "9", "1", "60", "8"}), Integers({0, 10, 2, -1, 480}));
+  EXPECT_EQ(Ask({"CL.THROTTLE", "k", "19", "1", "60", "1"}), Integers({0, 20, 11, -1, 540}));
+  EXPECT_EQ(Ask({"CL.THROTTLE", "k", "4", "1", "60", "1"}), Integers({1, 5, 0, 300, 540}));
+  EXPECT_EQ(Ask({"CL.THROTTLE", "other", "4", "1", "60", "1"}), Integers({0, 5, 4, -1, 60}));
+}
+
+TEST_F(ClThrottle, SaysWhatIsWrong) {
+  EXPECT_EQ(Ask({"CL.THROTTLE", "k", "1", "1"}),
+            "-ERR wrong number of arguments for 'cl.throttle' command\r\n");
+  EXPECT_EQ(Ask({"CL.THROTTLE", "k", "1", "1", "1", "1", "1"}),
+            "-ERR wrong number of arguments for 'cl.throttle' command\r\n");
+  EXPECT_EQ(Ask({"CL.THROTTLE", "k", "x", "1", "1"}),
+            "-ERR max_burst is \"x\"; expected a whole number from 0 to 9007199254740991\r\n");
+  EXPECT_THAT(Ask({"CL.THROTTLE", "k", "-1", "1", "1"}), StartsWith("-ERR max_burst is \"-1\""));
+  EXPECT_THAT(Ask({"CL.THROTTLE", "k", "1", "0", "1"}), StartsWith("-ERR count is \"0\""));
+  EXPECT_THAT(Ask({"CL.THROTTLE", "k", "1", "1", "0"}), StartsWith("-ERR period_seconds is \"0\""));
+  EXPECT_THAT(Ask({"CL.THROTTLE", "k", "1", "1", "1.5"}), StartsWith("-ERR period_seconds"));
+  EXPECT_THAT(Ask({"CL.THROTTLE", "k", "1", "1", "1", "-1"}),
+              StartsWith("-ERR quantity is \"-1\""));
+  EXPECT_THAT(Ask({"CL.THROTTLE", "k", "9007199254740990", "1", "4503599627"}),
+              StartsWith("-ERR gcra: "));
+  EXPECT_THAT(Ask({"CL.THROTTLE", "", "1", "1", "1"}), StartsWith("-ERR a key of 0 bytes"));
+  EXPECT_THAT(Ask({"CL.THROTTLE", std::string(1025, 'k'), "1", "1", "1"}),
+              StartsWith("-ERR a key of 1025 bytes"));
+}
+
+TEST_F(ClThrottle, DelMakesTheBudgetWhole) {
+  Ask({"CL.THROTTLE", "a", "0", "1", "60"});
+  Ask({"CL.THROTTLE", "b", "0", "1", "60"});
+  // In one round with what comes before and after it.
+  EXPECT_EQ(
+      peer_.Send(RespCommand({"CL.THROTTLE", "a", "0", "1", "60"}) +
+                 RespCommand({"DEL", "a", "b", "c"}) +
+                 RespCommand({"CL.THROTTLE", "a", "0", "1", "60"}) + RespCommand({"UNLINK", "c"})),
+      Integers({1, 1, 0, 60, 60}) + ":2\r\n" + Integers({0, 1, 0, -1, 60}) + ":0\r\n");
+}
+
+TEST_F(SessionTest, ThrottleAnswersAsThrottlecrab) {
+  EXPECT_EQ(Ask({"THROTTLE", "k", "2", "1", "60"}), Integers({1, 2, 1, 60, 0}));
+  EXPECT_EQ(Ask({"THROTTLE", "k", "2", "1", "60"}), Integers({1, 2, 0, 120, 0}));
+  EXPECT_EQ(Ask({"THROTTLE", "k", "2", "1", "60"}), Integers({0, 2, 0, 120, 60}));
+  EXPECT_EQ(Ask({"THROTTLE", "k", "2", "1", "60", "3"}), Integers({0, 2, 0, 120, -1}));
+  EXPECT_THAT(Ask({"THROTTLE", "k", "0", "1", "60"}), StartsWith("-ERR max_burst is \"0\""));
+}
+
+TEST_F(SessionTest, ChecksNamedLimits) {
+  EXPECT_EQ(Ask({"SLUICE.CHECK", "LIMIT", "login", "bob"}),
+            "*16\r\n$7\r\nallowed\r\n:1\r\n$5\r\nlimit\r\n:5\r\n$9\r\nremaining\r\n:4\r\n"
+            "$14\r\nretry_after_us\r\n:0\r\n$14\r\nreset_after_us\r\n:60000000\r\n"
+            "$8\r\ndelay_us\r\n:0\r\n$9\r\ndenied_by\r\n$-1\r\n$6\r\nsource\r\n$5\r\nstore\r\n");
+  Ask({"HELLO", "3"});
+  EXPECT_EQ(
+      Ask({"sluice.check", "limit", "login", "bob", "cost", "5"}),
+      "%8\r\n$7\r\nallowed\r\n:0\r\n$5\r\nlimit\r\n:5\r\n$9\r\nremaining\r\n:4\r\n"
+      "$14\r\nretry_after_us\r\n:60000000\r\n$14\r\nreset_after_us\r\n:60000000\r\n"
+      "$8\r\ndelay_us\r\n:0\r\n$9\r\ndenied_by\r\n$5\r\nlogin\r\n$6\r\nsource\r\n$5\r\nstore\r\n");
+  EXPECT_THAT(Ask({"SLUICE.PEEK", "LIMIT", "login", "bob"}), HasSubstr("remaining\r\n:4\r\n"));
+  EXPECT_THAT(Ask({"SLUICE.CHECK", "LIMIT", "login", "bob", "COST", "6"}),
+              StartsWith("-COST_EXCEEDS_LIMIT cost 6 can never be granted"));
+  EXPECT_EQ(Ask({"SLUICE.RESET", "LIMIT", "login", "bob"}), ":1\r\n");
+  EXPECT_EQ(Ask({"SLUICE.RESET", "LIMIT", "login", "bob"}), ":0\r\n");
+}
+
+TEST_F(SessionTest, ChecksLimitsThatAreWrittenOut) {
+  constexpr std::string_view kLimit = "limit=2,window=1m,algorithm=fixed_window";
+  EXPECT_THAT(Ask({"SLUICE.CHECK", "LIMIT", kLimit, "k", "COST", "2"}), HasSubstr("allowed\r\n:1"));
+  EXPECT_THAT(Ask({"SLUICE.CHECK", "LIMIT", kLimit, "k"}), HasSubstr("allowed\r\n:0"));
+  EXPECT_EQ(Ask({"SLUICE.RESET", "LIMIT", kLimit, "k"}), ":1\r\n");
+  EXPECT_THAT(Ask({"SLUICE.CHECK", "LIMIT", "limit=2", "k"}), StartsWith("-ERR "));
+  EXPECT_THAT(Ask({"SLUICE.CHECK", "LIMIT", "nobody", "k"}),
+              StartsWith("-ERR no limit is named \"nobody\"; expected"));
+}
+
+TEST_F(SessionTest, SaysWhatIsWrongWithACheck) {
+  EXPECT_EQ(Ask({"SLUICE.CHECK", "ALL", "x"}), "-ERR \"ALL\" is neither LIMIT nor RULESET\r\n");
+  EXPECT_THAT(Ask({"SLUICE.CHECK", "LIMIT", "login"}), StartsWith("-ERR the key is missing"));
+  EXPECT_THAT(Ask({"SLUICE.CHECK", "LIMIT", "login", "k", "COST"}),
+              StartsWith("-ERR syntax error at \"COST\""));
+  EXPECT_THAT(Ask({"SLUICE.CHECK", "LIMIT", "login", "k", "COST", "-1"}),
+              StartsWith("-ERR COST is \"-1\""));
+  EXPECT_THAT(Ask({"SLUICE.PEEK", "LIMIT", "login", "k", "COST", "1"}),
+              StartsWith("-ERR syntax error at \"COST\""));
+  EXPECT_THAT(Ask({"SLUICE.CHECK", "RULESET", "api", "USER"}),
+              StartsWith("-ERR syntax error at \"USER\""));
+  EXPECT_THAT(Ask({"SLUICE.PEEK", "RULESET", "api", "COST", "1"}),
+              StartsWith("-ERR syntax error at \"COST\""));
+  EXPECT_THAT(Ask({"SLUICE.CHECK", "RULESET", "nothing"}),
+              StartsWith("-ERR there is no rule set \"nothing\""));
+  EXPECT_THAT(Ask({"SLUICE.RESET", "RULESET", "api", "k"}), StartsWith("-ERR \"RULESET\" is not"));
+}
+
+TEST_F(SessionTest, ChecksRuleSets) {
+  const auto check = [&] { return Ask({"SLUICE.CHECK", "RULESET", "api", "USER", "ann"}); };
+  EXPECT_THAT(check(), HasSubstr("remaining\r\n:1\r\n"));
+  EXPECT_THAT(check(), HasSubstr("remaining\r\n:0\r\n"));
+  const std::string denied = check();
+  EXPECT_THAT(denied, HasSubstr("allowed\r\n:0\r\n"));
+  EXPECT_THAT(denied, HasSubstr("retry_after_us\r\n:1000000\r\n"));
+  EXPECT_THAT(denied, HasSubstr("denied_by\r\n$10\r\nuser/burst\r\n"));
+  // Without a user, that rule does not apply.
+  EXPECT_THAT(Ask({"SLUICE.CHECK", "RULESET", "api", "COST", "2", "IP", "192.0.2.9", "APIKEY", "a",
+                   "METHOD", "GET", "PATH", "/x", "ATTR", "a", "b"}),
+              HasSubstr("remaining\r\n:96\r\n"));
+  const std::string detail = Ask({"SLUICE.PEEK", "RULESET", "api", "USER", "ann", "DETAIL"});
+  EXPECT_THAT(detail, HasSubstr("allowed\r\n:1\r\n"));
+  EXPECT_THAT(detail, HasSubstr("bands\r\n*3\r\n"));
+  EXPECT_THAT(detail, HasSubstr("rule\r\n$8\r\neveryone\r\n$4\r\nband\r\n$6\r\nminute\r\n"));
+}
+
+TEST_F(SessionTest, KnowsWhatClientsAsk) {
+  EXPECT_EQ(Ask({"PING"}), "+PONG\r\n");
+  EXPECT_EQ(Ask({"ping", "hi"}), "$2\r\nhi\r\n");
+  EXPECT_EQ(Ask({"ECHO", "hi"}), "$2\r\nhi\r\n");
+  EXPECT_EQ(Ask({"SELECT", "0"}), "+OK\r\n");
+  EXPECT_EQ(Ask({"SELECT", "1"}), "-ERR DB index is out of range\r\n");
+  EXPECT_EQ(Ask({"CLIENT", "ID"}), ":7\r\n");
+  EXPECT_EQ(Ask({"CLIENT", "GETNAME"}), "$-1\r\n");
+  EXPECT_EQ(Ask({"CLIENT", "SETNAME", "me"}), "+OK\r\n");
+  EXPECT_EQ(Ask({"CLIENT", "GETNAME"}), "$2\r\nme\r\n");
+  EXPECT_THAT(Ask({"CLIENT", "SETNAME", "a b"}), StartsWith("-ERR Client names"));
+  EXPECT_EQ(Ask({"CLIENT", "SETINFO", "lib-name", "redis-py"}), "+OK\r\n");
+  EXPECT_THAT(Ask({"CLIENT", "INFO"}),
+              HasSubstr("name=me db=0 user=default resp=2 lib-name=redis-py"));
+  EXPECT_EQ(Ask({"CLIENT", "KILL"}), "-ERR unknown subcommand 'KILL'. Try CLIENT HELP.\r\n");
+  EXPECT_EQ(Ask({"CLIENT", "SETNAME"}),
+            "-ERR wrong number of arguments for 'client|setname' command\r\n");
+  EXPECT_EQ(Ask({"CONFIG", "GET", "save"}), "*2\r\n$4\r\nsave\r\n$0\r\n\r\n");
+  EXPECT_EQ(Ask({"CONFIG", "GET", "other"}), "*0\r\n");
+  EXPECT_EQ(Ask({"ACL", "WHOAMI"}), "$7\r\ndefault\r\n");
+  EXPECT_THAT(Ask({"INFO", "server"}), HasSubstr("tcp_port:6379\r\n"));
+  EXPECT_THAT(Ask({"COMMAND"}), StartsWith("*19\r\n"));
+  EXPECT_EQ(Ask({"COMMAND", "COUNT"}), ":19\r\n");
+  EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "CL.THROTTLE", "k", "1", "1", "1"}), "*1\r\n$1\r\nk\r\n");
+  EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "SLUICE.CHECK", "LIMIT", "login", "k"}),
+            "*1\r\n$1\r\nk\r\n");
+  EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "DEL", "a", "b"}), "*2\r\n$1\r\na\r\n$1\r\nb\r\n");
+  EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "PING"}), "-ERR The command has no key arguments\r\n");
+  EXPECT_EQ(Ask({"COMMAND", "INFO", "nope"}), "*1\r\n$-1\r\n");
+  EXPECT_EQ(Ask({"COMMAND", "DOCS", "nope"}), "*0\r\n");
+  EXPECT_EQ(Ask({"GET", "a", "b\r\nc"}),
+            "-ERR unknown command 'GET', with args beginning with: 'a' 'b  c' \r\n");
+}
+
+TEST_F(SessionTest, SpeaksBothProtocols) {
+  EXPECT_THAT(Ask({"HELLO"}), StartsWith("*14\r\n$6\r\nserver\r\n"));
+  EXPECT_THAT(Ask({"HELLO", "3", "SETNAME", "me"}), StartsWith("%7\r\n$6\r\nserver\r\n"));
+  EXPECT_THAT(Ask({"CLIENT", "INFO"}), HasSubstr("name=me db=0 user=default resp=3"));
+  EXPECT_EQ(Ask({"HELLO", "4"}), "-NOPROTO unsupported protocol version\r\n");
+  EXPECT_EQ(Ask({"HELLO", "x"}), "-ERR Protocol version is not an integer or out of range\r\n");
+  EXPECT_EQ(Ask({"HELLO", "2", "NOW"}), "-ERR Syntax error in HELLO option 'NOW'\r\n");
+  EXPECT_EQ(Ask({"COMMAND", "INFO", "nope"}), "*1\r\n_\r\n");
+  EXPECT_EQ(Ask({"RESET"}), "+RESET\r\n");
+  EXPECT_EQ(Ask({"CLIENT", "GETNAME"}), "$-1\r\n");
+  // Each reply is in the protocol of its moment.
+  EXPECT_THAT(
+      peer_.Send(RespCommand({"SLUICE.PEEK", "LIMIT", "login", "k"}) + RespCommand({"HELLO", "3"}) +
+                 RespCommand({"SLUICE.PEEK", "LIMIT", "login", "k"})),
+      testing::AllOf(StartsWith("*16\r\n"), HasSubstr("%8\r\n")));
+}
+
+TEST_F(SessionTest, ClosesAfterQuit) {
+  EXPECT_EQ(peer_.Send("PING\r\nQUIT\r\nPING\r\n"), "+PONG\r\n+OK\r\n");
+  EXPECT_TRUE(peer_.closed());
+}
+
+TEST_F(SessionTest, AnswersAProtocolErrorInOrderAndCloses) {
+  EXPECT_EQ(peer_.Send(RespCommand({"CL.THROTTLE", "k", "0", "1", "1"}) + "*1\r\nPING\r\nPING\r\n"),
+            Integers({0, 1, 0, -1, 1}) + "-ERR Protocol error: expected '$', got 'P'\r\n");
+  EXPECT_TRUE(peer_.closed());
+  EXPECT_EQ(worker_.protocol_errors.load(), 1U);
+}
+
+TEST_F(SessionTest, AnswersTheSameHoweverTheBytesAreCut) {
+  const std::string bytes = RespCommand({"CL.THROTTLE", "k", "2", "1", "60"}) + "PING\r\n" +
+                            RespCommand({"SLUICE.CHECK", "RULESET", "api", "USER", "u"}) +
+                            "sluice.check limit login \"a b\"\r\n*0\r\n" +
+                            RespCommand({"DEL", "k"}) + RespCommand({"HELLO", "3"}) +
+                            RespCommand({"CL.THROTTLE", "k", "2", "1", "60"}) +
+                            RespCommand({"SLUICE.RESET", "LIMIT", "login", "a b"}) + "*1\r\nX";
+  std::string expected;
+  for (std::size_t size = bytes.size(); size > 0; --size) {
+    RespEngine parts;
+    Worker worker(parts.engine, options_, [] { return ServerInfo{}; });
+    RespPeer peer(worker);
+    std::string out;
+    for (std::size_t at = 0; at < bytes.size(); at += size)
+      out += peer.Send(bytes.substr(at, size));
+    EXPECT_TRUE(peer.closed());
+    if (expected.empty()) expected = out;
+    ASSERT_EQ(out, expected) << "in pieces of " << size;
+  }
+  EXPECT_THAT(expected, HasSubstr("-ERR Protocol error"));
+}
+
+TEST_F(SessionTest, EndsARoundWhenItIsLong) {
+  SessionOptions options;
+  options.bounds.pipeline_max = 3;
+  options.bounds.output_bytes_max = 40;
+  Worker worker(parts_.engine, options, [] { return ServerInfo{}; });
+  Session session(worker, {}, [] {});
+  std::string input;
+  for (int i = 0; i < 5; ++i) input += "PING\r\n";
+  std::string out;
+  const Session::Progress first = session.Consume(input, out);
+  EXPECT_EQ(first.next, Session::Next::kAgain);
+  EXPECT_EQ(out, "+PONG\r\n+PONG\r\n+PONG\r\n");
+  const Session::Progress second = session.Consume(std::span(input).subspan(first.consumed), out);
+  EXPECT_EQ(second.next, Session::Next::kRead);
+
+  std::string echoes;
+  for (int i = 0; i < 3; ++i) echoes += RespCommand({"ECHO", "a text of some thirty characters"});
+  out.clear();
+  EXPECT_EQ(session.Consume(echoes, out).next, Session::Next::kAgain);
+  EXPECT_LT(out.size(), 90U);
+}
+
+class AuthTest : public testing::Test {
+ protected:
+  RespEngine parts_;
+  SessionOptions options_{.password = "open sesame"};
+  Worker worker_{parts_.engine, options_, [] { return ServerInfo{}; }};
+  RespPeer peer_{worker_};
+};
+
+TEST_F(AuthTest, AsksForThePassword) {
+  EXPECT_EQ(peer_.Send({"PING"}), "-NOAUTH Authentication required.\r\n");
+  EXPECT_EQ(peer_.Send({"CL.THROTTLE", "k", "1", "1", "1"}),
+            "-NOAUTH Authentication required.\r\n");
+  EXPECT_THAT(peer_.Send({"HELLO", "3"}), StartsWith("-NOAUTH HELLO must be called"));
+  const std::string wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+  for (const std::string_view guess : {"", "open", "open sesame ",
+                                       "open sesame"
+                                       "open sesame"}) {
+    EXPECT_EQ(peer_.Send({"AUTH", guess}), wrong) << guess;
+  }
+  EXPECT_EQ(peer_.Send({"AUTH", "root", "open sesame"}), wrong);
+  EXPECT_EQ(peer_.Send({"HELLO", "3", "AUTH", "default", "no"}), wrong);
+  EXPECT_EQ(peer_.Send({"PING"}), "-NOAUTH Authentication required.\r\n");
+  EXPECT_EQ(peer_.Send({"AUTH", "open sesame"}), "+OK\r\n");
+  EXPECT_EQ(peer_.Send({"PING"}), "+PONG\r\n");
+  EXPECT_EQ(peer_.Send({"RESET"}), "+RESET\r\n");
+  EXPECT_EQ(peer_.Send({"PING"}), "-NOAUTH Authentication required.\r\n");
+  EXPECT_THAT(peer_.Send({"HELLO", "3", "AUTH", "default", "open sesame"}), StartsWith("%7\r\n"));
+  EXPECT_EQ(peer_.Send({"PING"}), "+PONG\r\n");
+}
+
+TEST_F(AuthTest, TrustsLittleBefore) {
+  EXPECT_EQ(peer_.Send("*11\r\n"), "-ERR Protocol error: unauthenticated multibulk length\r\n");
+  EXPECT_TRUE(peer_.closed());
+}
+
+TEST_F(SessionTest, SaysThatNoPasswordIsNeeded) {
+  EXPECT_THAT(Ask({"AUTH", "x"}), StartsWith("-ERR AUTH <password> called without any password"));
+  EXPECT_EQ(Ask({"AUTH", "default", "x"}), "+OK\r\n");
+}
+
+// Answers when told to, as a store far away does.
+class LaterStore final : public Store {
+ public:
+  explicit LaterStore(Store& store) : store_(store) {}
+
+  void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
+    calls_.push_back([this, requests, done = std::move(done)]() mutable {
+      if (failure_) {
+        for (Request& request : requests) request.outcome = std::unexpected(*failure_);
+        done();
+      } else {
+        store_.Apply(requests, std::move(done));
+      }
+    });
+  }
+  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override {
+    calls_.push_back([this, key = std::string(charge.key), name = std::string(charge.name),
+                      limit = *charge.limit, done = std::move(done)]() mutable {
+      store_.Reset({.key = key, .limit = &limit, .name = name}, std::move(done));
+    });
+  }
+
+  std::size_t calls() const { return calls_.size(); }
+  void Fail(Error error) { failure_ = std::move(error); }
+  void Answer() {
+    auto call = std::move(calls_.front());
+    calls_.pop_front();
+    call();
+  }
+
+ private:
+  Store& store_;
+  std::deque<std::move_only_function<void()>> calls_;
+  std::optional<Error> failure_;
+};
+
+class LaterTest : public testing::Test {
+ protected:
+  std::string AnswerAll() {
+    std::string out;
+    while (peer_.waiting()) {
+      while (store_.calls() > 0) store_.Answer();
+      out += peer_.Resume();
+    }
+    return out;
+  }
+
+  MemoryStore memory_;
+  LaterStore store_{memory_};
+  RespEngine parts_{&store_};
+  SessionOptions options_;
+  Worker worker_{parts_.engine, options_, [] { return ServerInfo{}; }};
+  RespPeer peer_{worker_};
+};
+
+TEST_F(LaterTest, DecidesTheCommandsOfARoundTogetherAndAnswersInOrder) {
+  std::string sent = "PING\r\n";
+  for (int i = 0; i < 3; ++i) sent += RespCommand({"CL.THROTTLE", "k", "1", "1", "3600"});
+  EXPECT_EQ(peer_.Send(sent + RespCommand({"ECHO", "end"})), "");
+  EXPECT_EQ(store_.calls(), 1U);
+  EXPECT_EQ(peer_.Send("PING\r\n"), "");
+  EXPECT_EQ(AnswerAll(), "+PONG\r\n" + Integers({0, 2, 1, -1, 3600}) +
+                             Integers({0, 2, 0, -1, 7200}) + Integers({1, 2, 0, 3600, 7200}) +
+                             "$3\r\nend\r\n");
+  EXPECT_EQ(peer_.Send("PING\r\n"), "+PONG\r\n+PONG\r\n");
+}
+
+TEST_F(LaterTest, ResetsBetweenWhatComesBeforeAndAfter) {
+  const std::string take = RespCommand({"CL.THROTTLE", "k", "0", "1", "3600"});
+  const std::string rules = RespCommand({"SLUICE.CHECK", "RULESET", "api", "USER", "u"});
+  peer_.Send(take + rules + take + RespCommand({"DEL", "k", "x"}) + take + rules);
+  EXPECT_EQ(store_.calls(), 3U);  // The checks around the rule set's, and that.
+  const std::string out = AnswerAll();
+  EXPECT_THAT(out, StartsWith(Integers({0, 1, 0, -1, 3600}) + "*16\r\n"));
+  EXPECT_THAT(out, HasSubstr(Integers({1, 1, 0, 3600, 3600}) + ":1\r\n" +
+                             Integers({0, 1, 0, -1, 3600}) + "*16\r\n"));
+}
+
+TEST_F(LaterTest, ReportsAnOutageAsAnErrorAndNotAsADenial) {
+  store_.Fail({ErrorCode::kUnavailable, "the store is away"});
+  peer_.Send(RespCommand({"CL.THROTTLE", "k", "0", "1", "1"}) +
+             RespCommand({"SLUICE.CHECK", "LIMIT", "login", "k"}) + "PING\r\n");
+  EXPECT_EQ(AnswerAll(),
+            "-UNAVAILABLE the store is away\r\n-UNAVAILABLE the store is away\r\n+PONG\r\n");
+}
+
+}  // namespace
+}  // namespace sluice::resp

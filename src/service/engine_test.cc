@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sluice/memory_store.h"
+#include "telemetry/heavy_hitters.h"
+#include "telemetry/log.h"
+#include "telemetry/service_metrics.h"
+
+namespace sluice::service {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A store far away that fails or answers when told to.
+class LateStore final : public Store {
+ public:
+  void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
+    requests_ = requests;
+    done_ = std::move(done);
+  }
+  void Reset(const Charge&, std::move_only_function<void(Expected<bool>)> done) override {
+    done(std::unexpected(Error{ErrorCode::kUnavailable, "gone"}));
+  }
+  void Answer(const Expected<Decision>& outcome, Source source = Source::kStore) {
+    for (Request& request : requests_) {
+      request.outcome = outcome;
+      request.source = source;
+    }
+    std::exchange(done_, nullptr)();
+  }
+
+ private:
+  std::span<Request> requests_;
+  std::move_only_function<void()> done_;
+};
+
+class EngineTest : public ::testing::Test {
+ protected:
+  telemetry::Registry registry_;
+  telemetry::ServiceMetrics metrics_{registry_};
+  telemetry::HeavyHitters keys_;
+  telemetry::Logger logger_{{.level = telemetry::LogLevel::kOff}};
+  const Limit limit_ = *Limit::Parse("algorithm=fixed_window,limit=2,window=1h");
+  const Charge charge_{.key = "k", .limit = &limit_};
+  Request request_{.charges = {&charge_, 1}};
+};
+
+TEST_F(EngineTest, CountsWhatItDecides) {
+  MemoryStore store;
+  Engine engine({.store = store, .metrics = metrics_, .keys = keys_, .logger = logger_}, nullptr);
+  int done = 0;
+  for (int i = 0; i < 3; ++i) engine.Apply({&request_, 1}, [&] { ++done; });
+  EXPECT_EQ(done, 3);
+  EXPECT_FALSE(request_.outcome->allowed);
+  const std::string text = registry_.Text();
+  EXPECT_THAT(
+      text, HasSubstr(R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="true"} 2)"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="false"} 1)"));
+  EXPECT_EQ(keys_.Top(telemetry::HeavyHitters::Kind::kBusy, 1).at(0).count, 3U);
+  EXPECT_EQ(keys_.Top(telemetry::HeavyHitters::Kind::kDenied, 1).at(0).count, 1U);
+}
+
+TEST_F(EngineTest, CountsOutagesAndDegradedDecisionsApart) {
+  LateStore store;
+  Engine engine({.store = store, .metrics = metrics_, .keys = keys_, .logger = logger_}, nullptr);
+  bool done = false;
+  engine.Apply({&request_, 1}, [&] { done = true; });
+  EXPECT_FALSE(done);
+  store.Answer(std::unexpected(Error{ErrorCode::kUnavailable, "gone"}));
+  EXPECT_TRUE(done);
+  engine.Apply({&request_, 1}, [] {});
+  store.Answer(Decision{.allowed = true}, Source::kFailOpen);
+  bool failed = false;
+  engine.Reset(charge_, [&](Expected<bool> held) { failed = !held; });
+  EXPECT_TRUE(failed);
+  const std::string text = registry_.Text();
+  EXPECT_THAT(text, HasSubstr(R"(code="UNAVAILABLE"} 2)"));
+  EXPECT_THAT(text, HasSubstr(R"(source="fail_open"} 1)"));
+  EXPECT_THAT(
+      text, HasSubstr(R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="true"} 1)"));
+}
+
+}  // namespace
+}  // namespace sluice::service

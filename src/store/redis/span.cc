@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/redis/span.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/combine.h"
+
+namespace sluice::redis {
+
+Span::Span(Request& request, std::span<const std::uint16_t> slots) : request_(request) {
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    auto part = std::ranges::find(parts_, slots[i], &Part::slot);
+    if (part == parts_.end()) {
+      parts_.emplace_back().slot = slots[i];
+      part = parts_.end() - 1;
+    }
+    part->charges.push_back(request.charges[i]);
+    part->place.push_back(i);
+  }
+  for (Part& part : parts_) {
+    part.each.resize(part.charges.size());
+    part.request = {
+        .charges = part.charges, .now = request.now, .each = part.each, .action = request.action};
+  }
+}
+
+bool Span::is_simple() const {
+  return request_.action == Action::kDebit ||
+         std::ranges::all_of(request_.charges,
+                             [](const Charge& charge) { return charge.cost == 0; });
+}
+
+// The one that says least about what was charged.
+std::optional<Error> Span::WorstError() const {
+  std::optional<Error> worst;
+  for (const Part& part : parts_) {
+    if (part.request.outcome) continue;
+    const Error& error = part.request.outcome.error();
+    if (!worst || error.code == ErrorCode::kOutcomeUnknown) worst = error;
+  }
+  return worst;
+}
+
+void Span::AnswerFrom(std::vector<Decision> Part::* decisions) {
+  std::array<Decision, kChargesMax> each;
+  for (const Part& part : parts_) {
+    for (std::size_t i = 0; i < part.place.size(); ++i) each[part.place[i]] = (part.*decisions)[i];
+  }
+  const auto all = std::span(each).first(request_.charges.size());
+  std::ranges::copy(all.first(request_.each.size()), request_.each.begin());
+  request_.outcome = core::Combine(all);
+}
+
+bool Span::MayTake() {
+  if (const auto error = WorstError()) {
+    // Nothing was charged, whatever became of the question.
+    const bool unknown = error->code == ErrorCode::kOutcomeUnknown;
+    request_.outcome =
+        std::unexpected(Error{unknown ? ErrorCode::kUnavailable : error->code, error->message});
+    return false;
+  }
+  for (Part& part : parts_) part.looked = part.each;
+  AnswerFrom(&Part::looked);
+  return request_.outcome->allowed;
+}
+
+void Span::Answer() {
+  const bool simple = is_simple();
+  const bool some_done = std::ranges::any_of(
+      parts_, [](const Part& part) { return part.request.outcome.has_value(); });
+  if (const auto error = WorstError()) {
+    const bool debited = request_.action == Action::kDebit && some_done;
+    request_.outcome =
+        std::unexpected(Error{debited ? ErrorCode::kOutcomeUnknown : error->code, error->message});
+    return;
+  }
+  const bool allowed =
+      std::ranges::all_of(parts_, [](const Part& part) { return part.request.outcome->allowed; });
+  if (simple || allowed) {
+    for (Part& part : parts_) part.receipts.clear();
+    return AnswerFrom(&Part::each);
+  }
+  // Those that took are as they were before: what the others say is new.
+  for (Part& part : parts_) {
+    if (!part.request.outcome->allowed) part.looked = part.each;
+  }
+  AnswerFrom(&Part::looked);
+}
+
+bool Span::Refunded() {
+  const bool all = std::ranges::all_of(parts_, [](const Part& part) {
+    return part.receipts.empty() || part.request.outcome.has_value();
+  });
+  if (!all && !request_.outcome) {
+    request_.outcome =
+        std::unexpected(Error{ErrorCode::kOutcomeUnknown, request_.outcome.error().message});
+  }
+  return all;
+}
+
+}  // namespace sluice::redis

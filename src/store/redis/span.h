@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sluice/store.h"
+#include "store/redis/batch.h"
+
+namespace sluice::redis {
+
+// A request whose states lie in several slots of a Cluster, where no script reaches all of them. No
+// I/O: says what to ask of each slot, and what the answers come to.
+//
+//   look at all parts at once;  if any would deny, that is the answer, and nothing was written
+//   take from all parts at once;  if any denies after all, because another request was faster,
+//   give back what the others took
+//
+// Never admits more than all or nothing would: what is given back is at most what was taken.
+class Span {
+ public:
+  struct Part {
+    std::uint16_t slot;
+    std::vector<Charge> charges;
+    std::vector<std::size_t> place;  // Of each in the whole request.
+    std::vector<Decision> each;
+    std::vector<Decision> looked;
+    Request request;
+    std::vector<Receipt> receipts;
+  };
+
+  // `slots` has one for each charge. The request stays alive until it is answered.
+  Span(Request& request, std::span<const std::uint16_t> slots);
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+  std::span<Part> parts() { return parts_; }
+
+  // Debits and mere looks need no second thought: each part is applied, and Answer is all there is.
+  bool is_simple() const;
+
+  // After the parts were looked at: whether to take. If not, the request is answered.
+  bool MayTake();
+
+  // After they were applied: sets the outcome. Parts that have receipts now must be refunded.
+  void Answer();
+
+  // After the refund: whether all of it worked. If not, an error says that the outcome is unknown.
+  bool Refunded();
+
+ private:
+  std::optional<Error> WorstError() const;
+  void AnswerFrom(std::vector<Decision> Part::* decisions);
+
+  Request& request_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace sluice::redis
