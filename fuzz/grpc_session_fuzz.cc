@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "../tests/support/rls_engine.h"
 #include "grpc/services.h"
+#include "support/rls_engine.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "../tests/support/rls_engine.h"
 #include "grpc/rls.h"
+#include "support/rls_engine.h"
 
 namespace {
 
