@@ -42,7 +42,7 @@ format: setup ## Format all sources
 	@git ls-files -co --exclude-standard '*.h' '*.cc' | xargs clang-format-19 -i
 
 asan: setup ## The unit tests under the address and undefined-behaviour sanitizers
-	@tools/build asan
+	@tools/build asan all_tests
 	@ctest --test-dir build/asan --output-on-failure -j $(JOBS)
 
 tsan: setup ## What runs on several threads, under the thread sanitizer

@@ -132,12 +132,12 @@ void Keeper::Publish(std::shared_ptr<service::Catalog> catalog) {
       names.emplace_back(rule_set->id(), rule.id);
     }
   }
-  metrics_.RetainRules(names);
   for (const auto& rule_set : catalog->rules->rule_sets()) {
     for (const rules::Rule& rule : rule_set->rules()) {
       catalog->rule_metrics.emplace(&rule, metrics_.Rule(rule_set->id(), rule.id));
     }
   }
+  metrics_.RetainRules(names);
   catalog_ = std::move(catalog);
   options_.publish(catalog_);
   metrics_.Reloaded(telemetry::ReloadResult::kOk, static_cast<std::int64_t>(catalog_->generation));
