@@ -7,7 +7,6 @@ Usage: service_cli_test.py PROGRAM
 import os
 import re
 import subprocess
-import unittest
 
 import support
 from support import AGES, sluice

@@ -13,10 +13,10 @@ import signal
 import socket
 import threading
 import time
-import unittest
 
 import support
-from support import AGES, Client, RawConnection, eventually, free_port, in_threads, sluice, target
+from support import (AGES, Client, RawConnection, eventually, eventually_get, free_port, in_threads,
+                     sluice, target)
 
 REQUESTS = 1000
 THREADS = 50
@@ -159,8 +159,9 @@ class WithoutRedis(ExactTest):
         # It is worth an alarm, not a restart.
         self.assertEqual(service.get("/health/ready").status, 200)
         self.assertEqual(service.get("/health/live").status, 200)
-        health = eventually(lambda: (lambda h: h if h["status"] == "DEGRADED" else None)(
-            service.get("/health").json), "the health says so")
+        health = eventually_get(lambda: service.get("/health").json,
+                                lambda health: health["status"] == "DEGRADED",
+                                "the health says so")
         self.assertEqual(health["store"]["status"], "DOWN")
         self.assertNotEqual(health["store"]["problem"], "")
         metrics = service.metrics()

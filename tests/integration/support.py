@@ -56,6 +56,11 @@ def eventually(condition, what, timeout=PATIENCE):
         time.sleep(0.01)
 
 
+def eventually_get(get, accept, what):
+    """Waits until `accept` takes what `get` returns, and returns that."""
+    return eventually(lambda: [value for value in [get()] if accept(value)], what)[0]
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
