@@ -11,7 +11,6 @@ import random
 import socket
 import threading
 import time
-import unittest
 
 import support
 from support import Client, RawConnection, eventually
@@ -144,7 +143,8 @@ class Smuggling(HttpTest):
     def test_bad_chunks(self):
         head = self.BODY + b"Transfer-Encoding: chunked\r\n\r\n"
         for body in (b"x\r\n", b"-1\r\n", b"+1\r\na\r\n", b"0x1\r\na\r\n", b"1 \r\na\r\n", b"\r\n",
-                     b"1\na\r\n", b"1\r\nab\r\n0\r\n\r\n", b"2\r\nab0\r\n\r\n", b"1\r\na\n0\r\n\r\n",
+                     b"1\na\r\n", b"1\r\nab\r\n0\r\n\r\n", b"2\r\nab0\r\n\r\n",
+                     b"1\r\na\n0\r\n\r\n",
                      b"ffffffffffffffff1\r\n", b"1;a=\x00\r\na\r\n", b"0\r\nbad trailer\r\n\r\n",
                      b"0\r\nX: a\nY: b\r\n\r\n"):
             with self.subTest(body):
