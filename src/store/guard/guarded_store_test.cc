@@ -129,7 +129,7 @@ struct Answer {
 // Until it holds, for as long as anything may take on a busy machine.
 template <typename Condition>
 bool Eventually(Condition condition) {
-  for (const auto end = Steady::now() + 10s; Steady::now() < end;) {
+  for (const auto end = Steady::now() + 60s; Steady::now() < end;) {
     if (condition()) return true;
     std::this_thread::sleep_for(1ms);
   }
