@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test run bench-engine bench-redis lint format asan tsan fuzz clean
+.PHONY: help setup build test run bench-engine bench-redis bench-http bench-guard lint format asan tsan fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -29,6 +29,12 @@ bench-engine: build ## The engine's speed and memory
 bench-redis: build ## The Redis store's speed
 	@build/release/bench/redis_bench
 
+bench-http: build ## The service's speed: HTTP against nginx, and how rules grow
+	@bench/bench-http
+
+bench-guard: build ## What the guard costs and what its deny cache gains
+	@build/release/bench/guard_bench
+
 lint: setup ## Format, tidy and include-direction checks
 	@tools/lint
 
@@ -36,12 +42,13 @@ format: setup ## Format all sources
 	@git ls-files -co --exclude-standard '*.h' '*.cc' | xargs clang-format-19 -i
 
 asan: setup ## The unit tests under the address and undefined-behaviour sanitizers
-	@tools/build asan
+	@tools/build asan all_tests
 	@ctest --test-dir build/asan --output-on-failure -j $(JOBS)
 
 tsan: setup ## What runs on several threads, under the thread sanitizer
-	@tools/build tsan memory_test redis_store_test
-	@ctest --test-dir build/tsan --output-on-failure -j $(JOBS) -R '^(memory_test|redis_store_test)\.'
+	@tools/build tsan memory_test redis_store_test guard_test guard_redis_test
+	@ctest --test-dir build/tsan --output-on-failure -j $(JOBS) \
+		-R '^(memory_test|redis_store_test|guard_test|guard_redis_test)\.'
 
 fuzz: setup ## Every fuzz target, FUZZ_SECONDS=10 each
 	@tools/build fuzz

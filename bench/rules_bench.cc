@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the time to choose rules grows with their number. Each request asks for another of the rule
-// set's paths; both sides are interleaved, and figures are medians.
+// How the time of POST /api/v1/check grows with the number of rules: from the body to the answer's
+// body, without the server around it. Each request asks for another of the rule set's paths; both
+// sides are interleaved, and figures are medians.
 #include <time.h>
 
 #include <algorithm>
@@ -12,9 +13,17 @@
 #include <string>
 #include <vector>
 
+#include "api/check_answer.h"
+#include "api/check_document.h"
+#include "core/json_writer.h"
 #include "core/text.h"
 #include "rules/parse.h"
 #include "rules/rule_set.h"
+#include "service/engine.h"
+#include "service/rule_check.h"
+#include "sluice/memory_store.h"
+#include "telemetry/heavy_hitters.h"
+#include "telemetry/log.h"
 
 namespace {
 
@@ -26,6 +35,7 @@ constexpr int kFew = 10;
 constexpr int kMany = 10'000;
 constexpr int kRepetitions = 15;
 constexpr int kCalls = 200'000;
+constexpr int kChecks = 50'000;
 
 std::string PathOf(int rule, std::string_view item) {
   return Cat("/v1/service-", rule % 100, "/resource-", rule, "/items/", item);
@@ -54,6 +64,61 @@ double ThreadNanos() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+}
+
+// A service with these rules and nothing around it.
+class Service {
+ public:
+  explicit Service(std::shared_ptr<const RuleSet> rules) {
+    auto catalog = std::make_shared<sluice::service::Catalog>();
+    catalog->rules = sluice::rules::RuleBook::Build({std::move(rules)}, 1).value();
+    catalog->domains = sluice::rules::RlsConfig::Parse({}).value();
+    engine_.SetCatalog(std::move(catalog));
+  }
+
+  // The body of POST /api/v1/check to the body of its answer.
+  std::size_t Check(const std::string& body) {
+    const auto json = sluice::api::ParseJson(body).value();
+    const auto document = sluice::api::CheckDocument::Read(json).value();
+    sluice::service::RuleCheck check(engine_.catalog());
+    if (!check.Prepare(document.rule_set, document.context, document.permits)) std::abort();
+    check.Run(engine_, [] {});
+    std::string answer;
+    sluice::JsonWriter writer(answer);
+    writer.BeginObject();
+    sluice::api::AppendCheck(writer, check);
+    writer.EndObject();
+    return check.outcomes().size();
+  }
+
+ private:
+  sluice::MemoryStore store_;
+  sluice::telemetry::Registry registry_;
+  sluice::telemetry::ServiceMetrics metrics_{registry_};
+  sluice::telemetry::HeavyHitters keys_;
+  sluice::telemetry::Logger logger_{{.level = sluice::telemetry::LogLevel::kOff}};
+  sluice::service::Engine engine_{
+      {.store = store_, .metrics = metrics_, .keys = keys_, .logger = logger_}, nullptr};
+};
+
+std::vector<std::string> BodiesOf(const std::vector<std::string>& paths) {
+  std::vector<std::string> bodies;
+  for (const std::string& path : paths) {
+    bodies.push_back(Cat(
+        R"({"ruleSet":"bench","context":{"ip":"192.0.2.1","method":"GET","path":")", path, "\"}}"));
+  }
+  return bodies;
+}
+
+double NanosPerCheck(Service& service, const std::vector<std::string>& bodies) {
+  std::size_t applied = 0;
+  const double start = ThreadNanos();
+  for (int i = 0; i < kChecks; ++i) {
+    applied += service.Check(bodies[static_cast<std::size_t>(i % kMany)]);
+  }
+  const double spent = ThreadNanos() - start;
+  if (applied != kChecks) std::abort();
+  return spent / kChecks;
 }
 
 double NanosPerCall(const RuleSet& rules, const std::vector<std::string>& paths) {
@@ -96,11 +161,24 @@ int main() {
     hot_ns.push_back(NanosPerCall(*many, few_paths));
     miss_ns.push_back(NanosPerCall(*many, foreign));
   }
-  std::printf("%d rules: %.0f ns\n", kFew, Median(few_ns));
+  Service few_service(few);
+  Service many_service(many);
+  const auto few_bodies = BodiesOf(few_paths);
+  const auto many_bodies = BodiesOf(many_paths);
+  std::vector<double> few_checks;
+  std::vector<double> many_checks;
+  for (int i = 0; i < kRepetitions; ++i) {
+    few_checks.push_back(NanosPerCheck(few_service, few_bodies));
+    many_checks.push_back(NanosPerCheck(many_service, many_bodies));
+  }
+  std::printf("Choosing rules, of\n%d rules: %.0f ns\n", kFew, Median(few_ns));
   std::printf("%d rules, any of their paths: %.0f ns\n", kMany, Median(many_ns));
   std::printf("%d rules, the same ten paths: %.0f ns\n", kMany, Median(hot_ns));
   std::printf("%d rules, none matches: %.0f ns\n", kMany, Median(miss_ns));
   std::printf("select_growth=%.2f select_growth_hot=%.2f\n", Median(many_ns) / Median(few_ns),
               Median(hot_ns) / Median(few_ns));
+  std::printf("POST /api/v1/check: %.0f ns with %d rules, %.0f ns with %d\n", Median(few_checks),
+              kFew, Median(many_checks), kMany);
+  std::printf("rules_growth=%.2f\n", Median(many_checks) / Median(few_checks));
   return 0;
 }

@@ -26,7 +26,8 @@ if(SLUICE_DEVELOPER)
 endif()
 
 if(SLUICE_SANITIZE)
-  add_compile_options(-fsanitize=${SLUICE_SANITIZE} -fno-sanitize-recover=all
+  # Lightly optimised, with line numbers only: half the time to build, and still fast enough.
+  add_compile_options(-O1 -g1 -fsanitize=${SLUICE_SANITIZE} -fno-sanitize-recover=all
                       -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${SLUICE_SANITIZE})
   if(SLUICE_SANITIZE MATCHES thread)

@@ -91,6 +91,10 @@ class GuardedStore final : public Store {
     std::int64_t probes_max = 3;       // On their way at a time.
     std::int64_t probes_to_close = 5;  // All of them good, none slow.
     Micros probe_deadline{20'000};
+
+    // Requests are the probes; after this long without any, the guard itself looks at a state of
+    // its own, which takes and writes nothing, so that an idle instance recovers, too.
+    Micros idle_probe_after{1'000'000};
   };
 
   // Numbers that make no sense are moved to the nearest that do.

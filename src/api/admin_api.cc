@@ -39,9 +39,12 @@ std::string_view BearerToken(std::string_view authorization) {
 // A page in a browser can make it send requests here under a name that leads to this machine, but
 // the name it uses is then not one of these.
 bool IsLocalName(std::string_view host) {
-  if (host.starts_with('[')) return host.starts_with("[::1]");
-  host = host.substr(0, host.find(':'));
-  return host == "127.0.0.1" || text::EqualsIgnoreCase(host, "localhost");
+  for (const std::string_view name : {"127.0.0.1", "localhost", "[::1]"}) {
+    if (!text::EqualsIgnoreCase(host.substr(0, name.size()), name)) continue;
+    const std::string_view port = host.substr(name.size());
+    return port.empty() || port.starts_with(':');
+  }
+  return false;
 }
 
 void AppendSummary(JsonWriter& json, const rules::RuleSet& rule_set,

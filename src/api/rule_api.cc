@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/check_answer.h"
 #include "api/check_document.h"
 #include "api/decision_json.h"
 #include "api/reply.h"
@@ -20,64 +21,7 @@
 namespace sluice::api {
 namespace {
 
-using rules::Selected;
 using service::RuleCheck;
-
-constexpr std::string_view VerdictName(Selected::Verdict verdict) {
-  switch (verdict) {
-    case Selected::Verdict::kCharge:
-      return "charged";
-    case Selected::Verdict::kUnlimited:
-      return "unlimited";
-    case Selected::Verdict::kBlocked:
-      return "blocked";
-    case Selected::Verdict::kMissingKey:
-      return "missing-key";
-  }
-  return "charged";
-}
-
-std::string_view MessageOf(const RuleCheck& check) {
-  if (!check.decision()->allowed) {
-    return check.denied_band() ? "Rate limit exceeded" : "Refused by a rule";
-  }
-  return check.outcomes().empty() ? "No rule applied" : "Request allowed";
-}
-
-void AppendOutcome(JsonWriter& json, const RuleCheck::Outcome& outcome) {
-  const Selected& selected = *outcome.selected;
-  json.BeginObject().Field("rule", selected.rule->id);
-  json.Field("scope", ToString(selected.rule->scope)).Field("key", selected.key);
-  json.Field("shadow", selected.rule->shadow).Field("verdict", VerdictName(selected.verdict));
-  json.Field("denied", outcome.denied).Field("cost", selected.cost);
-  if (outcome.error) json.Field("error", ToString(outcome.error->code));
-  json.Key("bands").BeginArray();
-  for (std::size_t i = 0; i < outcome.bands.size(); ++i) {
-    const rules::Band& band = selected.bands[i];
-    json.BeginObject().Field("label", band.label);
-    json.Field("algorithm", telemetry::UpperName(band.limit.algorithm()));
-    AppendDecision(json, outcome.bands[i]);
-    json.EndObject();
-  }
-  json.EndArray().EndObject();
-}
-
-// The whole answer, inside an object.
-void AppendCheck(JsonWriter& json, const RuleCheck& check) {
-  AppendDecision(json, *check.decision());
-  json.Field("ruleSet", check.rule_set().id());
-  json.Field("generation", check.catalog().generation);
-  json.Field("ruleApplied", !check.outcomes().empty()).Field("limited", check.limited());
-  json.Field("source", SourceName(check.source()));
-  if (const rules::Rule* rule = check.denied_by()) {
-    json.Key("deniedBy").BeginObject().Field("rule", rule->id);
-    if (check.denied_band()) json.Field("band", check.denied_band()->label);
-    json.EndObject();
-  }
-  json.Key("rules").BeginArray();
-  for (const RuleCheck::Outcome& outcome : check.outcomes()) AppendOutcome(json, outcome);
-  json.EndArray().Field("message", MessageOf(check));
-}
 
 // The limits that counted, for the header fields.
 std::vector<http::Policy> PoliciesOf(const RuleCheck& check) {

@@ -117,11 +117,13 @@ class Daemon::Impl {
             .poll_interval = settings_.rules.poll_interval,
             .publish = [this](auto catalog) { engine_->SetCatalog(std::move(catalog)); }},
         reload::Keeper::Parts{.managed = *managed_, .logger = logger_, .metrics = metrics_});
-    if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
+    // Nobody is answered before the loops run. What fails says so before anything is logged.
     if (auto opened = OpenHttp(); !opened) return opened;
     if (auto opened = OpenAdmin(); !opened) return opened;
     if (auto opened = OpenResp(); !opened) return opened;
     if (auto opened = OpenGrpc(); !opened) return opened;
+    WatchConnections();
+    if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
     keeper_->Start();
     backend_->Start();
     loops_.Start();
@@ -136,32 +138,45 @@ class Daemon::Impl {
   }
 
   int Run() {
-    asio::io_context context(1);
-    asio::signal_set stop(context, SIGTERM, SIGINT);
-    asio::signal_set reload(context, SIGHUP);
-    WaitForReload(reload);
-    stop.async_wait([&](const boost::system::error_code& error, int) {
+    WaitForReload();
+    stop_signals_.async_wait([this](const boost::system::error_code& error, int) {
       if (error) return;
       // A second signal does not wait.
-      stop.async_wait([](const boost::system::error_code& again, int) {
+      stop_signals_.async_wait([](const boost::system::error_code& again, int) {
         if (!again) std::_Exit(kExitError);
       });
-      drain_ = std::jthread([&] {
+      drain_ = std::jthread([this] {
         Drain();
-        context.stop();
+        signal_context_.stop();
       });
     });
-    context.run();
+    signal_context_.run();
     return kExitOk;
   }
 
  private:
-  void WaitForReload(asio::signal_set& signals) {
-    signals.async_wait([this, &signals](const boost::system::error_code& error, int) {
+  void WaitForReload() {
+    reload_signals_.async_wait([this](const boost::system::error_code& error, int) {
       if (error) return;
       keeper_->Reload([](const reload::Keeper::Outcome&) {});  // It logs what came of it.
-      WaitForReload(signals);
+      WaitForReload();
     });
+  }
+
+  // A door that is not open has had no connections.
+  void WatchConnections() {
+    using telemetry::Door;
+    const auto watch = [this](Door door, const auto& server) {
+      metrics_.WatchConnections(door, [&server]() -> telemetry::ServiceMetrics::Connections {
+        if (!server) return {};
+        const net::Listener::Counts counts = server->counts().connections;
+        return {.open = counts.open, .accepted = counts.accepted, .refused = counts.refused};
+      });
+    };
+    watch(Door::kHttp, http_);
+    watch(Door::kAdmin, admin_);
+    watch(Door::kResp, resp_);
+    watch(Door::kGrpc, grpc_);
   }
 
   void Drain() {
@@ -236,8 +251,7 @@ class Daemon::Impl {
         {.address = *net::ListenAddress::Parse(settings_.grpc.listen),
          .tls = TlsOf(settings_.grpc.tls_certificate, settings_.grpc.tls_key),
          .connections_max = static_cast<std::size_t>(settings_.grpc.connections_max),
-         .services = {.rls = RlsOptions()},
-         .metrics = &metrics_});
+         .services = {.rls = RlsOptions()}});
     if (!server) return std::unexpected(ProblemOf("grpc", server.error()));
     grpc_ = *std::move(server);
     return {};
@@ -314,6 +328,11 @@ class Daemon::Impl {
 
   // Constant after construction.
   const Settings settings_;
+
+  // Caught from the beginning: by default they would kill a service that has just said it listens.
+  asio::io_context signal_context_{1};
+  asio::signal_set stop_signals_{signal_context_, SIGTERM, SIGINT};
+  asio::signal_set reload_signals_{signal_context_, SIGHUP};
 
   telemetry::Logger logger_;
   telemetry::Registry registry_;

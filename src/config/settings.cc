@@ -283,7 +283,14 @@ std::string Scalar(std::string_view value) {
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/";
   const bool plain = !value.empty() && value.find_first_not_of(kPlain) == std::string_view::npos &&
                      value.front() != '-';
-  return plain ? std::string(value) : text::Cat("\"", text::Escape(value), "\"");
+  if (plain) return std::string(value);
+  std::string quoted = "\"";
+  for (const char c : value) {
+    // In YAML \xc3 is a character and not a byte: those of UTF-8 stand for themselves.
+    const bool as_is = static_cast<unsigned char>(c) >= 0x80;
+    quoted += as_is ? std::string(1, c) : text::Escape({&c, 1});
+  }
+  return quoted += '"';
 }
 
 std::string Redacted(Secret secret, const std::string& value) {
@@ -326,8 +333,10 @@ std::string ToYaml(const Settings& settings) {
     const std::string_view name =
         section.empty() ? setting.path : setting.path.substr(section.size() + 1);
     const std::string value = Redacted(setting.secret, setting.get(settings));
+    // Read back, a redacted token would be one that anybody can guess.
+    const bool hidden = setting.secret == Secret::kYes && !value.empty();
     out += text::Cat(indent, "# ", setting.help, ". ", setting.flag, ", ", setting.Environment(),
-                     "\n", indent, name, ": ", Scalar(value), "\n");
+                     "\n", indent, hidden ? "# " : "", name, ": ", Scalar(value), "\n");
   }
   return out;
 }

@@ -123,7 +123,8 @@ std::span<const Setting> AllSettings();
 const Setting* FindSetting(std::string_view path);
 
 // The settings as a configuration file: every one of them with its value and, above it, what it
-// means. Secrets are shown as "***" if they are set.
+// means. Secrets that are set are shown as "***"; tokens and passwords
+// in a comment.
 std::string ToYaml(const Settings& settings);
 
 }  // namespace sluice::config

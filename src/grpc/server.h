@@ -17,10 +17,6 @@
 #include "service/engine.h"
 #include "sluice/error.h"
 
-namespace sluice::telemetry {
-class ServiceMetrics;
-}
-
 namespace sluice::grpc {
 
 class Shard;
@@ -38,8 +34,6 @@ class Server {
     // is asked for a sign of life, and has ping_timeout to give one.
     std::chrono::milliseconds idle_timeout{300'000};
     std::chrono::milliseconds ping_timeout{20'000};
-
-    telemetry::ServiceMetrics* metrics = nullptr;  // Not owned; outlives the server.
   };
 
   struct Counts {

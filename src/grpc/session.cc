@@ -94,6 +94,23 @@ struct Session::Call {
   bool waiting = false;    // For something to send.
   Status status;
 
+  // As new, but for the memory that it has.
+  void Reset() {
+    method = nullptr;
+    Clear(unknown_path);
+    header_bytes = 0;
+    post = content_type = timeout_malformed = false;
+    encoding = Encoding::kIdentity;
+    deadline.reset();
+    receive_by.reset();
+    Clear(in);
+    request_ended = known = false;
+    Clear(out);
+    sent = 0;
+    ended = submitted = waiting = false;
+    status.message.clear();
+  }
+
   // What is nearer.
   std::optional<SteadyTime> expiry() const {
     if (ended) return std::nullopt;
@@ -333,8 +350,12 @@ void Session::Ping() { nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, nullptr)
 
 bool Session::finished() const { return broken_ || nghttp2_session_want_read(session_) == 0; }
 
-Session::Call* Session::Find(StreamId id) const {
-  return static_cast<Call*>(nghttp2_session_get_stream_user_data(session_, id));
+Session::Call* Session::Find(StreamId id) {
+  // Nearly always the one that was asked for last.
+  if (!last_found_ || last_found_->id != id) {
+    last_found_ = static_cast<Call*>(nghttp2_session_get_stream_user_data(session_, id));
+  }
+  return last_found_;
 }
 
 void Session::Open(StreamId id) {
@@ -350,6 +371,7 @@ void Session::Open(StreamId id) {
 
 void Session::Close(Call& call) {
   nghttp2_session_set_stream_user_data(session_, call.id, nullptr);
+  last_found_ = nullptr;
   if (call.known && !call.ended) handler_.OnAbandoned(call.id, *call.method);
   buffered_bytes_ -= call.in.size();
   reply_bytes_ -= call.out.size() - call.sent;
@@ -362,12 +384,7 @@ void Session::Close(Call& call) {
   }
   open_.pop_back();
   if (spare_.size() >= kSpareCallsMax) return;
-  Clear(call.in);
-  Clear(call.out);
-  Call blank;
-  std::swap(blank.in, call.in);
-  std::swap(blank.out, call.out);
-  call = std::move(blank);
+  call.Reset();
   spare_.push_back(std::move(own));
 }
 

@@ -116,7 +116,7 @@ class Session {
   struct Call;
   struct Callbacks;
 
-  Call* Find(StreamId id) const;
+  Call* Find(StreamId id);
   void Open(StreamId id);
   void Close(Call& call);
   void OnHeader(Call& call, std::string_view name, std::string_view value);
@@ -142,6 +142,7 @@ class Session {
   nghttp2_session* session_ = nullptr;
   std::vector<std::unique_ptr<Call>> open_;  // Each knows its place.
   std::vector<std::unique_ptr<Call>> spare_;
+  Call* last_found_ = nullptr;
   SteadyTime now_{};
   SteadyTime flood_window_start_{};
   std::uint32_t resets_in_window_ = 0;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grpc/shard.h"
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 #include <utility>
-
-#include "telemetry/service_metrics.h"
 
 namespace sluice::grpc {
 namespace {
@@ -17,14 +16,21 @@ using Steady = std::chrono::steady_clock;
 constexpr std::size_t kReadBytes = std::size_t{16} << 10;
 constexpr std::size_t kOutputBytesMax = std::size_t{256} << 10;
 constexpr std::size_t kSpareOutputBytesMax = std::size_t{16} << 10;
-constexpr std::chrono::milliseconds kTick{500};
+constexpr std::chrono::milliseconds kTickMax{500};
 // From the last word to closing: a close while bytes lie unread would take it from the client.
 constexpr std::chrono::seconds kLinger{2};
+
+// Often enough for timeouts to be kept within a fifth.
+std::chrono::milliseconds TickFor(const Server::Options& options) {
+  const auto shortest =
+      std::min({options.preface_timeout, options.idle_timeout, options.ping_timeout});
+  return std::clamp(shortest / 5, std::chrono::milliseconds{1}, kTickMax);
+}
 
 }  // namespace
 
 Shard::Shard(asio::io_context& context, service::Engine& engine, Server::Options options)
-    : engine_(engine), options_(std::move(options)), ticker_(context) {}
+    : engine_(engine), options_(std::move(options)), tick_(TickFor(options_)), ticker_(context) {}
 
 Shard::~Shard() = default;
 
@@ -33,14 +39,12 @@ void Shard::Add(net::Stream stream) {
   const auto connection = std::make_shared<Connection>(shared_from_this(), std::move(stream));
   connection->place_ = connections_.size();
   connections_.push_back(connection);
-  if (options_.metrics) options_.metrics->ConnectionOpened(telemetry::Door::kGrpc);
   connection->Start();
   if (draining_) connection->Drain();
   StartTicking();
 }
 
 void Shard::Remove(Connection& connection) {
-  if (options_.metrics) options_.metrics->ConnectionClosed(telemetry::Door::kGrpc);
   const std::size_t place = connection.place_;
   std::swap(connections_[place], connections_.back());
   connections_[place]->place_ = place;
@@ -71,7 +75,7 @@ std::size_t Shard::Close() {
 
 void Shard::StartTicking() {
   if (std::exchange(ticking_, true)) return;
-  ticker_.expires_after(kTick);
+  ticker_.expires_after(tick_);
   ticker_.async_wait([self = shared_from_this()](error_code) {
     self->ticking_ = false;
     const SteadyTime now = Steady::now();

@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/system/error_code.hpp>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -45,6 +46,7 @@ class Shard : public std::enable_shared_from_this<Shard> {
   // Constant after construction.
   service::Engine& engine_;
   const Server::Options options_;
+  const std::chrono::milliseconds tick_;
 
   boost::asio::steady_timer ticker_;
   bool ticking_ = false;

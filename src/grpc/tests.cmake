@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 find_package(ZLIB REQUIRED)
+add_library(sluice_h2_client STATIC ${PROJECT_SOURCE_DIR}/tests/support/h2_client.cc)
+target_include_directories(sluice_h2_client PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+target_link_libraries(sluice_h2_client PUBLIC PkgConfig::NGHTTP2 ZLIB::ZLIB)
 
-sluice_test(grpc_session_test
-  SOURCES src/grpc/session_test.cc tests/support/h2_client.cc
-  LIBRARIES sluice_grpc PkgConfig::NGHTTP2 ZLIB::ZLIB)
-target_include_directories(grpc_session_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+sluice_test(grpc_test
+  SOURCES src/grpc/rls_test.cc src/grpc/server_test.cc src/grpc/services_test.cc
+          src/grpc/session_test.cc
+  LIBRARIES sluice_grpc sluice_memory sluice_h2_client)
 
-sluice_test(grpc_rls_test
-  SOURCES src/grpc/rls_test.cc src/grpc/services_test.cc tests/support/h2_client.cc
-  LIBRARIES sluice_grpc sluice_memory PkgConfig::NGHTTP2 ZLIB::ZLIB)
-target_include_directories(grpc_rls_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-add_executable(grpc_door ${PROJECT_SOURCE_DIR}/tests/support/grpc_door.cc)
-target_include_directories(grpc_door PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-target_link_libraries(grpc_door PRIVATE sluice_grpc sluice_memory)
+# With Debian's Python, which has Debian's python3-grpcio.
+find_program(SLUICE_DEBIAN_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)
+add_test(NAME grpc_door
+  COMMAND ${SLUICE_DEBIAN_PYTHON} ${PROJECT_SOURCE_DIR}/tests/integration/grpc_door_test.py
+          $<TARGET_FILE:sluice_program>)
+set_tests_properties(grpc_door PROPERTIES TIMEOUT 300)

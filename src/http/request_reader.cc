@@ -60,6 +60,21 @@ const char* Skip(const CharSet& set, const char* at) {
   return at;
 }
 
+// The same for values of headers, which are most of a request: eight bytes at a time up to `end`,
+// as long as none of them is a control byte.
+const char* SkipValue(const char* at, const char* end) {
+  constexpr std::uint64_t kEach = 0x0101'0101'0101'0101;
+  constexpr std::uint64_t kHigh = 0x80 * kEach;
+  std::uint64_t bytes = 0;
+  while (end - at >= static_cast<std::ptrdiff_t>(sizeof(bytes))) {
+    std::memcpy(&bytes, at, sizeof(bytes));
+    const std::uint64_t deletes = bytes ^ (0x7f * kEach);
+    if ((((bytes - ' ' * kEach) & ~bytes) | ((deletes - kEach) & ~deletes)) & kHigh) break;
+    at += sizeof(bytes);
+  }
+  return Skip(kValue, at);
+}
+
 std::string_view Between(const char* begin, const char* end) {
   return {begin, static_cast<std::size_t>(end - begin)};
 }
@@ -148,7 +163,8 @@ RequestReader::Status RequestReader::Next(Request& request) {
   const bool head_was_complete = head_size_ > 0;
   if (!head_was_complete) {
     if (buffered() == 0) return Status::kIncomplete;
-    if (const Status found = FindHead(); found != Status::kRequest) return found;
+    if (!FindHead()) return Status::kRefused;
+    if (head_size_ == 0) return Status::kIncomplete;
     if (!ReadHead(request, framing)) return Status::kRefused;
     chunked_ = framing.chunked;
     expects_continue_ = framing.expects_continue;
@@ -158,7 +174,8 @@ RequestReader::Status RequestReader::Next(Request& request) {
     overhead_ = 0;
   }
   if (chunked_) {
-    if (const Status read = ReadChunks(); read != Status::kRequest) return read;
+    if (!ReadChunks()) return Status::kRefused;
+    if (chunk_part_ != ChunkPart::kDone) return Status::kIncomplete;
   } else {
     if (buffered() - head_size_ < body_size_) return Status::kIncomplete;
     raw_ = head_size_ + body_size_;
@@ -181,21 +198,20 @@ bool RequestReader::Refuse(int status, std::string_view code, std::string_view m
   return false;
 }
 
-// kRequest: the head is complete.
-RequestReader::Status RequestReader::FindHead() {
-  const auto refused_or = [](bool good) { return good ? Status::kIncomplete : Status::kRefused; };
+// Sets head_size_ if the head is complete.
+bool RequestReader::FindHead() {
   while (scanned_ < buffered()) {
     const char* const start = &buffer_[begin_];
     const void* const found = std::memchr(start + scanned_, '\n', buffered() - scanned_);
     if (found == nullptr) break;
     const auto end = static_cast<std::size_t>(static_cast<const char*>(found) - start);
     if (end == line_ || start[end - 1] != '\r') {
-      return refused_or(BadRequest("a line does not end with a carriage return and a line feed"));
+      return BadRequest("a line does not end with a carriage return and a line feed");
     }
     const bool empty = end - line_ == 1;
     line_ = scanned_ = end + 1;
     if (empty && lines_ == 0) {
-      if (skipped_line_) return refused_or(BadRequest("empty lines before the request"));
+      if (skipped_line_) return BadRequest("empty lines before the request");
       skipped_line_ = true;
       begin_ += line_;
       line_ = scanned_ = 0;
@@ -204,42 +220,42 @@ RequestReader::Status RequestReader::FindHead() {
     if (line_ > limits_.head_bytes_max) break;
     if (empty) {
       head_size_ = line_;
-      return Status::kRequest;
+      return true;
     }
-    if (++lines_ > limits_.headers_max + 1) {
-      return refused_or(Refuse(431, "HEADERS_TOO_LARGE", "the request has too many headers"));
+    if (++lines_ == 1 && !CheckStart({start, line_})) return false;
+    if (lines_ > limits_.headers_max + 1) {
+      return Refuse(431, "HEADERS_TOO_LARGE", "the request has too many headers");
     }
   }
   scanned_ = buffered();
-  return refused_or(CheckPartOfHead());
+  if (lines_ == 0 && !CheckStart({&buffer_[begin_], buffered()})) return false;
+  return buffered() <= limits_.head_bytes_max ||
+         Refuse(431, "HEADERS_TOO_LARGE", "the headers of the request are too large");
 }
 
-// So that whoever does not speak HTTP hears so at once, and not after a timeout.
-bool RequestReader::CheckPartOfHead() {
-  const std::string_view part(&buffer_[begin_], buffered());
-  if (lines_ == 0 && part != kLineEnd.substr(0, 1)) {
-    const std::string_view start = part.substr(0, kMethodBytesMax + 1);
-    const std::string_view method = start.substr(0, start.find(' '));
-    if (method.size() > kMethodBytesMax || !AllIn(kToken, method)) {
-      return BadRequest("the request does not start with a method");
-    }
-    if (part.size() > limits_.target_bytes_max + kMethodBytesMax + kVersion.size() + 4) {
-      return Refuse(414, "TARGET_TOO_LONG", "the target of the request is too long");
-    }
+// So that whoever does not speak HTTP hears so at once, and not after a timeout: the first line, or
+// what has arrived of it.
+bool RequestReader::CheckStart(std::string_view line) {
+  if (line == kLineEnd.substr(0, 1)) return true;
+  const std::string_view start = line.substr(0, kMethodBytesMax + 1);
+  const std::string_view method = start.substr(0, start.find(' '));
+  if (method.size() > kMethodBytesMax || !AllIn(kToken, method)) {
+    return BadRequest("the request does not start with a method");
   }
-  if (part.size() > limits_.head_bytes_max) {
-    return Refuse(431, "HEADERS_TOO_LARGE", "the headers of the request are too large");
+  if (line.size() > limits_.target_bytes_max + kMethodBytesMax + kVersion.size() + 4) {
+    return Refuse(414, "TARGET_TOO_LONG", "the target of the request is too long");
   }
   return true;
 }
 
 bool RequestReader::ReadHead(Request& request, Framing& framing) {
   const char* at = &buffer_[begin_];
+  const char* const end = at + head_size_;
   if (!ReadRequestLine(at, request)) return false;
   headers_.clear();
   while (!IsLineEnd(at)) {
     Header& header = headers_.emplace_back();
-    if (!ReadField(at, header) || !ReadFraming(header, request, framing)) return false;
+    if (!ReadField(at, end, header) || !ReadFraming(header, request, framing)) return false;
   }
   request.headers = headers_;
   return CheckFraming(request, framing);
@@ -309,7 +325,7 @@ bool RequestReader::ReadTarget(Request& request) {
   return true;
 }
 
-bool RequestReader::ReadField(const char*& at, Header& header) {
+bool RequestReader::ReadField(const char*& at, const char* end, Header& header) {
   const char* const name_end = Skip(kToken, at);
   header.name = Between(at, name_end);
   if (header.name.empty() || *name_end != ':') {
@@ -319,7 +335,7 @@ bool RequestReader::ReadField(const char*& at, Header& header) {
   }
   const char* value = name_end + 1;
   while (*value == ' ' || *value == '\t') ++value;
-  const char* value_end = Skip(kValue, value);
+  const char* value_end = SkipValue(value, end);
   if (!IsLineEnd(value_end)) return BadRequest("the value of a header has a control character");
   at = value_end + kLineEnd.size();
   while (value_end != value && (value_end[-1] == ' ' || value_end[-1] == '\t')) --value_end;
@@ -389,61 +405,68 @@ bool RequestReader::CheckFraming(Request& request, const Framing& framing) {
   return true;
 }
 
-// kRequest: the body is complete, and raw_ is where it ends.
-RequestReader::Status RequestReader::ReadChunks() {
-  while (true) {
-    const char* const raw = &buffer_[begin_ + raw_];
-    const std::size_t size = buffered() - raw_;
-    if (chunk_part_ == ChunkPart::kData) {
-      TakeChunkData();
-      if (chunk_left_ > 0) break;
-      chunk_part_ = ChunkPart::kDataEnd;
-      continue;
-    }
-    if (chunk_part_ == ChunkPart::kDataEnd) {
-      const std::size_t have = std::min(size, kLineEnd.size());
-      if (std::string_view(raw, have) != kLineEnd.substr(0, have)) {
-        BadRequest("a chunk is longer than it said");
-        return Status::kRefused;
-      }
-      if (have < kLineEnd.size()) break;
-      raw_ += have;
-      chunk_part_ = ChunkPart::kSize;
-      continue;
-    }
-    const void* const found = size > 0 ? std::memchr(raw, '\n', size) : nullptr;
-    if (found == nullptr) {
-      if (size > kChunkLineBytesMax) {
-        BadRequest("a line between chunks is too long");
-        return Status::kRefused;
-      }
-      break;
-    }
-    const std::string_view line = Between(raw, static_cast<const char*>(found) + 1);
-    raw_ += line.size();
-    if (chunk_part_ == ChunkPart::kSize) {
-      if (!ReadChunkSize(line)) return Status::kRefused;
-    } else {
-      if (line == kLineEnd) return Status::kRequest;
-      if (!ReadTrailer(line)) return Status::kRefused;
-    }
+// Up to kDone, when raw_ is where the body ends, or to what has not arrived.
+bool RequestReader::ReadChunks() {
+  while (chunk_part_ != ChunkPart::kDone) {
+    const std::size_t raw_before = raw_;
+    const ChunkPart part_before = chunk_part_;
+    const bool good = chunk_part_ == ChunkPart::kData      ? TakeChunkData()
+                      : chunk_part_ == ChunkPart::kDataEnd ? ReadChunkEnd()
+                                                           : ReadChunkLine();
+    if (!good) return false;
+    if (raw_ == raw_before && chunk_part_ == part_before) break;
   }
-  // What is left is a part of a line. Without the room of what was decoded before it, the buffer
-  // grows only with the body.
-  const std::size_t body_end = head_size_ + body_size_;
-  const std::size_t left = buffered() - raw_;
-  std::memmove(&buffer_[begin_ + body_end], &buffer_[begin_ + raw_], left);
-  raw_ = body_end;
-  end_ = begin_ + body_end + left;
-  return Status::kIncomplete;
+  if (chunk_part_ != ChunkPart::kDone) CloseGap();
+  return true;
 }
 
-void RequestReader::TakeChunkData() {
+bool RequestReader::TakeChunkData() {
   const std::size_t size = std::min(chunk_left_, buffered() - raw_);
   std::memmove(&buffer_[begin_ + head_size_ + body_size_], &buffer_[begin_ + raw_], size);
   body_size_ += size;
   raw_ += size;
   chunk_left_ -= size;
+  if (chunk_left_ == 0) chunk_part_ = ChunkPart::kDataEnd;
+  return true;
+}
+
+bool RequestReader::ReadChunkEnd() {
+  const std::size_t size = std::min(buffered() - raw_, kLineEnd.size());
+  if (std::string_view(&buffer_[begin_ + raw_], size) != kLineEnd.substr(0, size)) {
+    return BadRequest("a chunk is longer than it said");
+  }
+  if (size == kLineEnd.size()) {
+    raw_ += size;
+    chunk_part_ = ChunkPart::kSize;
+  }
+  return true;
+}
+
+// The size of a chunk, or a trailer.
+bool RequestReader::ReadChunkLine() {
+  const std::string_view arrived(&buffer_[begin_ + raw_], buffered() - raw_);
+  const std::string_view line = arrived.substr(0, arrived.find('\n') + 1);  // npos + 1 is 0.
+  if ((line.empty() ? arrived : line).size() > kChunkLineBytesMax) {
+    return BadRequest("a line between chunks is too long");
+  }
+  raw_ += line.size();
+  if (line.empty()) return true;
+  if (chunk_part_ == ChunkPart::kSize) return ReadChunkSize(line);
+  if (line == kLineEnd) {
+    chunk_part_ = ChunkPart::kDone;
+    return true;
+  }
+  return ReadTrailer(line);
+}
+
+// What is left is a part of a line. Without the room of what was decoded before it, the buffer
+// grows only with the body.
+void RequestReader::CloseGap() {
+  const std::size_t body_end = head_size_ + body_size_;
+  const std::size_t left = buffered() - raw_;
+  std::memmove(&buffer_[begin_ + body_end], &buffer_[begin_ + raw_], left);
+  raw_ = body_end;
+  end_ = begin_ + body_end + left;
 }
 
 bool RequestReader::ReadChunkSize(std::string_view line) {
@@ -471,7 +494,7 @@ bool RequestReader::ReadTrailer(std::string_view line) {
   const char* at = line.data();
   Header trailer;
   if (!line.ends_with(kLineEnd)) return BadRequest("a trailer does not end its line");
-  return ReadField(at, trailer) && AddOverhead(line.size());
+  return ReadField(at, line.data() + line.size(), trailer) && AddOverhead(line.size());
 }
 
 bool RequestReader::AddOverhead(std::size_t bytes) {

@@ -64,29 +64,32 @@ class RequestReader {
     bool expects_continue = false;
     std::size_t length = 0;
   };
-  enum class ChunkPart : std::uint8_t { kSize, kData, kDataEnd, kTrailers };
+  enum class ChunkPart : std::uint8_t { kSize, kData, kDataEnd, kTrailers, kDone };
 
   // Those that return bool say whether to go on; if not, there is a refusal.
   bool Refuse(int status, std::string_view code, std::string_view message);
   bool BadRequest(std::string_view message) { return Refuse(400, "BAD_REQUEST", message); }
 
-  Status FindHead();
-  bool CheckPartOfHead();
+  bool FindHead();
+  bool CheckStart(std::string_view line);
   bool ReadHead(Request& request, Framing& framing);
   bool ReadRequestLine(const char*& at, Request& request);
   bool ReadTarget(Request& request);
-  bool ReadField(const char*& at, Header& header);
+  bool ReadField(const char*& at, const char* end, Header& header);
   bool ReadFraming(const Header& header, Request& request, Framing& framing);
   bool ReadHost(std::string_view value, Request& request, Framing& framing);
   bool ReadLength(std::string_view value, Framing& framing);
   bool ReadCoding(std::string_view value, const Request& request, Framing& framing);
   bool CheckFraming(Request& request, const Framing& framing);
 
-  Status ReadChunks();
+  bool ReadChunks();
+  bool TakeChunkData();
+  bool ReadChunkEnd();
+  bool ReadChunkLine();
   bool ReadChunkSize(std::string_view line);
-  void TakeChunkData();
   bool ReadTrailer(std::string_view line);
   bool AddOverhead(std::size_t bytes);
+  void CloseGap();
 
   const Limits& limits_;
   std::unique_ptr<char[]> buffer_;

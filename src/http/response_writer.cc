@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <chrono>
-#include <cstring>
 
 #include "core/text.h"
 
@@ -17,10 +16,7 @@ class Writer {
  public:
   explicit Writer(char* to) : to_(to) {}
 
-  void Put(std::string_view text) {
-    std::memcpy(to_, text.data(), text.size());
-    to_ += text.size();
-  }
+  void Put(std::string_view text) { to_ += text.copy(to_, text.size()); }
   void Put(std::size_t number) { to_ = std::to_chars(to_, to_ + kNumberBytesMax, number).ptr; }
   void PutTwoDigits(unsigned number) {
     *to_++ = static_cast<char>('0' + number / 10 % 10);

@@ -57,7 +57,7 @@ IpAddress Masked(const IpAddress& address, int prefix) {
     const int kept = std::clamp(prefix - 8 * i, 0, 8);
     bytes[static_cast<std::size_t>(i)] &= static_cast<std::uint8_t>(0xff00 >> kept);
   }
-  if (address.is_v4()) return IpAddress::V4({bytes[0], bytes[1], bytes[2], bytes[3]});
+  if (address.IsV4()) return IpAddress::V4({bytes[0], bytes[1], bytes[2], bytes[3]});
   return IpAddress::V6(bytes);
 }
 
@@ -123,7 +123,7 @@ Expected<Cidr> Cidr::Parse(std::string_view text) {
     if (!number) return fail(text::Cat("expected a prefix from 0 to ", bits));
     prefix = *number;
   }
-  if (address->is_v4() && written_as_v6) {
+  if (address->IsV4() && written_as_v6) {
     if (prefix < kMappedBits) return fail("expected a prefix of at least 96 for IPv4 inside IPv6");
     prefix -= kMappedBits;
   }
@@ -136,7 +136,7 @@ Expected<Cidr> Cidr::Parse(std::string_view text) {
 }
 
 bool Cidr::Contains(const IpAddress& address) const {
-  if (address.is_v4() != address_.is_v4()) return false;
+  if (address.IsV4() != address_.IsV4()) return false;
   const auto whole = static_cast<std::size_t>(prefix_ / 8);
   const auto a = address.bytes();
   const auto b = address_.bytes();
@@ -167,7 +167,7 @@ bool CidrSet::Contains(const IpAddress& address) const {
 }
 
 std::string ClientKey(const IpAddress& address, int v6_prefix) {
-  if (address.is_v4() || v6_prefix >= kV6Bits) return address.ToString();
+  if (address.IsV4() || v6_prefix >= kV6Bits) return address.ToString();
   return text::Cat(Masked(address, v6_prefix).ToString(), "/", v6_prefix);
 }
 

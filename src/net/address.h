@@ -31,7 +31,7 @@ class IpAddress {
   // The same, with a port that is ignored: 192.0.2.1:80, [2001:db8::1]:80, [2001:db8::1].
   static std::optional<IpAddress> ParseWithPort(std::string_view text);
 
-  bool is_v4() const { return is_v4_; }
+  bool IsV4() const { return is_v4_; }
   std::span<const std::uint8_t> bytes() const { return std::span(bytes_).first(is_v4_ ? 4 : 16); }
 
   // The shortest form, as RFC 5952 has it. Parse(ToString()) is equal.

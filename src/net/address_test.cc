@@ -30,7 +30,7 @@ TEST(IpAddress, TakesIpv4InsideIpv6ForIpv4) {
   EXPECT_EQ(IpAddress::Parse("::ffff:1.2.3.4"), IpAddress::V4({1, 2, 3, 4}));
   EXPECT_EQ(IpAddress::V6({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 1, 2, 3, 4}),
             IpAddress::V4({1, 2, 3, 4}));
-  EXPECT_TRUE(IpAddress::Parse("::ffff:1.2.3.4")->is_v4());
+  EXPECT_TRUE(IpAddress::Parse("::ffff:1.2.3.4")->IsV4());
 }
 
 TEST(IpAddress, RefusesAllElse) {

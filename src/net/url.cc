@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/url.h"
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/text.h"
 

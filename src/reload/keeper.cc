@@ -106,7 +106,8 @@ Keeper::Outcome Keeper::Adopt(Sources sources) {
   auto catalog = Build(sources, generation);
   if (!catalog) {
     std::string what = Join(catalog.error());
-    if (refused_ != what) {
+    // The first time there are no old ones: whoever loads them tells what is wrong.
+    if (catalog_ && refused_ != what) {
       refused_ = std::move(what);
       metrics_.Reloaded(telemetry::ReloadResult::kInvalid, 0);
       std::size_t logged = 0;
@@ -131,12 +132,12 @@ void Keeper::Publish(std::shared_ptr<service::Catalog> catalog) {
       names.emplace_back(rule_set->id(), rule.id);
     }
   }
-  metrics_.RetainRules(names);
   for (const auto& rule_set : catalog->rules->rule_sets()) {
     for (const rules::Rule& rule : rule_set->rules()) {
       catalog->rule_metrics.emplace(&rule, metrics_.Rule(rule_set->id(), rule.id));
     }
   }
+  metrics_.RetainRules(names);
   catalog_ = std::move(catalog);
   options_.publish(catalog_);
   metrics_.Reloaded(telemetry::ReloadResult::kOk, static_cast<std::int64_t>(catalog_->generation));

@@ -83,8 +83,8 @@ void Reporter::Add(const YamlNode& where, std::string message) {
 }
 
 Problems Reporter::Take() {
-  std::ranges::stable_sort(problems_, {}, [](const Problem& problem) {
-    return std::tuple(problem.line, problem.column);
+  std::ranges::sort(problems_, {}, [](const Problem& problem) {
+    return std::tie(problem.line, problem.column, problem.message);
   });
   if (left_out_ > 0) {
     problems_.push_back({.file = file_, .message = text::Cat("and ", left_out_, " more problems")});
@@ -194,7 +194,7 @@ Mapping::Mapping(const YamlNode& node, std::string_view what,
   // Sorted rather than compared pair by pair: a mapping may have as many keys as a file has room.
   std::vector<const Entry*> sorted;
   for (const Entry& entry : entries_) sorted.push_back(&entry);
-  std::ranges::stable_sort(sorted, {}, &Entry::key);
+  std::ranges::sort(sorted, {}, [](const Entry* entry) { return std::tuple(entry->key, entry); });
   for (std::size_t i = 1; i < sorted.size(); ++i) {
     if (sorted[i]->key != sorted[i - 1]->key) continue;
     reporter.Add(*sorted[i]->key_node, text::Cat("key ", text::Quote(sorted[i]->key),

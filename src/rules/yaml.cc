@@ -38,6 +38,7 @@ class YamlBuilder final : public YAML::EventHandler {
                                         value == "Null" || value == "NULL");
     YamlNode& node = Open(mark, is_null ? Kind::kNull : Kind::kScalar, anchor);
     if (!is_null) node.text = value;
+    node.expanded += value.size() / kYamlTextBytesPerNode;
     Close(node);
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t anchor,

@@ -17,7 +17,8 @@ namespace sluice::rules {
 
 inline constexpr std::size_t kYamlBytesMax = std::size_t{8} << 20;
 inline constexpr std::size_t kYamlDepthMax = 100;
-inline constexpr std::size_t kYamlNodesMax = 2'000'000;  // After aliases are expanded.
+inline constexpr std::size_t kYamlNodesMax = 2'000'000;   // After aliases are expanded.
+inline constexpr std::size_t kYamlTextBytesPerNode = 64;  // A long text counts as several nodes.
 
 struct YamlNode {
   enum class Kind : std::uint8_t { kNull, kScalar, kSequence, kMapping };

@@ -42,6 +42,7 @@ TEST(Yaml, SaysWhereItIsBroken) {
   EXPECT_THAT(Problem("a: b: c\n"), HasSubstr("f:1:"));
   EXPECT_THAT(Problem("a: 1\n---\nb: 2\n"), HasSubstr("second document"));
   EXPECT_THAT(Problem("a: *nowhere\n"), HasSubstr("f:1:"));
+  EXPECT_THAT(Problem("\xc3\xa4: b: c\n"), HasSubstr("f:1:6:"));
 }
 
 TEST(Yaml, AliasesRepeatButNeverExplode) {
@@ -57,6 +58,9 @@ TEST(Yaml, AliasesRepeatButNeverExplode) {
     bomb += "]\n";
   }
   EXPECT_THAT(Problem(bomb), HasSubstr("more than 2000000 values"));
+  std::string texts = "a: &a " + std::string(1'000'000, 'x') + "\nb: [";
+  for (int i = 0; i < 200; ++i) texts += "*a, ";
+  EXPECT_THAT(Problem(texts + "]\n"), HasSubstr("more than 2000000 values"));
   EXPECT_THAT(Problem("a: &a [*a]\n"), HasSubstr("inside of what it repeats"));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/engine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "telemetry/heavy_hitters.h"
@@ -73,7 +74,11 @@ void Engine::Account(std::span<const Request> requests, std::chrono::nanoseconds
       const Charge& charge = request.charges[i];
       metrics_.Check(charge.limit->algorithm(),
                      request.each.empty() ? allowed : request.each[i].allowed, took);
-      if (charge.cost > 0) keys_.Record(charge.key, allowed);
+      // Once for a key, however many of the limits are its own.
+      const auto before = request.charges.first(i);
+      if (charge.cost > 0 && std::ranges::find(before, charge.key, &Charge::key) == before.end()) {
+        keys_.Record(charge.key, allowed);
+      }
     }
     if (request.source != Source::kStore) {
       metrics_.Decided(request.source);

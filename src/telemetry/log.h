@@ -54,7 +54,8 @@ using LogFields = std::initializer_list<LogField>;
 //   {"time":"2026-01-31T12:00:00.000000Z","level":"warn","message":"store unavailable",...}
 //
 // Texts are escaped and cut to kTextBytesMax; a line is at most kLineBytesMax long, and says
-// cut=true if fields were left out for that. A line that cannot be written is lost and counted.
+// cut=true if fields were left out for that. A line that cannot be written is lost and counted; a
+// descriptor that blocks holds up its writer.
 // Every method may be called from any thread. One whose level is off costs a load and a branch, and
 // what its arguments cost.
 class Logger {

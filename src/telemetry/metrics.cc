@@ -351,6 +351,7 @@ std::string Registry::Text() const {
 std::vector<std::string> Registry::Names() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> names;
+  names.reserve(families_.size());
   for (const auto& family : families_) names.push_back(family->name);
   return names;
 }

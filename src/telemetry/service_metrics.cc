@@ -85,15 +85,6 @@ ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : reg
 
   responses_ = AddCounters(registry, "sluice_http_responses_total",
                            "HTTP answers, by class of status.", "class", kStatusClasses);
-  for (std::size_t door = 0; door < kDoors; ++door) {
-    const Labels labels = {{"door", kDoorNames[door]}};
-    connections_[door] = registry.AddGauge("sluice_connections", "Open connections.", labels);
-    accepted_[door] =
-        registry.AddCounter("sluice_connections_accepted_total", "Connections accepted.", labels);
-    refused_[door] =
-        registry.AddCounter("sluice_connections_refused_total",
-                            "Connections closed at once because there were too many.", labels);
-  }
 
   redis_seconds_ = registry.AddHistogram("sluice_redis_call_seconds",
                                          "How long Redis took to answer a call of the script.");
@@ -150,6 +141,22 @@ void ServiceMetrics::SetBreaker(BreakerState state) const {
   if (breaker_state_.exchange(state) == state) return;
   breaker_transitions_[static_cast<std::size_t>(state)].Add();
   breaker_.Set(static_cast<std::int64_t>(state));
+}
+
+void ServiceMetrics::WatchConnections(Door door, std::function<Connections()> connections) {
+  const Labels labels = {{"door", kDoorNames[static_cast<std::size_t>(door)]}};
+  const auto watch = [&](Registry::Type type, std::string_view name, std::string_view help,
+                         std::uint64_t Connections::* field) {
+    registry_.AddCallback(type, name, help, labels, [connections, field] {
+      return static_cast<double>(connections().*field);
+    });
+  };
+  using enum Registry::Type;
+  watch(kGauge, "sluice_connections", "Open connections.", &Connections::open);
+  watch(kCounter, "sluice_connections_accepted_total", "Connections accepted.",
+        &Connections::accepted);
+  watch(kCounter, "sluice_connections_refused_total",
+        "Connections closed at once because there were too many.", &Connections::refused);
 }
 
 void ServiceMetrics::WatchMemory(std::function<MemoryStore::Stats()> stats) {

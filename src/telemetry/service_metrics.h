@@ -85,27 +85,27 @@ class ServiceMetrics {
 
   void HttpResponse(int status) const;
 
-  void ConnectionOpened(Door door) const {
-    connections_[static_cast<std::size_t>(door)].Add(1);
-    accepted_[static_cast<std::size_t>(door)].Add();
-  }
-  void ConnectionClosed(Door door) const { connections_[static_cast<std::size_t>(door)].Add(-1); }
-  void ConnectionRefused(Door door) const { refused_[static_cast<std::size_t>(door)].Add(); }
-
   // A call to Redis was answered, or given up, after so long.
   void RedisCall(std::chrono::nanoseconds duration) const { redis_seconds_.Observe(duration); }
 
   // Counts a transition if the state is another one than before.
   void SetBreaker(BreakerState state) const;
 
-  // Numbers that the stores keep themselves; `stats` runs when metrics are read. Once each.
+  struct Connections {
+    std::uint64_t open = 0;
+    std::uint64_t accepted = 0;
+    std::uint64_t refused = 0;
+  };
+
+  // Numbers that doors and stores keep themselves; what is given here runs when metrics are read.
+  // Once each.
+  void WatchConnections(Door door, std::function<Connections()> connections);
   void WatchMemory(std::function<MemoryStore::Stats()> stats);
   void WatchRedis(std::function<RedisStore::Stats()> stats);
 
  private:
   static constexpr std::size_t kAlgorithms = 6;
   static constexpr std::size_t kErrorCodes = 15;
-  static constexpr std::size_t kDoors = 4;
 
   struct Checks {
     Counter requests;
@@ -124,9 +124,6 @@ class ServiceMetrics {
   std::array<Counter, 2> reloads_;
   Gauge generation_;
   std::array<Counter, 5> responses_;  // 1xx to 5xx
-  std::array<Gauge, kDoors> connections_;
-  std::array<Counter, kDoors> accepted_;
-  std::array<Counter, kDoors> refused_;
   Histogram redis_seconds_;
   Gauge breaker_;
   std::array<Counter, 3> breaker_transitions_;

@@ -121,16 +121,15 @@ TEST_F(ServiceMetricsTest, AnInvalidReloadLeavesTheGeneration) {
 
 TEST_F(ServiceMetricsTest, CountsAnswersAndConnections) {
   for (const int status : {200, 204, 429, 503, 0, 999}) metrics_.HttpResponse(status);
-  metrics_.ConnectionOpened(Door::kResp);
-  metrics_.ConnectionOpened(Door::kResp);
-  metrics_.ConnectionClosed(Door::kResp);
-  metrics_.ConnectionRefused(Door::kHttp);
+  metrics_.WatchConnections(Door::kResp, [] {
+    return ServiceMetrics::Connections{.open = 1, .accepted = 2, .refused = 3};
+  });
   for (const char* line :
        {"sluice_http_responses_total{class=\"2xx\"} 2\n",
         "sluice_http_responses_total{class=\"4xx\"} 1\n",
         "sluice_http_responses_total{class=\"5xx\"} 1\n", "sluice_connections{door=\"resp\"} 1\n",
         "sluice_connections_accepted_total{door=\"resp\"} 2\n",
-        "sluice_connections_refused_total{door=\"http\"} 1\n"}) {
+        "sluice_connections_refused_total{door=\"resp\"} 3\n"}) {
     EXPECT_THAT(Text(), HasSubstr(line));
   }
 }

@@ -5,7 +5,3 @@ sluice_test(telemetry_test
           src/telemetry/trace_test.cc
   LIBRARIES sluice_telemetry Boost::json)
 target_compile_definitions(telemetry_test PRIVATE SLUICE_DOCS="${PROJECT_SOURCE_DIR}/docs")
-
-find_package(benchmark REQUIRED)
-add_executable(telemetry_bench ${PROJECT_SOURCE_DIR}/src/telemetry/telemetry_bench.cc)
-target_link_libraries(telemetry_bench PRIVATE sluice_telemetry benchmark::benchmark)

@@ -12,6 +12,7 @@
 #include "conformance/traffic.h"
 #include "sluice/memory_store.h"
 #include "sluice/redis_store.h"
+#include "support/redis_cluster.h"
 #include "support/redis_server.h"
 
 namespace sluice {
@@ -144,6 +145,42 @@ TEST_P(RedisAgreesWithMemory, InEveryFieldOfEveryDecision) {
 INSTANTIATE_TEST_SUITE_P(All, RedisAgreesWithMemory, testing::ValuesIn(kAlgorithms),
                          [](const auto& param) { return std::string(ToString(param.param)); });
 
+// Requests over up to five limits, each on one of two keys.
+void RecordGroups(Random& random, MemoryStore& memory, Recording& recording, int rounds) {
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<Limit> limits;
+    for (std::int64_t i = random.Between(1, 5); i > 0; --i) {
+      limits.push_back(
+          RandomLimit(random, kAlgorithms[static_cast<std::size_t>(random.Between(0, 5))]));
+    }
+    std::int64_t now = kStartUs;
+    Decision last;
+    for (int step = 0; step < 60; ++step) {
+      const auto pick =
+          static_cast<std::size_t>(random.Between(0, static_cast<std::int64_t>(limits.size()) - 1));
+      now = NextTime(random, now, limits[pick], last, Time::kAnyDirection);
+      const Action action = RandomAction(random);
+      const std::int64_t cost = RandomCost(random, limits[pick], action);
+      std::vector<std::string> keys;
+      for (std::size_t i = 0; i < limits.size() + 1; ++i) {
+        keys.push_back(std::to_string(round) + ":" + std::to_string(random.Between(0, 1)));
+      }
+      std::vector<Charge> charges;
+      for (std::size_t i = 0; i < limits.size(); ++i) {
+        const bool bounded = action == Action::kCheck;
+        charges.push_back({.key = keys[i],
+                           .limit = &limits[i],
+                           .cost = bounded ? std::min(cost, limits[i].amount()) : cost});
+        if (random.OneIn(5)) charges.back().cost = 0;
+      }
+      // Now and then a state occurs twice.
+      if (random.OneIn(4)) charges.push_back(charges.front());
+      const auto decision = recording.Ask(memory, charges, now, action);
+      if (decision) last = *decision;
+    }
+  }
+}
+
 TEST_F(RedisConformance, GroupsOverSeveralKeysAndLimits) {
   for (const std::uint64_t seed : Seeds()) {
     SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
@@ -151,41 +188,40 @@ TEST_F(RedisConformance, GroupsOverSeveralKeysAndLimits) {
     const auto redis = MakeRedis();
     MemoryStore memory(KeepingAll());
     Recording recording;
-    for (int round = 0; round < 150; ++round) {
-      std::vector<Limit> limits;
-      for (std::int64_t i = random.Between(1, 5); i > 0; --i) {
-        limits.push_back(
-            RandomLimit(random, kAlgorithms[static_cast<std::size_t>(random.Between(0, 5))]));
-      }
-      std::int64_t now = kStartUs;
-      Decision last;
-      for (int step = 0; step < 60; ++step) {
-        const auto pick = static_cast<std::size_t>(
-            random.Between(0, static_cast<std::int64_t>(limits.size()) - 1));
-        now = NextTime(random, now, limits[pick], last, Time::kAnyDirection);
-        const Action action = RandomAction(random);
-        const std::int64_t cost = RandomCost(random, limits[pick], action);
-        std::vector<std::string> keys;
-        for (std::size_t i = 0; i < limits.size() + 1; ++i) {
-          keys.push_back(std::to_string(round) + ":" + std::to_string(random.Between(0, 1)));
-        }
-        std::vector<Charge> charges;
-        for (std::size_t i = 0; i < limits.size(); ++i) {
-          charges.push_back({.key = keys[i],
-                             .limit = &limits[i],
-                             .cost = random.OneIn(5) ? 0
-                                     : action == Action::kDebit
-                                         ? cost
-                                         : std::min(cost, limits[i].amount())});
-        }
-        // Now and then a state occurs twice.
-        if (random.OneIn(4)) charges.push_back(charges.front());
-        const auto decision = recording.Ask(memory, charges, now, action);
-        if (decision) last = *decision;
-      }
-    }
+    RecordGroups(random, memory, recording, 150);
     recording.ExpectSameOf(*redis);
   }
+}
+
+// In a Cluster, the two keys of a round mostly lie in different slots.
+TEST(RedisClusterConformance, SingleLimitsAndGroupsInOneSlotAndOverSeveral) {
+  testing_support::RedisCluster cluster({.replicas = false});
+  for (const std::uint64_t seed : Seeds()) {
+    SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
+    Random random(seed);
+    const auto redis =
+        RedisStore::Create({.uri = cluster.Uri("?timeout=60s&prefix=s" + std::to_string(seed)),
+                            .waiting_max = 1'000'000})
+            .value();
+    MemoryStore memory(MemoryStore::Options{.recovered_kept_for = Micros::max()});
+    Recording recording;
+    RecordGroups(random, memory, recording, 60);
+    for (int step = 0; step < 2'000; ++step) {
+      const Limit limit =
+          RandomLimit(random, kAlgorithms[static_cast<std::size_t>(random.Between(0, 5))]);
+      const std::string key = "single:" + std::to_string(random.Between(0, 99));
+      const Action action = RandomAction(random);
+      recording.Ask(memory,
+                    {{.key = key, .limit = &limit, .cost = RandomCost(random, limit, action)}},
+                    kStartUs + step, action);
+    }
+    recording.ExpectSameOf(*redis);
+    EXPECT_EQ(redis->GetStats().refunds, 0) << "alone, nobody else is faster";
+  }
+  EXPECT_GT(cluster.Sum("dbsize"), 0);
+  EXPECT_EQ(cluster.Sum("eval \"local n = 0; for _, k in ipairs(redis.call('keys', '*')) do "
+                        "if redis.call('pttl', k) == -1 then n = n + 1 end end return n\" 0"),
+            0);
 }
 
 TEST_F(RedisConformance, LimitsThatChangeUnderTheirName) {

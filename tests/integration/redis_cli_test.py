@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sluice check`, `purge` and `replay --store` against a real redis-server.
+"""`sluice check`, `purge` and `replay --store` against a real redis-server and a real Cluster.
 
-Usage: redis_cli_test.py PROGRAM
+Usage: redis_cli_test.py PROGRAM CLOCK_SHIFT
+CLOCK_SHIFT is the library that sets the clock of a program an hour ahead.
 """
 
 import json
@@ -14,6 +15,7 @@ import time
 import unittest
 
 PROGRAM = sys.argv[1]
+CLOCK_SHIFT = sys.argv[2]
 LIMIT = "algorithm=fixed_window,limit=2,window=1d"
 
 
@@ -23,9 +25,22 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def sluice(*arguments, stdin=""):
+def sluice(*arguments, stdin="", env=None):
     return subprocess.run([PROGRAM, *arguments], input=stdin, capture_output=True, text=True,
-                          timeout=60, check=False)
+                          timeout=60, check=False, env={**os.environ, **(env or {})})
+
+
+def redis_cli(port, *command):
+    return subprocess.run(["redis-cli", "-p", str(port), *command], capture_output=True, text=True,
+                          check=False).stdout
+
+
+def wait_until(condition):
+    for _ in range(2000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise TimeoutError("a server does not come up")
 
 
 class RedisCli(unittest.TestCase):
@@ -136,6 +151,75 @@ class RedisCli(unittest.TestCase):
             done = sluice(*arguments)
             self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
             self.assertNotEqual(done.stderr, "")
+
+
+    def test_the_clock_of_a_client_does_not_matter(self):
+        # Without the sanitizer's wish to be loaded first, where there is one.
+        ahead = {"LD_PRELOAD": CLOCK_SHIFT, "ASAN_OPTIONS": "verify_asan_link_order=0"}
+        now = int(subprocess.run(["date", "+%s"], capture_output=True, text=True, check=True,
+                                 env={**os.environ, **ahead}).stdout)
+        self.assertAlmostEqual(now, time.time() + 3600, delta=60)
+        for limit in ("algorithm=token_bucket,capacity=2,refill=1,period=1h",
+                      "algorithm=sliding_window,limit=2,window=50m"):
+            arguments = ("check", "--store", self.uri, "--limit", limit, "--key", "k")
+            results = [sluice(*arguments, env=env) for env in (None, ahead, ahead, None)]
+            self.assertEqual([done.returncode for done in results], [0, 0, 1, 1],
+                             [done.stderr for done in results])
+
+
+class ClusterCli(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.ports = [free_port() for _ in range(3)]
+        cls.servers = []
+        bus = [free_port() for _ in range(3)]
+        for i, port in enumerate(cls.ports):
+            cls.servers.append(subprocess.Popen(
+                ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "",
+                 "--dir", cls.folder.name, "--cluster-enabled", "yes", "--cluster-port", str(bus[i]),
+                 "--cluster-config-file", f"nodes-{i}.conf"], stdout=subprocess.DEVNULL))
+        for i, port in enumerate(cls.ports):
+            wait_until(lambda port=port: redis_cli(port, "ping") == "PONG\n")
+            redis_cli(port, "cluster", "set-config-epoch", str(i + 1))
+            redis_cli(port, "cluster", "addslotsrange", str(16384 * i // 3),
+                      str(16384 * (i + 1) // 3 - 1))
+            redis_cli(port, "cluster", "meet", "127.0.0.1", str(cls.ports[0]), str(bus[0]))
+        wait_until(lambda: all("cluster_slots_ok:16384" in redis_cli(port, "cluster", "info") and
+                               "cluster_state:ok" in redis_cli(port, "cluster", "info")
+                               for port in cls.ports))
+        cls.uri = "redis://" + ",".join(f"127.0.0.1:{port}" for port in cls.ports)
+
+    @classmethod
+    def tearDownClass(cls):
+        for server in cls.servers:
+            server.kill()
+            server.wait()
+        cls.folder.cleanup()
+
+    def sizes(self):
+        return [int(redis_cli(port, "dbsize")) for port in self.ports]
+
+    def test_check_purge_and_replay_reach_every_master(self):
+        for i in range(30):
+            done = sluice("check", "--store", self.uri, "--limit", LIMIT, "--key", f"user:{i}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sum(self.sizes()), 30)
+        self.assertNotIn(0, self.sizes())
+        dry = sluice("purge", "--store", self.uri, "--match", "user:*", "--dry-run")
+        self.assertEqual(dry.stdout, "would remove 30 states\n")
+        done = sluice("purge", "--store", self.uri, "--match", "user:*")
+        self.assertEqual((done.returncode, done.stdout), (0, "removed 30 states\n"))
+
+        lines = "".join(f"{1_700_000_000_000_000 + i * 250_000},k{i % 7},{i % 3}\n"
+                        for i in range(2000))
+        arguments = ("replay", "--decisions", "--limit", "limit=5,window=7s",
+                     "--limit", "algorithm=leaky_bucket,capacity=9,leak=1,period=2s")
+        memory = sluice(*arguments, stdin=lines)
+        redis = sluice(*arguments, "--store", self.uri, stdin=lines)
+        self.assertEqual(redis.returncode, 0, redis.stderr)
+        self.assertEqual(redis.stdout, memory.stdout)
+        self.assertEqual(self.sizes(), [0, 0, 0])
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ H2Client::H2Client(const Options& options) {
   nghttp2_option* option = nullptr;
   nghttp2_option_new(&option);
   nghttp2_option_set_no_auto_window_update(option, options.auto_window_update ? 0 : 1);
-  nghttp2_option_set_peer_max_concurrent_streams(option, 100'000);
+  nghttp2_option_set_peer_max_concurrent_streams(option, 1'000'000);
   nghttp2_option_set_max_outbound_ack(option, 100'000);
   nghttp2_session_client_new2(&session_, callbacks, this, option);
   nghttp2_option_del(option);

@@ -47,12 +47,20 @@ RedisServer::~RedisServer() {
 }
 
 void RedisServer::Start() {
+  StartWithoutWaiting();
+  if (options_.wait && !WaitUntilReady()) throw std::runtime_error("redis-server does not start");
+}
+
+void RedisServer::StartWithoutWaiting() {
   std::vector<std::string> arguments = {"redis-server",  "--port",      std::to_string(port_),
-                                        "--bind",        "127.0.0.1",   "--dir",
+                                        "--bind",        options_.host, "--dir",
                                         folder_,         "--save",      "",
                                         "--appendonly",  "no",          "--logfile",
                                         folder_ / "log", "--daemonize", "no"};
-  if (options_.scheme == "rediss") arguments[2] = "0";
+  if (options_.scheme == "rediss") {
+    arguments[2] = "0";
+    arguments.insert(arguments.end(), {"--tls-port", std::to_string(port_)});
+  }
   if (!options_.sentinel_config.empty()) {
     arguments = {"redis-server", options_.sentinel_config, "--sentinel"};
   }
@@ -69,7 +77,6 @@ void RedisServer::Start() {
     ::execvp(argv[0], argv.data());
     ::_exit(127);
   }
-  if (options_.wait && !WaitUntilReady()) throw std::runtime_error("redis-server does not start");
 }
 
 bool RedisServer::WaitUntilReady() const {
@@ -90,12 +97,13 @@ void RedisServer::Kill() {
 }
 
 std::string RedisServer::Uri(const std::string& query) const {
+  const bool v6 = options_.host.find(':') != std::string::npos;
   return options_.scheme + "://" + (options_.auth.empty() ? "" : options_.auth + "@") +
-         "127.0.0.1:" + std::to_string(port_) + query;
+         (v6 ? "[" + options_.host + "]" : options_.host) + ":" + std::to_string(port_) + query;
 }
 
 std::string RedisServer::Cli(const std::string& command) const {
-  std::string line = "redis-cli -p " + std::to_string(port_);
+  std::string line = "redis-cli -h " + options_.host + " -p " + std::to_string(port_);
   if (!options_.auth.empty()) {
     const auto colon = options_.auth.find(':');
     if (colon > 0) line += " --user '" + options_.auth.substr(0, colon) + "'";

@@ -18,6 +18,7 @@ class RedisServer {
   struct Options {
     std::vector<std::string> arguments = {};  // Further ones, as on its command line.
     int port = 0;                             // 0: a free one.
+    std::string host = "127.0.0.1";
     std::string scheme = "redis";
     std::string auth = {};  // For the URI and to wait for it: "user:password" or ":password".
     bool wait = true;       // Until it answers.
@@ -38,6 +39,7 @@ class RedisServer {
   std::string Cli(const std::string& command) const;
 
   void Start();
+  void StartWithoutWaiting();
   void Kill();  // kill -9
   void Signal(int number) const;
   bool WaitUntilReady() const;

@@ -16,6 +16,11 @@ constexpr bool IsBucket(Algorithm algorithm) {
          algorithm == Algorithm::kGcra;
 }
 
+// Of these the answer is kept, not what it tells of the state.
+constexpr bool HasOnePerCost(Algorithm algorithm) {
+  return !IsBucket(algorithm) && algorithm != Algorithm::kFixedWindow;
+}
+
 // Longer waits than any limit's are not exact; see core::Instant.
 constexpr std::int64_t kWaitMax = kSpanMax.count();
 
@@ -30,7 +35,7 @@ DenyCache::DenyCache(std::size_t entries)
 // What a decision tells of its state, with `until_us` still to be counted from when it was asked.
 // Bucket: the level was in `a` .. `b`, in a tick that had begun `c` microseconds before.
 // Fixed window: `a` was used, and the window had begun `b` microseconds before.
-// Others: `a` is the cost that was denied, or the complement of one that was not, `b` is what
+// Others: `a` is the cost that was denied, or else the complement of what remained; `b` is what
 // remained and `c` the wait until the budget is whole.
 std::optional<DenyCache::Entry> DenyCache::Knowledge(const Charge& charge, const Decision& decision,
                                                      Micros useful_for) {
@@ -67,7 +72,7 @@ std::optional<DenyCache::Entry> DenyCache::Knowledge(const Charge& charge, const
     entry.b = limit.span().count() - reset;
     return entry;
   }
-  entry.a = decision.allowed ? ~charge.cost : charge.cost;
+  entry.a = decision.allowed ? ~decision.remaining : charge.cost;
   entry.b = decision.remaining;
   entry.c = reset;
   if (!decision.allowed) entry.until_us = retry;
@@ -179,11 +184,12 @@ void DenyCache::Learn(const Request& request, std::span<const Decision> each,
   if (!request.outcome) return;
   if (request.outcome->allowed) {
     for (std::size_t i = 0; i < places.size(); ++i) {
-      // Something was taken, so that what was known is out of date.
       if (request.charges[i].cost == 0) continue;
-      Shard& shard = ShardOf(places[i].hash);
-      const std::lock_guard lock(shard.lock);
-      Erase(shard, places[i].hash);
+      if (request.now) {
+        Invalidate(places[i].hash);  // Its numbers are those of another moment.
+      } else {
+        Refresh(places[i], request.charges[i], each[i], asked);
+      }
     }
     return;
   }
@@ -203,16 +209,17 @@ void DenyCache::Learn(const Request& request, std::span<const Decision> each,
   }
 }
 
-void DenyCache::Insert(const Place& place, const Entry& entry, Algorithm algorithm) {
-  const bool one_per_cost = !IsBucket(algorithm) && algorithm != Algorithm::kFixedWindow;
+void DenyCache::Insert(const Place& place, Entry entry, Algorithm algorithm) {
   Shard& shard = ShardOf(place.hash);
   const std::lock_guard lock(shard.lock);
   if (shard.version != place.version) return;
   Entry* chosen = nullptr;
   for (Entry& way : Ways(place.hash)) {
-    const bool same = way.until_us != 0 && way.hash == entry.hash && way.limit == entry.limit;
-    if (same && (!one_per_cost || way.a == entry.a || way.a == ~entry.a)) {
+    if (way.until_us != 0 && way.hash == entry.hash && way.limit == entry.limit &&
+        (!HasOnePerCost(algorithm) || way.a == entry.a || (way.a < 0 && entry.a < 0))) {
       if (way.at_us > entry.at_us) return;
+      // The other requests that this state is part of are denied for as long as they were.
+      if (!HasOnePerCost(algorithm)) entry.until_us = std::max(entry.until_us, way.until_us);
       chosen = &way;
       break;
     }
@@ -220,6 +227,28 @@ void DenyCache::Insert(const Place& place, const Entry& entry, Algorithm algorit
   }
   if (chosen->until_us == 0) ++shard.entries;
   *chosen = entry;
+}
+
+// Something was taken from a state. If it is known, it is now known as `decision` leaves it.
+void DenyCache::Refresh(const Place& place, const Charge& charge, const Decision& decision,
+                        TimePoint asked) {
+  const std::int64_t asked_us = asked.time_since_epoch().count();
+  Shard& shard = ShardOf(place.hash);
+  const std::lock_guard lock(shard.lock);
+  for (Entry& entry : Ways(place.hash)) {
+    if (entry.until_us == 0 || entry.hash != place.hash || entry.at_us > asked_us) continue;
+    auto known = Knowledge(charge, decision, Micros{0});
+    const bool of_a_cost = HasOnePerCost(charge.limit->algorithm()) && entry.a >= 0;
+    if (!known || of_a_cost || entry.limit != known->limit || shard.version != place.version) {
+      entry.until_us = 0;
+      --shard.entries;
+      continue;
+    }
+    known->hash = entry.hash;
+    known->at_us = asked_us;
+    known->until_us = entry.until_us;
+    entry = *known;
+  }
 }
 
 void DenyCache::Erase(Shard& shard, const Hash128& hash) {

@@ -25,7 +25,8 @@ namespace sluice::guard {
 // cost of 1 and otherwise a lower bound.
 //
 // A request of several charges is answered if it is denied for sure and something is known of all
-// of its states; the store's denial of such a request teaches exactly that.
+// of its states; the store's denial of such a request teaches exactly that, and what is granted
+// later keeps it up to date.
 //
 // Thread-safe. Memory is fixed when it is made: sets of four entries, of which the one that would
 // end first makes room for a new one.
@@ -103,7 +104,8 @@ class DenyCache {
   std::optional<Decision> Look(const Hash128& hash, const Charge& charge, std::int64_t now_us);
   bool AnswerOne(Request& request, std::int64_t now_us);
   bool AnswerGroup(Request& request, std::int64_t now_us);
-  void Insert(const Place& place, const Entry& entry, Algorithm algorithm);
+  void Insert(const Place& place, Entry entry, Algorithm algorithm);
+  void Refresh(const Place& place, const Charge& charge, const Decision& decision, TimePoint asked);
   void Erase(Shard& shard, const Hash128& hash);
 
   // Constant after construction.

@@ -72,7 +72,7 @@ void Flight::Clear() {
   asked.clear();
   requests.clear();
   done = nullptr;
-  report = false;
+  errand = false;
   state.store(0, std::memory_order_relaxed);
 }
 

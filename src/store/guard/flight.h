@@ -45,7 +45,7 @@ struct Flight {
   std::vector<Request> requests;
   std::vector<std::int64_t> local_units;  // What the policy took locally for each request.
   std::move_only_function<void()> done;
-  bool report = false;  // A report of local consumption, which no caller waits for.
+  bool errand = false;  // One of our own, which no caller waits for.
 
   Breaker::Pass pass{};
   TimePoint sent;

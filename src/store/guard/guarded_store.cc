@@ -29,7 +29,9 @@ using namespace std::chrono_literals;
 // tried.
 constexpr std::size_t kProbeReserve = 1'024;
 constexpr std::size_t kReportMax = 128;  // States in one report.
-constexpr auto kReportEvery = 100ms;     // Until reports get through; then one follows another.
+// Between reports that do not get through, and between looks at whether to probe. Reports that do
+// get through follow one another.
+constexpr auto kErrandEvery = 100ms;
 
 class SteadyClock final : public Clock {
  public:
@@ -122,7 +124,8 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   template <typename Change>
   void Locked(Change change);
 
-  Flight* Admit(TimePoint now);
+  enum class For { kCaller, kErrand };
+  Flight* Admit(For whom, TimePoint now);
   bool Reserve(const Flight& flight);
   void Launch(Flight* flight, TimePoint now);
   void OnAnswer(Flight* flight);
@@ -137,8 +140,11 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
 
   void DecideWithout(Request& request, const Error& error);
   void Owe(std::span<const Charge> charges);
+  void RunErrand();
   void Report();
-  void FinishReport(const Flight& flight);
+  void ProbeIfIdle();
+  void Send(Flight* flight, std::span<const Charge> charges, Action action, TimePoint now);
+  void FinishErrand(const Flight& flight);
 
   guard::FlightList& ListOf(const Flight& flight) {
     return flight.pass.probe ? waiting_probes_ : waiting_;
@@ -168,8 +174,9 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   guard::FlightList waiting_;  // For their deadline, the earliest first.
   guard::FlightList waiting_probes_;
   Steady::time_point wake_at_ = Steady::time_point::min();
-  Steady::time_point next_report_ = Steady::time_point::min();
-  bool reporting_ = false;
+  Steady::time_point next_errand_ = Steady::time_point::min();
+  bool on_errand_ = false;
+  TimePoint last_asked_;
   bool stopping_ = false;
 
   std::jthread timer_thread_;
@@ -182,15 +189,18 @@ void GuardedStore::Impl::Locked(Change change) {
     const std::lock_guard lock(mutex_);
     const std::int64_t before = breaker_.transitions();
     change();
-    if (breaker_.transitions() != before) transition = breaker_.last_transition();
+    if (breaker_.transitions() == before) return;
+    transition = breaker_.last_transition();
   }
-  if (transition && options_.on_transition) options_.on_transition(*transition);
+  timer_.notify_one();
+  if (options_.on_transition) options_.on_transition(*transition);
 }
 
 // A flight, if the store may be asked.
-Flight* GuardedStore::Impl::Admit(TimePoint now) {
+Flight* GuardedStore::Impl::Admit(For whom, TimePoint now) {
   Flight* flight = nullptr;
   Locked([&] {
+    if (whom == For::kCaller) last_asked_ = now;
     const auto pass = breaker_.Admit(now);
     if (!pass) return;
     if (free_.empty()) {
@@ -247,7 +257,7 @@ void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_funct
       continue;
     }
     if (!flight && !rejected) {
-      flight = Admit(now);
+      flight = Admit(For::kCaller, now);
       rejected = !flight;
     }
     if (rejected) {
@@ -310,8 +320,8 @@ void GuardedStore::Impl::Land(Flight* flight) {
     if (failed) breaker_.set_last_failure(failure->outcome.error());
     breaker_.Record(flight->pass, {.failed = failed, .took = now - flight->sent}, now);
   });
-  if (flight->report) {
-    FinishReport(*flight);
+  if (flight->errand) {
+    FinishErrand(*flight);
   } else {
     HandBack(*flight);
   }
@@ -363,7 +373,7 @@ void GuardedStore::Impl::Owe(std::span<const Charge> charges) {
   if (!first) return;
   {
     const std::lock_guard lock(mutex_);
-    next_report_ = Steady::now() + kReportEvery;
+    next_errand_ = Steady::now() + kErrandEvery;
   }
   timer_.notify_one();
 }
@@ -372,7 +382,8 @@ Steady::time_point GuardedStore::Impl::NextWake() const {
   auto next = Steady::time_point::max();
   if (!waiting_.empty()) next = waiting_.front()->deadline;
   if (!waiting_probes_.empty()) next = std::min(next, waiting_probes_.front()->deadline);
-  if (!reporting_ && ledger_.size() > 0) next = std::min(next, next_report_);
+  const bool errands = ledger_.size() > 0 || breaker_.state() != BreakerState::kClosed;
+  if (errands && !on_errand_) next = std::min(next, next_errand_);
   return next;
 }
 
@@ -392,10 +403,10 @@ void GuardedStore::Impl::RunTimer() {
       wake_at_ = Steady::time_point::min();  // Awake: nobody needs to notify.
       continue;
     }
-    const bool report = !reporting_ && next_report_ <= now && ledger_.size() > 0;
+    const bool errand = !on_errand_ && next_errand_ <= now;
     lock.unlock();
     for (Flight* flight : TakeExpired(now)) Expire(flight);
-    if (report) Report();
+    if (errand) RunErrand();
     lock.lock();
   }
 }
@@ -429,7 +440,7 @@ void GuardedStore::Impl::Expire(Flight* flight) {
   const auto self = flight->owner;
   const auto size = static_cast<std::int64_t>(flight->requests.size());
   Count(abandoned_, size);
-  if (!flight->report) {
+  if (!flight->errand) {
     Count(counters_.deadline_misses, size);
     const Error error = NotAnswered(options_.deadline);
     for (std::size_t i = 0; i < flight->asked.size(); ++i) {
@@ -445,7 +456,7 @@ void GuardedStore::Impl::Expire(Flight* flight) {
 
 // The store has answered what the policy decided at the deadline.
 void GuardedStore::Impl::Settle(Flight* flight) {
-  if (flight->report) FinishReport(*flight);
+  if (flight->errand) FinishErrand(*flight);
   for (std::size_t i = 0; i < flight->asked.size(); ++i) {
     const Request& answered = flight->requests[i];
     const std::int64_t units = flight->local_units[i];
@@ -465,6 +476,18 @@ void GuardedStore::Impl::Settle(Flight* flight) {
   Release(flight);
 }
 
+void GuardedStore::Impl::RunErrand() {
+  {
+    const std::lock_guard lock(mutex_);
+    next_errand_ = Steady::now() + kErrandEvery;
+  }
+  if (ledger_.size() > 0) {
+    Report();
+  } else {
+    ProbeIfIdle();
+  }
+}
+
 // Debits what was taken locally from the store. Units that the local share no longer counts as used
 // have come back in the meantime, here as there.
 void GuardedStore::Impl::Report() {
@@ -480,31 +503,47 @@ void GuardedStore::Impl::Report() {
     if (charge.cost > 0) charges.push_back(charge);
   }
   if (charges.empty()) return;
-
   const TimePoint now = clock_->Now();
-  Flight* const flight = Admit(now);
+  Flight* const flight = Admit(For::kErrand, now);
   // A probe that is not answered takes one state's units with it, not those of many.
   const std::size_t sent = !flight ? 0 : flight->pass.probe ? 1 : charges.size();
   Owe(std::span(charges).subspan(sent));
+  if (flight) Send(flight, std::span(charges).first(sent), Action::kDebit, now);
+}
+
+void GuardedStore::Impl::ProbeIfIdle() {
+  const TimePoint now = clock_->Now();
   {
     const std::lock_guard lock(mutex_);
-    reporting_ = flight != nullptr;
-    next_report_ = Steady::now() + kReportEvery;
+    if (breaker_.state() == BreakerState::kClosed) return;
+    if (now - last_asked_ < options_.breaker.idle_probe_after) return;
   }
-  if (!flight) return;
-  std::vector<Request> requests;
-  for (std::size_t i = 0; i < sent; ++i) {
-    requests.push_back({.charges = {&charges[i], 1}, .action = Action::kDebit});
+  const auto limit = Limit::FixedWindow({.limit = 1, .window = 1s});
+  const Charge peek{.key = "sluice.probe", .limit = &*limit, .cost = 0};
+  if (Flight* const flight = Admit(For::kErrand, now))
+    Send(flight, {&peek, 1}, Action::kCheck, now);
+}
+
+// A request of our own for each charge.
+void GuardedStore::Impl::Send(Flight* flight, std::span<const Charge> charges, Action action,
+                              TimePoint now) {
+  std::vector<Request> requests(charges.size());
+  for (std::size_t i = 0; i < charges.size(); ++i) {
+    requests[i] = {.charges = charges.subspan(i, 1), .action = action};
+    flight->asked.push_back(&requests[i]);
   }
-  for (Request& request : requests) flight->asked.push_back(&request);
   flight->Copy(cache_);
   flight->asked.clear();
-  flight->report = true;
-  in_flight_.fetch_add(sent, std::memory_order_relaxed);
+  flight->errand = true;
+  in_flight_.fetch_add(charges.size(), std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(mutex_);
+    on_errand_ = true;
+  }
   Launch(flight, now);
 }
 
-void GuardedStore::Impl::FinishReport(const Flight& flight) {
+void GuardedStore::Impl::FinishErrand(const Flight& flight) {
   bool delivered = true;
   for (std::size_t i = 0; i < flight.requests.size(); ++i) {
     const Request& request = flight.requests[i];
@@ -524,8 +563,8 @@ void GuardedStore::Impl::FinishReport(const Flight& flight) {
   }
   {
     const std::lock_guard lock(mutex_);
-    reporting_ = false;
-    if (delivered) next_report_ = Steady::now();
+    on_errand_ = false;
+    if (delivered) next_errand_ = Steady::now();
   }
   timer_.notify_one();
 }

@@ -79,14 +79,12 @@ class Budget {
     return decision;
   }
 
-  // What Receipt wants to know of the state that a request left.
-  std::pair<std::int64_t, std::int64_t> Mark() const {
-    if (const auto* bucket = std::get_if<core::BucketState>(&state_)) {
-      return {bucket->level, bucket->time};
-    }
-    if (const auto* window = std::get_if<core::WindowState>(&state_)) return {window->start, 0};
-    if (const auto* counter = std::get_if<core::CounterState>(&state_)) return {counter->window, 0};
-    return {std::get<core::LogFacts>(state_).newest, 0};
+  // Where the last request put what it took; see Receipt.
+  std::int64_t When() const {
+    if (const auto* bucket = std::get_if<core::BucketState>(&state_)) return bucket->time;
+    if (const auto* window = std::get_if<core::WindowState>(&state_)) return window->start;
+    if (const auto* counter = std::get_if<core::CounterState>(&state_)) return counter->window;
+    return std::get<core::LogFacts>(state_).newest;
   }
 
  private:
@@ -271,10 +269,8 @@ Batch::Added Batch::AddRefund(const Task& task) {
   std::vector<Part> parts;
   std::vector<std::string> keys;
   for (const Receipt& receipt : *task.receipts) {
-    parts.push_back({.limit = LimitNumber(receipt.limit),
-                     .cost = receipt.units,
-                     .a = receipt.a,
-                     .b = receipt.b});
+    parts.push_back(
+        {.limit = LimitNumber(receipt.limit), .cost = receipt.units, .when = receipt.when});
     keys.push_back(receipt.key);
   }
   Push(task, parts, keys, {});
@@ -321,9 +317,7 @@ void Batch::AppendCommand(std::string& out, std::string_view sha) const {
     for (const Part& part : parts_of(operations_[begin])) {
       put_number(part.limit + 1);
       put_number(part.cost);
-      if (step != Step::kRefund) continue;
-      put_number(part.a);
-      put_number(part.b);
+      if (step == Step::kRefund) put_number(part.when);
     }
     begin = end;
   }
@@ -368,8 +362,7 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
     const bool takes = allowed && step == Step::kCheck;
     Decision decision = budget.Take(cost, takes);
     if (takes && cost > 0 && task.receipts) {
-      const auto [a, b] = budget.Mark();
-      task.receipts->push_back({keys_[part], limits_[parts_[part].limit], cost, a, b});
+      task.receipts->push_back({keys_[part], limits_[parts_[part].limit], cost, budget.When()});
     }
     if (takes) return decision;
     // Those that would have let it pass are not charged either, and say so.

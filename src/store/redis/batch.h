@@ -20,8 +20,7 @@ struct Receipt {
   std::string key;
   Limit limit;
   std::int64_t units;
-  std::int64_t a;  // See the script.
-  std::int64_t b;
+  std::int64_t when;  // See the script.
 };
 
 // What is to be done with a request.
@@ -76,8 +75,7 @@ class Batch {
   struct Part {
     std::size_t limit;  // In limits_.
     std::int64_t cost;
-    std::int64_t a = 0;  // Of a receipt.
-    std::int64_t b = 0;
+    std::int64_t when = 0;  // Of a receipt.
 
     friend bool operator==(const Part&, const Part&) = default;
   };

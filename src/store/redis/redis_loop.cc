@@ -18,8 +18,7 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-// How often a call is made again because the script was not there, or its keys were on two nodes.
-constexpr int kTriesMax = 32;
+constexpr int kLoadsMax = 8;  // How often a call is made again because the script was not there.
 constexpr auto kTryAgainPause = 10ms;
 
 Error TooMany(std::size_t waiting) {
@@ -299,7 +298,7 @@ std::vector<std::shared_ptr<RedisLoop::Flight>> RedisLoop::Gather(
 
 void RedisLoop::Launch(const std::shared_ptr<Flight>& flight) {
   counters_.calls.fetch_add(1, std::memory_order_relaxed);
-  if (flight->tries++ == 0) {
+  if (!std::exchange(flight->launched, true)) {
     // Nobody waits longer than the one who has waited longest.
     const auto earliest = std::ranges::min_element(flight->calls, {},
                                                    [](const auto& call) { return call->deadline; });
@@ -339,8 +338,9 @@ void RedisLoop::OnReply(const std::shared_ptr<Flight>& flight,
 // Whether the call is made again. It was not executed.
 bool RedisLoop::TryAgain(const std::shared_ptr<Flight>& flight, std::string_view error) {
   const bool no_script = error.starts_with("NOSCRIPT");
-  if ((!no_script && !error.starts_with("TRYAGAIN")) || flight->tries >= kTriesMax) return false;
+  if (!no_script && !error.starts_with("TRYAGAIN")) return false;
   if (no_script) {
+    if (flight->loads++ == kLoadsMax) return false;
     LoadScript(flight->errand->link);
     Launch(flight);
     return true;

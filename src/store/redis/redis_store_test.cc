@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -15,6 +16,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <sstream>
@@ -278,13 +280,10 @@ TEST(RedisStore, SpeaksTlsAndInsistsOnTheRightCertificate) {
   };
   ASSERT_EQ(make("server"), 0);
   ASSERT_EQ(make("other"), 0);
-  const int port = FreePort();
-  const RedisServer server(
-      {.arguments = {"--tls-port", std::to_string(port), "--tls-cert-file", base + "/server.crt",
-                     "--tls-key-file", base + "/server.key", "--tls-ca-cert-file",
-                     base + "/server.crt", "--tls-auth-clients", "no"},
-       .port = port,
-       .scheme = "rediss"});
+  const RedisServer server({.arguments = {"--tls-cert-file", base + "/server.crt", "--tls-key-file",
+                                          base + "/server.key", "--tls-ca-cert-file",
+                                          base + "/server.crt", "--tls-auth-clients", "no"},
+                            .scheme = "rediss"});
   EXPECT_TRUE(Check(*Open(server.Uri("?ca=" + base + "/server.crt"))));
   EXPECT_TRUE(Check(*Open(server.Uri("?verify=no"))));
   for (const std::string& query : {"?ca=" + base + "/other.crt", "?ca=" + base + "/missing.crt",
@@ -294,53 +293,177 @@ TEST(RedisStore, SpeaksTlsAndInsistsOnTheRightCertificate) {
     EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
     EXPECT_THAT(refused.error().message, HasSubstr("TLS"));
   }
-  const auto plain = Check(*Open("redis://127.0.0.1:" + std::to_string(port)));
+  const auto plain = Check(*Open("redis://127.0.0.1:" + std::to_string(server.port())));
   EXPECT_FALSE(plain) << "plain text to a TLS port";
   std::filesystem::remove_all(folder);
 }
 
-TEST(RedisStore, FollowsSentinelsToTheNewMaster) {
-  const RedisServer master;
-  std::vector<std::unique_ptr<RedisServer>> replicas;
-  for (int i = 0; i < 2; ++i) {
-    replicas.push_back(std::make_unique<RedisServer>(RedisServer::Options{
-        .arguments = {"--replicaof", "127.0.0.1 " + std::to_string(master.port())}}));
-  }
-  std::vector<std::unique_ptr<RedisServer>> sentinels;
-  std::string addresses;
-  for (int i = 0; i < 3; ++i) {
-    const int port = FreePort();
-    const std::string config = "/tmp/sluice-sentinel-" + std::to_string(port) + ".conf";
-    std::ofstream(config) << "port " << port << "\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 "
-                          << master.port()
-                          << " 2\nsentinel down-after-milliseconds main 1000\n"
-                             "sentinel failover-timeout main 3000\n";
-    sentinels.push_back(std::make_unique<RedisServer>(
-        RedisServer::Options{.port = port, .sentinel_config = config}));
-    addresses += (i == 0 ? "" : ",") + ("127.0.0.1:" + std::to_string(port));
-  }
-  // Before the Sentinels know the replicas there is nothing to fail over to.
-  for (int i = 0; i < 400; ++i) {
-    if (sentinels[0]->Cli("sentinel master main").find("num-slaves\n2") != std::string::npos &&
-        sentinels[0]->Cli("sentinel master main").find("num-other-sentinels\n2") !=
-            std::string::npos) {
-      break;
+// A master with two replicas and three Sentinels that watch it.
+class SentinelGroup {
+ public:
+  SentinelGroup() {
+    for (int i = 0; i < 3; ++i) {
+      RedisServer::Options options;
+      if (i > 0) options.arguments = {"--replicaof", "127.0.0.1 " + std::to_string(port(0))};
+      options.arguments.insert(options.arguments.end(), {"--repl-diskless-sync-delay", "0"});
+      servers_.push_back(std::make_unique<RedisServer>(options));
     }
-    std::this_thread::sleep_for(25ms);
+    for (int i = 0; i < 3; ++i) {
+      const int at = FreePort();
+      configs_.push_back("/tmp/sluice-sentinel-" + std::to_string(at) + ".conf");
+      std::ofstream(configs_.back())
+          << "port " << at << "\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 " << port(0)
+          << " 2\nsentinel down-after-milliseconds main 1000\n"
+             "sentinel failover-timeout main 3000\n";
+      sentinels_.push_back(std::make_unique<RedisServer>(
+          RedisServer::Options{.port = at, .sentinel_config = configs_.back()}));
+      addresses_ += (i == 0 ? "" : ",") + ("127.0.0.1:" + std::to_string(at));
+    }
+    // Before the Sentinels know the replicas there is nothing to fail over to.
+    for (int i = 0; i < 800 && !Ready(); ++i) std::this_thread::sleep_for(25ms);
   }
-  const auto store = Open("redis-sentinel://" + addresses + "/main");
-  ASSERT_TRUE(Recovers(*store));
-  const_cast<RedisServer&>(master).Kill();
-  EXPECT_FALSE(Check(*store));
-  EXPECT_TRUE(Recovers(*store));
-  EXPECT_TRUE(replicas[0]->Cli("dbsize") != "0\n" || replicas[1]->Cli("dbsize") != "0\n");
+  ~SentinelGroup() {
+    for (const std::string& config : configs_) std::filesystem::remove(config);
+  }
 
-  const auto unknown = Check(*Open("redis-sentinel://" + addresses + "/nosuch"));
+  std::string Uri(const std::string& rest = "/main") const {
+    return "redis-sentinel://" + addresses_ + rest;
+  }
+  RedisServer& server(std::size_t number) { return *servers_[number]; }
+  RedisServer& sentinel(std::size_t number) { return *sentinels_[number]; }
+  int port(std::size_t number) const { return servers_[number]->port(); }
+
+ private:
+  bool Ready() const {
+    return std::ranges::all_of(sentinels_, [](const auto& sentinel) {
+      const std::string master = sentinel->Cli("sentinel master main");
+      return master.find("num-slaves\n2") != std::string::npos &&
+             master.find("num-other-sentinels\n2") != std::string::npos;
+    });
+  }
+
+  std::vector<std::unique_ptr<RedisServer>> servers_;
+  std::vector<std::unique_ptr<RedisServer>> sentinels_;
+  std::vector<std::string> configs_;
+  std::string addresses_;
+};
+
+TEST(RedisSentinel, SurvivesAMasterThatIsKilledUnderLoad) {
+  SentinelGroup group;
+  const auto store = Open(group.Uri("/main?timeout=1s"));
+  ASSERT_TRUE(Recovers(*store));
+  constexpr std::int64_t kBudget = 200;
+  constexpr int kKeys = 20;
+  const Limit limit = *Limit::Parse("algorithm=fixed_window,limit=200,window=1d");
+  std::vector<std::atomic<std::int64_t>> admitted(kKeys);
+  std::atomic<std::int64_t> asked = 0;
+  std::atomic<std::int64_t> answered = 0;
+  std::atomic<std::int64_t> errors = 0;
+  std::atomic<bool> stop = false;
+  {
+    std::vector<std::jthread> clients;
+    for (int i = 0; i < 4; ++i) {
+      clients.emplace_back([&] {
+        while (!stop) {
+          const auto number = static_cast<std::size_t>(asked++ % kKeys);
+          const auto decision = Check(*store, limit, "key" + std::to_string(number));
+          ++answered;
+          if (decision) {
+            admitted[number] += decision->allowed;
+          } else {
+            ++errors;
+            EXPECT_TRUE(decision.error().transient()) << decision.error().message;
+            std::this_thread::sleep_for(1ms);
+          }
+        }
+      });
+    }
+    while (answered < 500) std::this_thread::sleep_for(1ms);
+    group.server(0).Kill();
+    while (errors == 0) std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(Recovers(*store));
+    const std::int64_t then = answered;
+    while (answered < then + 10'000) std::this_thread::sleep_for(1ms);
+    stop = true;
+  }
+  EXPECT_EQ(asked, answered) << "every request is answered";
+  for (const auto& count : admitted) {
+    EXPECT_GE(count, kBudget - errors);
+    EXPECT_LE(count, 2 * kBudget) << "at most what the dead master had not told its replicas";
+  }
+  const auto unknown = Check(*Open(group.Uri("/nosuch")));
   ASSERT_FALSE(unknown);
   EXPECT_THAT(unknown.error().message, HasSubstr("knows no master \"nosuch\""));
-  for (const auto& sentinel : sentinels) {
-    std::filesystem::remove("/tmp/sluice-sentinel-" + std::to_string(sentinel->port()) + ".conf");
+}
+
+TEST(RedisSentinel, GoesToTheNewMasterWhenTheSentinelsSaySo) {
+  SentinelGroup group;
+  const auto store = Open(group.Uri());
+  ASSERT_TRUE(Recovers(*store));
+  ASSERT_EQ(group.sentinel(0).Cli("sentinel failover main"), "OK\n");
+  // Not a single request is made that the old master, which lives on, could turn away.
+  for (int i = 0; i < 800 && store->GetStats().connects < 2; ++i) {
+    std::this_thread::sleep_for(25ms);
   }
+  EXPECT_EQ(store->GetStats().connects, 2);
+  EXPECT_TRUE(Recovers(*store));
+}
+
+TEST(RedisStore, ReachesAServerByIpv6) {
+  const RedisServer server({.host = "::1"});
+  EXPECT_TRUE(Check(*Open(server.Uri())));
+}
+
+TEST(RedisStore, WaitsForAServerThatLoads) {
+  RedisServer server({.arguments = {"--key-load-delay", "400",
+                                    "--loading-process-events-interval-bytes", "1024"}});
+  const auto store = Open(server.Uri());
+  ASSERT_EQ(Check(*store, kFive)->remaining, 4);
+  server.Cli("eval \"for i = 1, 5000 do redis.call('set', 'filler' .. i, 'x') end\" 0");
+  server.Cli("save");
+  server.Kill();
+  server.StartWithoutWaiting();
+  bool loading = false;
+  for (int i = 0; i < 1000 && !loading; ++i) {
+    const auto decision = Check(*store);
+    if (decision) break;
+    EXPECT_TRUE(decision.error().transient());
+    loading = decision.error().message.find("LOADING") != std::string::npos;
+    std::this_thread::sleep_for(5ms);
+  }
+  EXPECT_TRUE(loading);
+  EXPECT_TRUE(Recovers(*store));
+  EXPECT_EQ(Check(*store, kFive)->remaining, 3);
+}
+
+TEST(RedisStore, KeepsItsDeadlines) {
+  const RedisServer server;
+  const auto store = Open(server.Uri("?timeout=300ms"));
+  ASSERT_TRUE(Check(*store));
+  server.Cli("client pause 60000 all");
+  for (int i = 0; i < 2; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_FALSE(Check(*store));
+    const auto elapsed = std::chrono::steady_clock::now() - start;
+    EXPECT_GE(elapsed, 299ms);
+    EXPECT_LT(elapsed, 600ms);
+  }
+}
+
+TEST(RedisStore, GivesUpOnAServerThatTakesConnectionsAndSaysNothing) {
+  const RedisServer server;
+  server.Signal(SIGSTOP);
+  const auto store = Open(server.Uri("?timeout=100ms&connect_timeout=200ms"));
+  bool said = false;
+  for (int i = 0; i < 100 && !said; ++i) {
+    const auto silent = Check(*store);
+    ASSERT_FALSE(silent);
+    EXPECT_EQ(silent.error().code, ErrorCode::kUnavailable);
+    said = silent.error().message.find("no connection within 200 ms") != std::string::npos;
+  }
+  EXPECT_TRUE(said);
+  server.Signal(SIGCONT);
+  EXPECT_TRUE(Recovers(*store));
 }
 
 TEST(RedisStore, KeepsStateForTheWholeWindow) {

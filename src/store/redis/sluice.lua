@@ -19,8 +19,9 @@
 --                    check   take all costs, or nothing if any does not fit
 --                    debit   take of each cost as much as fits
 --                    look    take nothing, and say what a check would
---                    refund  give back what a check took, of (limit cost a b){charges}: the state's
---                            first two numbers after that check. Of a log, its time and any number
+--                    refund  give back what a check took, of (limit cost when){charges}: where in
+--                            the state that was put, which is a bucket's time, a window's start, a
+--                            counter's window or the time of a log's entry
 -- Reply  now, then for each group: how many of its `repeat` were admitted, and for each charge
 --        three numbers: the state before, from which the caller computes all that it reports.
 --          bucket    level, time, 0        window   start, count, 0
@@ -79,8 +80,8 @@ end
 --   used(limit, a, b, c)   how many units are used now, rounded up, and the state's newest time
 --   start(limit, used)     a state from which `used` were taken now, perhaps more than there are
 --   carry(from, limit, a, b, c)  a state under a limit that counts in the same units
---   give(limit, units, at_a, at_b, a, b, c)  the state as if `units` had never been taken from it,
---                          after which it was at_a, at_b; nothing if it does not hold them any more
+--   give(limit, units, when, a, b, c)  the state as if `units` had never been taken from it; nothing
+--                          if it does not hold them any more
 local kernel = {}
 local EXACT_MAX = 9007199254740991
 
@@ -110,13 +111,10 @@ kernel.b = {
   carry = function(from, limit, level, time)
     return limit.whole - smaller(from.whole - level, EXACT_MAX), time
   end,
-  -- What has flowed in since then would have spilled over, as far as it is more than the bucket
-  -- lacked before. Takes in between may have made room for some of it, so that this is exact or
-  -- too little, and never too much.
-  give = function(limit, units, at_level, at_time, level, time)
-    local amount = units * limit.unit
-    local spilled = (time - at_time) * limit.rate - (limit.whole - at_level - amount)
-    if spilled > 0 then amount = amount - spilled end
+  -- Exact if nothing was taken since. Otherwise, what flowed in between the two might have spilled
+  -- over, had there been no room for it. How much of it would is not known; none of it is given.
+  give = function(limit, units, when, level, time)
+    local amount = units * limit.unit - (time - when) * limit.rate
     if amount > 0 then return level + amount, time end
   end,
 }
@@ -142,8 +140,8 @@ kernel.w = {
     return start, used
   end,
   carry = function(from, limit, start, count) return start, count end,
-  give = function(limit, units, at_start, _, start, count)
-    if start == at_start then return start, count - smaller(units, count) end
+  give = function(limit, units, when, start, count)
+    if start == when then return start, count - smaller(units, count) end
   end,
 }
 
@@ -182,9 +180,9 @@ kernel.c = {
   carry = function(from, limit, window, previous, current)
     return window, smaller(previous, count_max(limit)), smaller(current, count_max(limit))
   end,
-  give = function(limit, units, at_window, _, window, previous, current)
-    if window == at_window then return window, previous, current - smaller(units, current) end
-    if window == at_window + 1 then return window, previous - smaller(units, previous), current end
+  give = function(limit, units, when, window, previous, current)
+    if window == when then return window, previous, current - smaller(units, current) end
+    if window == when + 1 then return window, previous - smaller(units, previous), current end
   end,
 }
 
@@ -356,16 +354,16 @@ end
 
 -- Under the limit that the state is under by now. Where that counts in other units, what was taken
 -- stays taken.
-local function give_back(key, limit, units, a, b)
-  if limit.kind == 'l' then return give_log(key, units, a) end
+local function give_back(key, limit, units, when)
+  if limit.kind == 'l' then return give_log(key, units, when) end
   local value = pcall('GET', key)
   if not value or type(value) == 'table' then return end
-  local under, x, y, z = parse(key, value)
+  local under, a, b, c = parse(key, value)
   if not same_units(under, limit) then return end
-  x, y, z = kernel[limit.kind].give(limit, units, a, b, x, y, z)
-  if not x then return end
-  if limit.kind == 'b' then x = smaller(x, under.whole) end
-  write(key, under, x, y, z)
+  a, b, c = kernel[limit.kind].give(under, units, when, a, b, c)
+  if not a then return end
+  if limit.kind == 'b' then a = smaller(a, under.whole) end
+  write(key, under, a, b, c)
 end
 
 local limits = {}
@@ -384,7 +382,7 @@ while ARGV[at] do
   local checks, looks = action == 'check', action == 'look'
   local groups, charges, times =
     tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local first, width = at + 4, action == 'refund' and 4 or 2
+  local first, width = at + 4, action == 'refund' and 3 or 2
   local under, costs = {}, {}
   for i = 1, charges do
     under[i] = limits[tonumber(ARGV[first + width * (i - 1)])]
@@ -395,8 +393,7 @@ while ARGV[at] do
   if action == 'refund' then
     reply[filled + 1] = times
     for i = 1, charges do
-      local a, b = tonumber(ARGV[first + 4 * i - 2]), tonumber(ARGV[first + 4 * i - 1])
-      give_back(KEYS[key_at + i], under[i], costs[i], a, b)
+      give_back(KEYS[key_at + i], under[i], costs[i], tonumber(ARGV[first + width * i - 1]))
       reply[filled + 3 * i - 1], reply[filled + 3 * i], reply[filled + 3 * i + 1] = 0, 0, 0
     end
     filled = filled + 1 + 3 * charges

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What telemetry costs a request. Run: build/release/tests/telemetry_bench
+// What telemetry costs a request. Run: build/release/bench/telemetry_bench
 #include <benchmark/benchmark.h>
 
 #include <chrono>

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The figures of the guard; bench/README.md says what each one means.
+//
+// Starts its own redis-server. The last line of output is `guard_overhead=… deny_cache_gain=…`.
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "sluice/guarded_store.h"
+#include "sluice/redis_store.h"
+#include "support/redis_server.h"
+
+namespace {
+
+using namespace sluice;
+using namespace std::chrono_literals;
+using Steady = std::chrono::steady_clock;
+
+constexpr int kRounds = 15;
+constexpr int kKeys = 100'000;
+constexpr int kInlineRounds = 101;
+constexpr int kChecks = 100'000;
+constexpr int kRedisChecks = 40'000;
+constexpr int kCachedChecks = 1'000'000;
+constexpr int kOutstanding = 64;
+
+const Limit kBucket = *Limit::Parse("algorithm=token_bucket,capacity=100,refill=10,period=1s");
+const Limit kExhausted = *Limit::Parse("algorithm=token_bucket,capacity=10,refill=10,period=1d");
+
+[[noreturn]] void Die(const std::string& why) {
+  std::fprintf(stderr, "guard_bench: %s\n", why.c_str());
+  std::exit(1);
+}
+
+double SecondsSince(Steady::time_point start) {
+  return std::chrono::duration<double>(Steady::now() - start).count();
+}
+
+// What this thread has used of a processor: others that use it do not count.
+double ProcessorSeconds() {
+  timespec used{};
+  if (::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) != 0) Die("no clock");
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
+}
+
+double Median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+// Seconds a check, as a service makes it: a request is put together, applied, and its answer read.
+double Inline(Store& store, const std::vector<std::string>& keys) {
+  std::int64_t answers = 0;
+  const double start = ProcessorSeconds();
+  for (int i = 0; i < kChecks; ++i) {
+    const Charge charge{.key = keys[static_cast<std::size_t>(i) % keys.size()], .limit = &kBucket};
+    Request request{.charges = {&charge, 1}};
+    bool done = false;
+    store.Apply({&request, 1}, [&done] { done = true; });
+    if (!done || !request.outcome) Die("no answer");
+    answers += request.outcome->limit;
+  }
+  const double seconds = ProcessorSeconds() - start;
+  if (answers != kChecks * kBucket.amount()) Die("not every answer is one");
+  return seconds / kChecks;
+}
+
+// With the guard over without: interleaved, each side first in turn.
+double Overhead(const char* what, Store& bare, Store& guarded,
+                const std::vector<std::string>& keys) {
+  std::vector<double> ratios;
+  std::vector<double> bare_ns;
+  std::vector<double> guarded_ns;
+  Inline(bare, keys);
+  for (int round = 0; round < kInlineRounds; ++round) {
+    double without = 0;
+    double with = 0;
+    for (int turn = 0; turn < 2; ++turn) {
+      if ((round + turn) % 2 == 0) {
+        with = Inline(guarded, keys);
+      } else {
+        without = Inline(bare, keys);
+      }
+    }
+    ratios.push_back(with / without);
+    bare_ns.push_back(without * 1e9);
+    guarded_ns.push_back(with * 1e9);
+  }
+  std::printf("in memory, %s: %.1f ns, with the guard %.1f ns, ratio %.3f\n", what, Median(bare_ns),
+              Median(guarded_ns), Median(ratios));
+  return Median(ratios);
+}
+
+// Decisions a second on one exhausted key, at most `kOutstanding` at a time: each slot asks again
+// when it is its turn and it has been answered.
+double Exhausted(Store& store, int checks) {
+  struct Slot {
+    Charge charge{.key = "attacker", .limit = &kExhausted};
+    Request request;
+    std::atomic<bool> answered = true;
+  };
+  std::vector<Slot> slots(kOutstanding);
+  int allowed = 0;
+  const auto read = [&allowed](Slot& slot) {
+    slot.answered.wait(false, std::memory_order_acquire);
+    if (!slot.request.outcome) Die(slot.request.outcome.error().message);
+    allowed += slot.request.outcome->allowed ? 1 : 0;
+  };
+  const auto start = Steady::now();
+  for (int i = 0; i < checks; ++i) {
+    Slot& slot = slots[static_cast<std::size_t>(i) % kOutstanding];
+    read(slot);
+    slot.request = {.charges = {&slot.charge, 1}};
+    slot.answered.store(false, std::memory_order_relaxed);
+    store.Apply({&slot.request, 1}, [&slot] {
+      slot.answered.store(true, std::memory_order_release);
+      slot.answered.notify_one();
+    });
+  }
+  for (Slot& slot : slots) read(slot);
+  const double seconds = SecondsSince(start);
+  if (allowed > 10) Die("the key is not exhausted");
+  return checks / seconds;
+}
+
+}  // namespace
+
+int main() {
+  std::vector<std::string> keys;
+  std::mt19937_64 random(1);
+  for (int i = 0; i < kKeys; ++i) keys.push_back("user:" + std::to_string(random() % 10'000'000));
+
+  MemoryStore memory;
+  GuardedStore guarded_memory(memory, GuardedStore::Options{});
+  const double overhead = Overhead("100,000 keys", memory, guarded_memory, keys);
+  Overhead("one key", memory, guarded_memory, {keys.front()});
+
+  const testing_support::RedisServer server;
+  const auto redis = RedisStore::Create({.uri = server.Uri("?timeout=10s")});
+  if (!redis) Die(redis.error().message);
+  GuardedStore without(**redis, {.deadline = 10s, .deny_cache_entries = 0});
+  GuardedStore with(**redis, {.deadline = 10s});
+  Exhausted(without, kRedisChecks);
+  std::vector<double> gain;
+  for (int round = 0; round < kRounds; ++round) {
+    const double bare = Exhausted(**redis, kRedisChecks);
+    const double direct = Exhausted(without, kRedisChecks);
+    const double cached = Exhausted(with, kCachedChecks);
+    std::printf(
+        "round %d: exhausted key: Redis %.0f k/s, with the guard %.0f k/s, with its cache %.0f "
+        "k/s\n",
+        round + 1, bare / 1e3, direct / 1e3, cached / 1e3);
+    gain.push_back(cached / direct);
+  }
+  std::printf("guard_overhead=%.3f deny_cache_gain=%.0f\n", overhead, Median(gain));
+  return 0;
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any text is rule sets or a list of problems with places. What is accepted survives the round trip
+// through JSON, and chooses rules for any request without breaking its promises. The first line is
+// the path of a request; the rest is the file.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "rules/parse.h"
+#include "rules/rule_set.h"
+
+namespace {
+
+using sluice::rules::Attribute;
+using sluice::rules::RuleSet;
+using sluice::rules::Selected;
+using sluice::rules::Selection;
+
+void Expect(bool condition) {
+  if (!condition) __builtin_trap();
+}
+
+void CheckRoundTrip(const RuleSet& rules) {
+  const std::string json = rules.ToJson();
+  const auto again = sluice::rules::ParseRuleSet(json, "json");
+  Expect(again && (*again)->ToJson() == json && (*again)->hash() == rules.hash());
+}
+
+void CheckSelection(const RuleSet& rules, std::string_view path) {
+  const Attribute attributes[] = {{"tenant", path}, {"tokens", "3"}, {"plan", "free"}};
+  Selection selection;
+  const auto done = rules.Select({.ip = "192.0.2.1",
+                                  .user_id = path,
+                                  .api_key = {},
+                                  .method = "GET",
+                                  .path = path,
+                                  .attributes = attributes},
+                                 2, selection);
+  if (!done) return Expect(!done.error().message.empty() && selection.rules().empty());
+  const sluice::rules::Rule* last = nullptr;
+  std::size_t charges = 0;
+  for (const Selected& selected : selection.rules()) {
+    Expect(last == nullptr || last < selected.rule);
+    last = selected.rule;
+    Expect(selected.rule->enabled && rules.enabled());
+    Expect(selected.key.size() <= sluice::kKeyBytesMax && selected.cost >= 0);
+    const bool charged = selected.verdict == Selected::Verdict::kCharge;
+    Expect(charged == !selected.bands.empty() && (!charged || !selected.key.empty()));
+    for (const auto& band : selected.bands) Expect(band.name.size() <= sluice::kNameBytesMax);
+    charges += selected.bands.size();
+  }
+  Expect(charges <= sluice::kChargesMax);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const std::string_view path = text.substr(0, text.find('\n'));
+  const std::string_view yaml = text.substr(path.size());
+  const auto parsed = sluice::rules::ParseRuleSets(yaml, "fuzz");
+  if (!parsed) {
+    Expect(!parsed.error().empty());
+    for (const auto& problem : parsed.error())
+      Expect(!problem.message.empty() && problem.line >= 0);
+    return 0;
+  }
+  for (const auto& rules : *parsed) {
+    CheckRoundTrip(*rules);
+    CheckSelection(*rules, path);
+  }
+  return 0;
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grpc/server.h"
+
+#include <envoy/service/ratelimit/v3/rls.pb.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nghttp2/nghttp2.h>
+#include <poll.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/write.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sluice/memory_store.h"
+#include "support/h2_client.h"
+#include "support/rls_engine.h"
+
+namespace sluice::grpc {
+namespace {
+
+using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace)
+using boost::asio::ip::tcp;
+using test::H2Client;
+
+constexpr const char* kDomain = R"(
+domain: edge
+descriptors:
+  - key: user
+    rate_limit: {unit: year, requests_per_unit: 3}
+)";
+constexpr const char* kShouldRateLimit =
+    "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+std::string UserRequest() {
+  envoy::service::ratelimit::v3::RateLimitRequest request;
+  request.set_domain("edge");
+  auto& entry = *request.add_descriptors()->add_entries();
+  entry.set_key("user");
+  entry.set_value("ann");
+  return request.SerializeAsString();
+}
+
+// Decides on a thread of its own, when told to.
+class ThreadStore final : public Store {
+ public:
+  explicit ThreadStore(Store& store) : store_(store), thread_([this] { Run(); }) {}
+  ~ThreadStore() override {
+    {
+      const std::scoped_lock lock(mutex_);
+      stopped_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
+    {
+      const std::scoped_lock lock(mutex_);
+      waiting_.push_back([this, requests, done = std::move(done)]() mutable {
+        store_.Apply(requests, std::move(done));
+      });
+    }
+    changed_.notify_all();
+  }
+  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override {
+    store_.Reset(charge, std::move(done));
+  }
+  void Open() {
+    {
+      const std::scoped_lock lock(mutex_);
+      open_ = true;
+    }
+    changed_.notify_all();
+  }
+  void WaitForRequest() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !waiting_.empty(); });
+  }
+
+ private:
+  void Run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return stopped_ || (open_ && !waiting_.empty()); });
+      if (stopped_) return;
+      auto work = std::exchange(waiting_, {});
+      lock.unlock();
+      for (auto& one : work) one();
+      lock.lock();
+    }
+  }
+
+  Store& store_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::move_only_function<void()>> waiting_;
+  bool open_ = false;
+  bool stopped_ = false;
+  std::thread thread_;  // Last: it uses the others.
+};
+
+// An H2Client with a socket.
+class Client {
+ public:
+  explicit Client(std::uint16_t port) {
+    socket_.open(tcp::v4());
+    socket_.set_option(tcp::socket::receive_buffer_size(16'384));
+    socket_.connect({boost::asio::ip::make_address("127.0.0.1"), port});
+  }
+
+  H2Client& h2() { return h2_; }
+  tcp::socket& socket() { return socket_; }
+
+  void Send(const std::string& bytes) {
+    boost::system::error_code ignored;  // The server may have closed; reading will tell.
+    boost::asio::write(socket_, boost::asio::buffer(bytes), ignored);
+  }
+
+  // Exchanges bytes until `done` or the server has closed; whether it is done.
+  template <typename Done>
+  bool Until(Done done) {
+    while (!done()) {
+      Send(h2_.Take());
+      std::string buffer(65'536, '\0');
+      boost::system::error_code error;
+      const std::size_t size = socket_.read_some(boost::asio::buffer(buffer), error);
+      if (error) {
+        closed_ = true;
+        return done();
+      }
+      h2_.Feed(std::string_view(buffer).substr(0, size));
+    }
+    return true;
+  }
+  bool UntilClosed() {
+    return Until([&] { return closed_; });
+  }
+
+ private:
+  boost::asio::io_context context_;
+  tcp::socket socket_{context_};
+  H2Client h2_;
+  bool closed_ = false;
+};
+
+class ServerTest : public testing::Test {
+ protected:
+  void Start(Server::Options options = {}) {
+    options.address = {.host = "127.0.0.1", .port = 0};
+    auto server = Server::Start(loops_, *engine_, options);
+    ASSERT_TRUE(server) << server.error().message;
+    server_ = *std::move(server);
+    loops_.Start();
+  }
+
+  MemoryStore memory_;
+  ThreadStore slow_{memory_};
+  test::RlsEngine memory_engine_{memory_, SystemClock(), {kDomain}};
+  test::RlsEngine slow_engine_{slow_, SystemClock(), {kDomain}};
+  service::Engine* engine_ = &*memory_engine_;
+  net::Loops loops_{2};
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(ServerTest, Answers) {
+  Start();
+  Client client(server_->port());
+  const std::int32_t id = client.h2().Call(kShouldRateLimit, UserRequest());
+  EXPECT_TRUE(client.Until([&] { return client.h2().stream(id).closed; }));
+  EXPECT_EQ(client.h2().stream(id).grpc_status(), "0");
+  EXPECT_EQ(server_->counts().calls, 1U);
+}
+
+TEST_F(ServerTest, AnswersWhatAStoreDecidesElsewhere) {
+  engine_ = &*slow_engine_;
+  Start();
+  slow_.Open();
+  Client client(server_->port());
+  std::vector<std::int32_t> ids;
+  for (int i = 0; i < 100; ++i) ids.push_back(client.h2().Call(kShouldRateLimit, UserRequest()));
+  for (const std::int32_t id : ids) {
+    EXPECT_TRUE(client.Until([&] { return client.h2().stream(id).closed; }));
+    EXPECT_EQ(client.h2().stream(id).grpc_status(), "0");
+  }
+}
+
+TEST_F(ServerTest, KeepsDeadlinesWhileAStoreIsSlow) {
+  engine_ = &*slow_engine_;
+  Start();
+  Client client(server_->port());
+  auto headers = H2Client::CallHeaders(kShouldRateLimit);
+  headers.emplace_back("grpc-timeout", "20m");
+  const std::int32_t id = client.h2().Start(headers, test::Framed(UserRequest()));
+  EXPECT_TRUE(client.Until([&] { return client.h2().stream(id).closed; }));
+  EXPECT_EQ(client.h2().stream(id).grpc_status(), "4");
+  slow_.Open();
+  EXPECT_EQ(server_->counts().deadlines_exceeded, 1U);
+}
+
+TEST_F(ServerTest, OutlivesClientsThatDoNotWait) {
+  engine_ = &*slow_engine_;
+  Start();
+  {
+    Client client(server_->port());
+    client.h2().Call(kShouldRateLimit, UserRequest());
+    client.Send(client.h2().Take());
+    slow_.WaitForRequest();
+  }
+  slow_.Open();
+  Client other(server_->port());
+  const std::int32_t id = other.h2().Call(kShouldRateLimit, UserRequest());
+  EXPECT_TRUE(other.Until([&] { return other.h2().stream(id).closed; }));
+}
+
+TEST_F(ServerTest, ClosesWhoSaysNothing) {
+  Start({.address = {}, .preface_timeout = 50ms});
+  Client client(server_->port());
+  boost::system::error_code error;
+  std::string buffer(1000, '\0');
+  while (!error) client.socket().read_some(boost::asio::buffer(buffer), error);
+  EXPECT_EQ(server_->counts().timeouts, 1U);
+}
+
+TEST_F(ServerTest, ClosesWhoIsIdle) {
+  Start({.address = {}, .idle_timeout = 50ms});
+  Client client(server_->port());
+  EXPECT_TRUE(client.UntilClosed());
+  EXPECT_EQ(client.h2().goaway(), NGHTTP2_NO_ERROR);
+  EXPECT_EQ(server_->counts().timeouts, 1U);
+}
+
+TEST_F(ServerTest, ClosesWhoGivesNoSignOfLife) {
+  Start({.address = {}, .idle_timeout = 50ms, .ping_timeout = 50ms});
+  Client client(server_->port());
+  const std::int32_t id = client.h2().Call("/grpc.health.v1.Health/Watch", "");
+  // Answers pings for a while.
+  EXPECT_TRUE(client.Until([&] { return !client.h2().stream(id).data.empty(); }));
+  // And then does not.
+  boost::system::error_code error;
+  std::string buffer(1000, '\0');
+  while (!error) client.socket().read_some(boost::asio::buffer(buffer), error);
+  EXPECT_EQ(server_->counts().timeouts, 1U);
+}
+
+TEST_F(ServerTest, RefusesConnectionsBeyondTheMaximum) {
+  Start({.address = {}, .connections_max = 1});
+  Client first(server_->port());
+  const std::int32_t id = first.h2().Call(kShouldRateLimit, UserRequest());
+  EXPECT_TRUE(first.Until([&] { return first.h2().stream(id).closed; }));
+  Client second(server_->port());
+  EXPECT_TRUE(second.UntilClosed());
+  EXPECT_EQ(server_->counts().connections.refused, 1U);
+}
+
+TEST_F(ServerTest, DrainsWithEveryCallAnswered) {
+  engine_ = &*slow_engine_;
+  Start();
+  Client client(server_->port());
+  const std::int32_t id = client.h2().Call(kShouldRateLimit, UserRequest());
+  client.Send(client.h2().Take());
+  slow_.WaitForRequest();
+  server_->StartDrain();
+  slow_.Open();
+  std::size_t cut_off = 1;
+  std::jthread drain([&] { cut_off = server_->Drain(std::chrono::steady_clock::now() + 60s); });
+  EXPECT_TRUE(client.UntilClosed());
+  client.socket().close();
+  drain.join();
+  EXPECT_EQ(client.h2().stream(id).grpc_status(), "0");
+  EXPECT_EQ(client.h2().goaway(), NGHTTP2_NO_ERROR);
+  EXPECT_EQ(cut_off, 0U);
+  EXPECT_EQ(server_->counts().connections.open, 0U);
+}
+
+TEST_F(ServerTest, DrainsNoLongerThanToldTo) {
+  engine_ = &*slow_engine_;
+  Start();
+  Client client(server_->port());
+  client.h2().Call(kShouldRateLimit, UserRequest());
+  client.Send(client.h2().Take());
+  slow_.WaitForRequest();
+  EXPECT_EQ(server_->Drain(std::chrono::steady_clock::now() + 20ms), 1U);
+  EXPECT_TRUE(client.UntilClosed());
+  slow_.Open();
+}
+
+// Answers that the client does not read fill the sockets, and then nothing more is read from it.
+TEST_F(ServerTest, DoesNotListenToWhoDoesNotListen) {
+  static constexpr int kCallsMax = 500'000;
+  Start();
+  Client client(server_->port());
+  client.socket().non_blocking(true);
+  std::string out;
+  int calls = 0;
+  bool stuck = false;
+  while (!stuck && calls < kCallsMax) {
+    // The answers are headers, for which HTTP/2 knows no window.
+    if (out.empty()) {
+      client.h2().Call("/" + std::to_string(++calls) + std::string(50, 'x'), "");
+      out = client.h2().Take();
+    }
+    boost::system::error_code error;
+    out.erase(0, client.socket().write_some(boost::asio::buffer(out), error));
+    if (error == boost::asio::error::would_block) {
+      pollfd ready = {client.socket().native_handle(), POLLOUT, 0};
+      stuck = poll(&ready, 1, 1000) == 0;
+    } else {
+      ASSERT_FALSE(error) << error.message();
+    }
+  }
+  EXPECT_TRUE(stuck);
+  EXPECT_LT(server_->counts().calls, static_cast<std::uint64_t>(calls));
+  // Nothing is lost if it listens again.
+  int answered = 0;
+  while (answered < calls - 1) {
+    std::string buffer(1 << 20, '\0');
+    boost::system::error_code error;
+    const std::size_t size = client.socket().read_some(boost::asio::buffer(buffer), error);
+    if (error == boost::asio::error::would_block) {
+      out.erase(0, client.socket().write_some(boost::asio::buffer(out), error));
+      pollfd ready = {client.socket().native_handle(), POLLIN, 0};
+      poll(&ready, 1, 1000);
+      continue;
+    }
+    ASSERT_FALSE(error) << error.message();
+    client.h2().Feed(std::string_view(buffer).substr(0, size));
+    while (answered < calls - 1 && client.h2().stream(2 * answered + 1).closed) ++answered;
+  }
+  EXPECT_EQ(client.h2().stream(1).grpc_status(), "12");
+}
+
+}  // namespace
+}  // namespace sluice::grpc

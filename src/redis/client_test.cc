@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "redis/client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "support/redis_cluster.h"
+#include "support/redis_server.h"
+
+namespace sluice::redis {
+namespace {
+
+using namespace std::chrono_literals;
+using testing_support::RedisCluster;
+using testing_support::RedisServer;
+
+Expected<std::string> Ask(Client& client, std::string command, std::string_view key) {
+  std::promise<Expected<std::string>> answer;
+  client.Send(std::move(command), key, [&](Expected<std::span<const RespNode>> reply) {
+    if (!reply) return answer.set_value(std::unexpected(reply.error()));
+    answer.set_value(std::string(reply->front().text));
+  });
+  return answer.get_future().get();
+}
+
+// What a channel said, to be waited for.
+class Mailbox {
+ public:
+  void Put(std::string_view text) {
+    const std::lock_guard lock(mutex_);
+    received_.emplace_back(text);
+    changed_.notify_all();
+  }
+  bool WaitFor(const std::string& text) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, 30s,
+                             [&] { return std::ranges::find(received_, text) != received_.end(); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> received_;
+};
+
+TEST(Client, SendsAndListensAgainAfterTheServerWasGone) {
+  RedisServer server;
+  Mailbox box;
+  std::atomic<int> subscribed = 0;
+  const auto client = Client::Create(server.Uri()).value();
+  client->Subscribe(
+      "news", [&](std::string_view text) { box.Put(text); },
+      [&] { box.Put("subscribed " + std::to_string(++subscribed)); });
+  client->Subscribe("other", [&](std::string_view text) { box.Put("other " + std::string(text)); });
+  ASSERT_TRUE(box.WaitFor("subscribed 1"));
+  EXPECT_EQ(Ask(*client, Command("SET", "k", "v"), "k").value(), "OK");
+  EXPECT_EQ(Ask(*client, Command("GET", "k"), "k").value(), "v");
+  ASSERT_TRUE(Ask(*client, Command("PUBLISH", "news", "first"), "news"));
+  EXPECT_TRUE(box.WaitFor("first"));
+  server.Kill();
+  server.Start();
+  ASSERT_TRUE(box.WaitFor("subscribed 2"));
+  for (int i = 0; i < 400 && !Ask(*client, Command("PUBLISH", "other", "x"), "other"); ++i) {
+    std::this_thread::sleep_for(25ms);
+  }
+  EXPECT_TRUE(box.WaitFor("other x"));
+}
+
+TEST(Client, ReachesEveryMasterOfACluster) {
+  RedisCluster cluster({.replicas = false});
+  const auto client = Client::Create(cluster.Uri()).value();
+  Mailbox box;
+  client->Subscribe(
+      "news", [&](std::string_view text) { box.Put(text); }, [&] { box.Put("subscribed"); });
+  for (int i = 0; i < 60; ++i) {
+    const std::string key = "key" + std::to_string(i);
+    ASSERT_EQ(Ask(*client, Command("SET", key, key), key).value(), "OK");
+    ASSERT_EQ(Ask(*client, Command("GET", key), key).value(), key);
+  }
+  ASSERT_TRUE(box.WaitFor("subscribed"));
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_NE(cluster.node(i).Cli("dbsize"), "0\n");
+    cluster.node(i).Cli("publish news from" + std::to_string(i));
+    EXPECT_TRUE(box.WaitFor("from" + std::to_string(i)));
+  }
+}
+
+TEST(Client, SaysWhatIsWrong) {
+  EXPECT_EQ(Client::Create("nonsense").error().code, ErrorCode::kInvalidInput);
+  const auto client = Client::Create("redis://:s3cret@127.0.0.1:1").value();
+  EXPECT_EQ(Ask(*client, Command("PING"), "").error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(client->Description(), testing::Not(testing::HasSubstr("s3cret")));
+}
+
+}  // namespace
+}  // namespace sluice::redis

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a part of a request took is given back by the script as if it had never been taken: random
+// traffic with charges that are refunded later must leave the states that the reference model has,
+// which never heard of them.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/model_spec.h"
+#include "conformance/traffic.h"
+#include "redis/client.h"
+#include "store/redis/batch.h"
+#include "store/redis/script.h"
+#include "support/redis_server.h"
+
+namespace sluice {
+namespace {
+
+using redis::Batch;
+using redis::Client;
+using redis::Receipt;
+using redis::RespNode;
+using redis::Task;
+
+class RefundTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    client_ = Client::Create(server_.Uri("?timeout=60s")).value();
+    std::promise<std::string> sha;
+    client_->Send(redis::Command("SCRIPT", "LOAD", redis::kScript), "",
+                  [&](auto reply) { sha.set_value(std::string(reply->front().text)); });
+    sha_ = sha.get_future().get();
+  }
+
+  // Runs one task; its outcome is in the request.
+  void Run(const Task& task) {
+    Batch batch;
+    if (batch.Add(task, "p", 1) != Batch::Added::kTaken) return;
+    std::string command;
+    batch.AppendCommand(command, sha_);
+    std::promise<std::string> problem;
+    client_->Send(command, "", [&](Expected<std::span<const RespNode>> reply) {
+      if (!reply) return problem.set_value(reply.error().message);
+      if (reply->front().type == redis::RespType::kError) {
+        return problem.set_value(std::string(reply->front().text));
+      }
+      const auto decoded = batch.Decode(*reply);
+      problem.set_value(decoded ? "" : decoded.error().message);
+    });
+    ASSERT_EQ(problem.get_future().get(), "");
+  }
+
+  testing_support::RedisServer server_;
+  std::unique_ptr<Client> client_;
+  std::string sha_;
+};
+
+class Refund : public RefundTest, public testing::WithParamInterface<Algorithm> {};
+
+TEST_P(Refund, LeavesNoTrace) {
+  for (const std::uint64_t seed : Seeds()) {
+    SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
+    Random random(seed);
+    int refunded = 0;
+    int exact = 0;
+    for (int round = 0; round < 60; ++round) {
+      const Limit limit = RandomLimit(random, GetParam());
+      SCOPED_TRACE(limit.ToString());
+      const std::string key = std::to_string(seed) + ":" + std::to_string(round);
+      model::Model model;
+      std::int64_t now = kStartUs;
+      Decision last;
+      std::vector<std::vector<Receipt>> taken;
+      // Whether something was taken between a charge and its refund. Of a bucket, what flowed in
+      // meanwhile is then not given back, so that it may hold less than the model's.
+      bool may_hold_less = false;
+      for (int step = 0; step < 60; ++step) {
+        now = NextTime(random, now, limit, last, Time::kForward);
+        const std::int64_t cost = std::min(limit.amount(), RandomCost(random, limit));
+        const Charge charge{.key = key, .limit = &limit, .cost = cost};
+        Request request{.charges = {&charge, 1}, .now = At(now)};
+        if (random.OneIn(3)) {
+          std::vector<Receipt> receipts;
+          Run({.request = &request, .receipts = &receipts});
+          last = request.outcome.value();
+          if (receipts.empty()) continue;
+          EXPECT_EQ(receipts.front().units, cost);
+          may_hold_less = may_hold_less || !taken.empty();
+          taken.push_back(std::move(receipts));
+          // At once, or after some others.
+          if (random.OneIn(2)) continue;
+        }
+        while (!taken.empty() && (random.OneIn(2) || step == 59)) {
+          const auto pick = static_cast<std::size_t>(
+              random.Between(0, static_cast<std::int64_t>(taken.size()) - 1));
+          Request refund{.charges = {}, .now = At(now)};
+          Run({.request = &refund, .kind = Task::Kind::kRefund, .receipts = &taken[pick]});
+          ASSERT_TRUE(refund.outcome);
+          taken.erase(taken.begin() + static_cast<std::ptrdiff_t>(pick));
+          ++refunded;
+        }
+        if (!taken.empty()) {
+          // Others are charged meanwhile. The model is told of those that passed; those that were
+          // denied for want of what is given back later are not its business.
+          Run({.request = &request});
+          last = request.outcome.value();
+          if (last.allowed) {
+            const auto group = model.Decide({{key, "", SpecOf(limit), cost}}, now);
+            ASSERT_TRUE(group.overall.allowed) << "more was granted than without the charges";
+          }
+          may_hold_less = true;
+          continue;
+        }
+        Request look{.charges = {&charge, 1}, .now = At(now)};
+        const Charge peek{.key = key, .limit = &limit, .cost = 0};
+        look.charges = {&peek, 1};
+        Run({.request = &look});
+        const Decision expected =
+            DecisionOf(model.Decide({{key, "", SpecOf(limit), 0}}, now).overall);
+        last = look.outcome.value();
+        exact += *look.outcome == expected;
+        if (*look.outcome == expected) continue;
+        const bool bucket = limit.refill() > 0;
+        ASSERT_TRUE(bucket && may_hold_less) << "expected " << testing::PrintToString(expected)
+                                             << " got " << testing::PrintToString(last);
+        ASSERT_LE(last.remaining, expected.remaining);
+        break;  // From here on the model holds more.
+      }
+    }
+    EXPECT_GT(refunded, 200);
+    EXPECT_GT(exact, 200);
+  }
+  EXPECT_EQ(server_.Cli("eval \"local n = 0; for _, k in ipairs(redis.call('keys', '*')) do "
+                        "if redis.call('pttl', k) == -1 then n = n + 1 end end return n\" 0"),
+            "0\n");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Refund, testing::ValuesIn(kAlgorithms),
+                         [](const auto& param) { return std::string(ToString(param.param)); });
+
+TEST_F(RefundTest, OfNothingDoesNothing) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    const Limit limit = *MakeLimit(algorithm, 5, 1, Micros{1'000'000});
+    std::vector<Receipt> receipts = {
+        {.key = "p:{k}:n", .limit = limit, .units = 3, .when = kStartUs}};
+    Request refund{.charges = {}, .now = At(kStartUs)};
+    Run({.request = &refund, .kind = Task::Kind::kRefund, .receipts = &receipts});
+    ASSERT_TRUE(refund.outcome);
+  }
+  EXPECT_EQ(server_.Cli("dbsize"), "0\n");
+}
+
+}  // namespace
+}  // namespace sluice

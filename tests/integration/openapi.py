@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks answers against an OpenAPI description: as much of JSON Schema as ours uses. A keyword
+that is not known here is an error, so that nothing in the description goes unchecked."""
+
+import json
+import re
+
+# Those that say something about values, and those that do not.
+CHECKED = {"$ref", "type", "enum", "required", "properties", "additionalProperties", "items",
+           "maxItems", "maxProperties", "minimum"}
+IGNORED = {"default", "description", "example"}
+
+TYPES = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+}
+
+
+class Description:
+    def __init__(self, document):
+        self.document = document
+        self.seen = set()  # (method, path, status) of all answers that were checked.
+        self.patterns = [
+            (re.compile("^" + re.sub(r"\{[^}]+\}", "[^/]+", path) + "$"), path)
+            for path in document["paths"]]
+
+    def resolve(self, node):
+        while "$ref" in node:
+            part = self.document
+            for name in node["$ref"].removeprefix("#/").split("/"):
+                part = part[name]
+            node = part
+        return node
+
+    def path_of(self, target):
+        path = target.split("?")[0]
+        if path in self.document["paths"]:
+            return path
+        return next((known for pattern, known in self.patterns if pattern.match(path)), None)
+
+    def response_for(self, method, target, status):
+        responses = self.document["components"]["responses"]
+        path = self.path_of(target)
+        if path is None:
+            if status == 404:
+                return responses["NotFound"]
+            raise AssertionError(f"{target} is not described, but answered with {status}")
+        operations = self.document["paths"][path]
+        operation = operations.get("get" if method == "HEAD" else method.lower())
+        if operation is None:
+            if status == 405:
+                return responses["MethodNotAllowed"]
+            raise AssertionError(f"{method} {path} is not described, but answered with {status}")
+        if str(status) not in operation["responses"]:
+            raise AssertionError(f"{method} {path} is not described to answer with {status}")
+        self.seen.add((method, path, status))
+        return self.resolve(operation["responses"][str(status)])
+
+    def check(self, method, target, answer):
+        where = f"{method} {target} -> {answer.status}"
+        response = self.response_for(method, target, answer.status)
+        for name, header in response.get("headers", {}).items():
+            value = answer.header(name)
+            if value is not None:
+                schema = self.resolve(header)["schema"]
+                if schema["type"] == "integer":
+                    value = int(value)
+                self.validate(value, schema, f"{where}: {name}")
+        if method == "HEAD":
+            if answer.body:
+                raise AssertionError(f"{where}: an answer to HEAD with a body")
+            return
+        content_type = answer.header("Content-Type").split(";")[0]
+        if content_type not in response["content"]:
+            raise AssertionError(f"{where}: {content_type} is not described")
+        schema = response["content"][content_type]["schema"]
+        text = answer.body.decode("utf-8")
+        value = json.loads(text) if content_type.endswith("json") else text
+        self.validate(value, schema, where)
+
+    def validate(self, value, schema, where):
+        schema = self.resolve(schema)
+        unknown = schema.keys() - CHECKED - IGNORED
+        if unknown:
+            raise AssertionError(f"{where}: the schema has {unknown}")
+
+        def fail(what):
+            raise AssertionError(f"{where}: {json.dumps(value)[:300]} {what}")
+
+        if "type" in schema and not TYPES[schema["type"]](value):
+            fail(f"is not of type {schema['type']}")
+        if "enum" in schema and value not in schema["enum"]:
+            fail(f"is not one of {schema['enum']}")
+        if "minimum" in schema and value < schema["minimum"]:
+            fail(f"is less than {schema['minimum']}")
+        if "maxItems" in schema and len(value) > schema["maxItems"]:
+            fail(f"has more than {schema['maxItems']} items")
+        if "maxProperties" in schema and len(value) > schema["maxProperties"]:
+            fail(f"has more than {schema['maxProperties']} properties")
+        if isinstance(value, list) and "items" in schema:
+            for number, item in enumerate(value):
+                self.validate(item, schema["items"], f"{where}[{number}]")
+        if isinstance(value, dict):
+            self.validate_object(value, schema, where, fail)
+
+    def validate_object(self, value, schema, where, fail):
+        for name in schema.get("required", []):
+            if name not in value:
+                fail(f"lacks {name}")
+        properties = schema.get("properties", {})
+        others = schema.get("additionalProperties", True)
+        for name, member in value.items():
+            if name in properties:
+                self.validate(member, properties[name], f"{where}.{name}")
+            elif others is False:
+                fail(f"has {name}, which is not described")
+            elif isinstance(others, dict):
+                self.validate(member, others, f"{where}.{name}")

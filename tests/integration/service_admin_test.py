@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The admin API of the running service: who may use it, and what it does.
+
+Usage: service_admin_test.py PROGRAM
+"""
+
+import json
+
+import support
+from support import AGES, eventually, eventually_get, sluice, target
+
+TOKEN = "t0ken-that-nobody-guesses"
+SETS = "/admin/v1/rule-sets"
+
+RULES = f"""
+ruleSets:
+  - id: filed
+    rules:
+      - id: per-ip
+        scope: PER_IP
+        bands:
+          - {{label: burst, algorithm: FIXED_WINDOW, limit: 5, window: {AGES}}}
+          - {{label: long, algorithm: TOKEN_BUCKET, capacity: 50, refill: 1, period: {AGES}}}
+      - id: per-user
+        scope: PER_USER
+        onMissingKey: USE_IP
+        match: {{paths: "/user/**"}}
+        bands: [{{label: u, algorithm: SLIDING_WINDOW, limit: 3, window: {AGES}}}]
+        overrides:
+          - {{key: vip, bands: [{{label: u, algorithm: SLIDING_WINDOW, limit: 9, window: {AGES}}}]}}
+      - id: all
+        scope: GLOBAL
+        match: {{paths: "/global"}}
+        bands: [{{label: g, algorithm: FIXED_WINDOW, limit: 100, window: {AGES}}}]
+"""
+
+
+def rule_set(identifier, limit, rule="r"):
+    return {"id": identifier, "rules": [
+        {"id": rule, "scope": "PER_IP",
+         "bands": [{"label": "b", "algorithm": "FIXED_WINDOW", "limit": limit, "window": AGES}]}]}
+
+
+class Authentication(support.ServiceTest):
+    def assert_nobody_gets_in(self, service, credentials):
+        for method, path in (("GET", SETS), ("GET", "/admin/v1/status"), ("POST", SETS),
+                             ("DELETE", SETS + "/x"), ("GET", "/nope"), ("PUT", "/admin/v1/top")):
+            headers = {} if credentials is None else {"Authorization": credentials}
+            answer = service.admin(method, path, headers=headers)
+            self.assert_error(answer, 401, "UNAUTHORIZED")
+            self.assertEqual(answer.header("WWW-Authenticate"), "Bearer")
+            self.assertNotIn(TOKEN, answer.body.decode())
+
+    def test_a_token_is_asked_for(self):
+        folder = self.folder()
+        for arguments, environment in (
+                (("--admin-token", TOKEN), {}),
+                (("--admin-token-file", folder.write("token", TOKEN + "\n")), {}),
+                ((), {"SLUICE_ADMIN_TOKEN": TOKEN})):
+            with self.subTest(arguments):
+                service = self.start(*arguments, env=environment)
+                for wrong in (None, "", TOKEN, "Bearer", "Bearer ", "Bearer x", f"Basic {TOKEN}",
+                              f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN.upper()}",
+                              f"Bearer x {TOKEN}"):
+                    self.assert_nobody_gets_in(service, wrong)
+                for right in (f"Bearer {TOKEN}", f"bearer  {TOKEN}"):
+                    answer = service.admin("GET", SETS, headers={"Authorization": right})
+                    self.assertEqual(answer.status, 200)
+                # With it, also from a page or under another name.
+                answer = service.admin("GET", SETS, headers={
+                    "Authorization": f"Bearer {TOKEN}", "Origin": "https://ops.example",
+                    "Host": "sluice.internal"})
+                self.assertEqual(answer.status, 200)
+                self.assertEqual(service.stop(), 0)
+                self.assertNotIn(TOKEN, service.log() + service.output())
+
+    def test_without_a_token_pages_in_a_browser_are_refused(self):
+        service = self.start()
+        self.assertEqual(service.admin("GET", SETS).status, 200)
+        for name in ("localhost", f"localhost:{service.admin_port}", "127.0.0.1", "[::1]:8090",
+                     "LOCALHOST"):
+            self.assertEqual(service.admin("GET", SETS, headers={"Host": name}).status, 200, name)
+        for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"},
+                        {"Origin": f"http://127.0.0.1:{service.admin_port}"},
+                        {"Host": "evil.example"}, {"Host": f"evil.example:{service.admin_port}"},
+                        {"Host": "127.0.0.1.evil.example"}, {"Host": "localhost.evil.example"},
+                        {"Host": "[::1].evil.example"}, {"Host": "[::2]"}, {"Host": ""}):
+            with self.subTest(headers):
+                self.assert_error(service.admin("GET", SETS, headers=headers), 403, "FORBIDDEN")
+                self.assert_error(service.admin("POST", "/admin/v1/reload", headers=headers), 403,
+                                  "FORBIDDEN")
+        self.assertEqual(service.generation(), 1)
+
+    def test_other_machines_need_a_token(self):
+        for address in ("0.0.0.0:0", "[::]:0", "192.0.2.1:0"):
+            done = sluice("serve", "--http", "127.0.0.1:0", "--admin", address)
+            self.assertEqual(done.returncode, 2)
+            self.assertRegex(done.stderr, r"^admin\.listen: .*not a loopback.*admin\.token.*\n$")
+        service = self.start("--admin", "0.0.0.0:0", "--admin-token", TOKEN)
+        self.assert_nobody_gets_in(service, None)
+
+    def test_admin_is_not_on_the_public_listener(self):
+        service = self.start()
+        self.assert_error(service.get(SETS), 404, "NOT_FOUND")
+        self.assertEqual(service.admin("GET", "/api/v1/rate-limit/check").status, 404)
+
+    def test_it_can_be_switched_off(self):
+        service = support.Process([support.PROGRAM, "serve", "--http", "127.0.0.1:0",
+                                   "--admin", ""])
+        self.addCleanup(service.remove)
+        eventually(lambda: "serving" in service.log(), "it serves")
+        self.assertNotIn("admin", service.output())
+
+    def test_token_files(self):
+        folder = self.folder()
+        for path in (folder / "missing", folder.write("empty", "\n")):
+            done = sluice("serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+                          "--admin-token-file", path)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(path, done.stderr)
+        both = sluice("config", "--admin-token", TOKEN, "--admin-token-file", "x")
+        self.assertEqual(both.returncode, 2)
+        self.assertNotIn(TOKEN, both.stdout + both.stderr)
+
+
+class Admin(support.SharedServiceTest):
+    RULES = RULES
+
+    def admin(self, method, path, body=None, **headers):
+        return self.service.admin(method, path, body, support.header_names(headers))
+
+    def test_rule_sets_come_and_go(self):
+        generation = self.service.generation()
+        created = self.admin("POST", SETS, rule_set("made", 2))
+        self.assertEqual((created.status, created.json), (201, {"created": "made"}))
+        self.assertEqual(self.service.generation(), generation + 1)
+        statuses = [self.service.check("made", ip="1.1.1.1").status for _ in range(3)]
+        self.assertEqual(statuses, [200, 200, 429])
+
+        listed = self.admin("GET", SETS).json
+        self.assertEqual(listed["managedBy"], "this process")
+        by_id = {entry["id"]: entry for entry in listed["ruleSets"]}
+        self.assertEqual(by_id.keys(), {"filed", "made"})
+        self.assertEqual((by_id["made"]["managed"], by_id["filed"]["managed"]), (True, False))
+        self.assertRegex(by_id["filed"]["file"], r"rules\.yaml$")
+
+        # A raised limit takes effect at once, and what was used stays used.
+        replaced = self.admin("PUT", SETS + "/made", rule_set("made", 3))
+        self.assertEqual((replaced.status, replaced.json), (200, {"replaced": "made"}))
+        statuses = [self.service.check("made", ip="1.1.1.1").status for _ in range(2)]
+        self.assertEqual(statuses, [200, 429])
+
+        read = self.admin("GET", SETS + "/made")
+        self.assertEqual(read.json["rules"][0]["bands"][0]["limit"], 3)
+        self.assertEqual(read.header("ETag").strip('"'),
+                         self.admin("GET", SETS).json["ruleSets"][1]["hash"])
+        # What is read can be written.
+        again = self.admin("PUT", SETS + "/made", read.body.decode())
+        self.assertEqual(again.status, 200)
+        self.assertEqual(self.admin("GET", SETS + "/made").body, read.body)
+
+        deleted = self.admin("DELETE", SETS + "/made")
+        self.assertEqual((deleted.status, deleted.json), (200, {"deleted": "made"}))
+        self.assertEqual(self.service.check("made", ip="1.1.1.1").status, 404)
+        self.assert_error(self.admin("GET", SETS + "/made"), 404, "NOT_FOUND")
+        self.assert_error(self.admin("DELETE", SETS + "/made"), 404, "NOT_FOUND")
+
+    def test_put_creates(self):
+        self.assertEqual(self.admin("PUT", SETS + "/put", rule_set("put", 1)).status, 200)
+        self.assertEqual(self.service.check("put", ip="1.1.1.1").status, 200)
+        self.admin("DELETE", SETS + "/put")
+
+    def test_yaml_is_taken(self):
+        body = "id: why\nrules:\n  - id: r\n    scope: GLOBAL\n    bands: ['limit=1,window=1h']\n"
+        self.assertEqual(self.admin("POST", SETS, body).status, 201)
+        self.assertEqual(self.service.check("why").json["limit"], 1)
+        self.admin("DELETE", SETS + "/why")
+
+    def test_enable_and_disable(self):
+        self.admin("POST", SETS, rule_set("switch", 1))
+        self.assertEqual([self.service.check("switch", ip="1.1.1.2").status for _ in range(2)],
+                         [200, 429])
+        self.assertEqual(self.admin("POST", SETS + "/switch/disable").json, {"disabled": "switch"})
+        answer = self.service.check("switch", ip="1.1.1.2")
+        self.assertEqual((answer.status, answer.json["ruleApplied"]), (200, False))
+        self.assertEqual(self.admin("POST", SETS + "/switch/enable").json, {"enabled": "switch"})
+        self.assertEqual(self.service.check("switch", ip="1.1.1.2").status, 429)
+        self.assert_error(self.admin("POST", SETS + "/nope/enable"), 404, "NOT_FOUND")
+        self.admin("DELETE", SETS + "/switch")
+
+    def test_what_a_file_defines_is_changed_there(self):
+        generation = self.service.generation()
+        for method, path, body in (("POST", SETS, rule_set("filed", 1)),
+                                   ("PUT", SETS + "/filed", rule_set("filed", 1)),
+                                   ("DELETE", SETS + "/filed", None),
+                                   ("POST", SETS + "/filed/disable", None)):
+            with self.subTest(f"{method} {path}"):
+                self.assert_error(self.admin(method, path, body), 409, "CONFLICT")
+        self.assertEqual(self.service.generation(), generation)
+
+    def test_creating_twice_is_a_conflict(self):
+        self.assertEqual(self.admin("POST", SETS, rule_set("twice", 1)).status, 201)
+        self.assert_error(self.admin("POST", SETS, rule_set("twice", 2)), 409, "CONFLICT")
+        kept = self.admin("GET", SETS + "/twice").json
+        self.assertEqual(kept["rules"][0]["bands"][0]["limit"], 1)
+        self.admin("DELETE", SETS + "/twice")
+
+    def test_invalid_rule_sets_change_nothing(self):
+        generation = self.service.generation()
+        bad = {"id": "bad", "rules": [{"id": "r", "scope": "PER_PLANET", "bands": ["limit=x"]},
+                                      {"id": "r", "scope": "GLOBAL", "colour": "red"}]}
+        for method, path in (("POST", SETS), ("PUT", SETS + "/bad"),
+                             ("POST", "/admin/v1/validate")):
+            answer = self.admin(method, path, json.dumps(bad, indent=1))
+            self.assert_error(answer, 400, "INVALID_INPUT")
+            problems = answer.json["error"]["problems"]
+            self.assertGreaterEqual(len(problems), 3)
+            for problem in problems:
+                self.assertGreater(problem["line"], 0)
+                self.assertGreater(problem["column"], 0)
+                self.assertNotEqual(problem["message"], "")
+        for body in ("", "[", "7", "\x00", "{}", "a: &a [*a]", json.dumps(rule_set("a b", 1))):
+            self.assert_error(self.admin("POST", SETS, body), 400, "INVALID_INPUT")
+        self.assert_error(self.admin("PUT", SETS + "/other", rule_set("another", 1)), 400,
+                          "INVALID_INPUT")
+        self.assertEqual(self.service.generation(), generation)
+
+    def test_validate_changes_nothing(self):
+        generation = self.service.generation()
+        answer = self.admin("POST", "/admin/v1/validate", rule_set("fine", 1))
+        self.assertEqual((answer.status, answer.json), (200, {"valid": True, "id": "fine",
+                                                              "rules": 1}))
+        self.assertEqual(self.service.generation(), generation)
+
+    def inspect(self, key, **parameters):
+        answer = self.admin("GET", target(SETS + "/filed/keys", key=key, **parameters))
+        self.assertEqual(answer.status, 200)
+        return {f"{band['rule']}/{band['band']}": (band["remaining"], band["limit"])
+                for band in answer.json["bands"]}
+
+    def test_a_key_can_be_inspected_and_reset(self):
+        for _ in range(2):
+            self.service.check("filed", ip="2.2.2.2", path="/user/x")
+        whole = {"per-ip/burst": (5, 5), "per-ip/long": (50, 50), "per-user/u": (3, 3)}
+        used = {"per-ip/burst": (3, 5), "per-ip/long": (48, 50), "per-user/u": (1, 3)}
+        self.assertEqual(self.inspect("ip:2.2.2.2"), used)
+        self.assertEqual(self.inspect("ip:2.2.2.2"), used)  # Looking takes nothing.
+        self.assertEqual(self.inspect("ip:2.2.2.3"), whole)
+        self.assertEqual(self.inspect("ip:2.2.2.2", rule="per-user"), {"per-user/u": (1, 3)})
+
+        one = self.admin("DELETE", target(SETS + "/filed/keys", key="ip:2.2.2.2", rule="per-user"))
+        self.assertEqual((one.status, one.json), (200, {"key": "ip:2.2.2.2", "bands": 1,
+                                                        "reset": 1}))
+        self.assertEqual(self.inspect("ip:2.2.2.2"), used | {"per-user/u": (3, 3)})
+        rest = self.admin("DELETE", target(SETS + "/filed/keys", key="ip:2.2.2.2"))
+        self.assertEqual(rest.json["reset"], 2)
+        self.assertEqual(self.inspect("ip:2.2.2.2"), whole)
+
+    def test_keys_of_all_scopes(self):
+        self.service.check("filed", userId="vip", path="/user/x")
+        self.service.check("filed", userId="u:1", path="/user/x")
+        self.service.check("filed", path="/global")
+        self.assertEqual(self.inspect("user:vip"), {"per-user/u": (8, 9)})
+        self.assertEqual(self.inspect("user:u:1"), {"per-user/u": (2, 3)})
+        self.assertEqual(self.inspect("global"), {"all/g": (99, 100)})
+        self.assertEqual(self.inspect("apikey:none"), {})
+        self.assertEqual(self.inspect("nonsense"), {})
+
+    def test_bad_questions_about_keys(self):
+        for method in ("GET", "DELETE"):
+            self.assert_error(self.admin(method, SETS + "/nope/keys?key=ip:1"), 404, "NOT_FOUND")
+            for query in ("", "?key=", "?key=%", "?key=a&key=b"):
+                self.assert_error(self.admin(method, SETS + "/filed/keys" + query), 400,
+                                  "INVALID_KEY")
+        # Whatever is asked, the answer is JSON.
+        for key in ("%00", "%ff", "x" * 3000, "%22%5c"):
+            answer = self.admin("GET", f"{SETS}/filed/keys?key=ip:{key}")
+            self.assertIn(answer.status, (200, 400), key)
+            json.dumps(answer.json)
+
+    def test_top_keys(self):
+        self.admin("POST", SETS, rule_set("hot", 1))
+        for _ in range(30):
+            self.service.check("hot", ip="9.9.9.9")
+        for kind, least in (("busy", 30), ("denied", 29)):
+            answer = self.admin("GET", f"/admin/v1/top?by={kind}&n=1")
+            self.assertEqual(answer.json["by"], kind)
+            (entry,) = answer.json["keys"]
+            self.assertEqual(entry["key"], "ip:9.9.9.9")
+            self.assertGreaterEqual(entry["countAtMost"], least)
+            self.assertLessEqual(entry["countAtLeast"], least)
+        self.assertEqual(self.admin("GET", "/admin/v1/top").json["by"], "denied")
+        for query in ("?by=x", "?n=0", "?n=x", "?n=1000000", "?by=%"):
+            self.assert_error(self.admin("GET", "/admin/v1/top" + query), 400, "INVALID_QUERY")
+        self.admin("DELETE", SETS + "/hot")
+
+    def test_a_request_under_many_bands_counts_once_for_its_key(self):
+        for _ in range(20):
+            self.service.check("filed", ip="9.9.9.8")
+        top = self.admin("GET", "/admin/v1/top?by=busy&n=100").json["keys"]
+        entry = next(entry for entry in top if entry["key"] == "ip:9.9.9.8")
+        self.assertEqual(entry["countAtMost"], 20)
+
+    def test_reload(self):
+        generation = self.service.generation()
+        answer = self.admin("POST", "/admin/v1/reload")
+        self.assertEqual(answer.status, 200)
+        self.assertEqual(answer.json["generation"], generation + 1)
+
+    def test_log_level(self):
+        self.assertEqual(self.admin("GET", "/admin/v1/log-level").json, {"level": "info"})
+        self.service.get("/api/v1/rate-limit/check?key=quiet-one")
+        self.assertEqual(self.admin("PUT", "/admin/v1/log-level?level=debug").json,
+                         {"level": "debug"})
+        self.service.get("/api/v1/rate-limit/check?key=loud-one")
+        eventually(lambda: self.service.log_lines("loud-one"), "a debug line")
+        self.assertEqual(self.service.log_lines("quiet-one"), [])
+        for query in ("", "?level=", "?level=loud", "?level=%"):
+            self.assert_error(self.admin("PUT", "/admin/v1/log-level" + query), 400,
+                              "INVALID_LEVEL")
+        self.admin("PUT", "/admin/v1/log-level?level=info")
+
+    def test_status(self):
+        status = self.admin("GET", "/admin/v1/status").json
+        self.assertEqual(status["store"]["kind"], "memory")
+        self.assertIs(status["draining"], False)
+        self.assertIsNone(status["guard"])
+
+    def test_wrong_methods_and_paths(self):
+        answer = self.admin("PATCH", SETS + "/filed")
+        self.assertEqual(answer.status, 405)
+        self.assertEqual(answer.header("Allow"), "GET, HEAD, PUT, DELETE")
+        self.assert_error(self.admin("GET", "/admin/v1/nope"), 404, "NOT_FOUND")
+        self.assert_error(self.admin("GET", "/admin/v2/rule-sets"), 404, "NOT_FOUND")
+        self.assertEqual(self.admin("HEAD", SETS).body, b"")
+
+    def test_many_admins_at_once(self):
+        def work(number):
+            name = f"many-{number}"
+            results = [self.admin("POST", SETS, rule_set(name, 1)).status]
+            results.append(self.service.check(name, ip="3.3.3.3").status)
+            results.append(self.admin("DELETE", SETS + f"/{name}").status)
+            return results
+
+        self.assertEqual(support.in_threads(8, work), [[201, 200, 200]] * 8)
+
+
+class Secrets(support.ServiceTest):
+    SECRET = "hunter2-s3cret"
+
+    def assert_hidden(self, *texts):
+        for text in texts:
+            self.assertNotIn(self.SECRET, text)
+
+    def test_the_password_of_redis_is_never_shown(self):
+        redis = self.redis(password=self.SECRET)
+        service = self.start("--store", redis.uri, "--log-level", "debug", "--admin-token",
+                             self.SECRET + "-admin", "--deadline", "5s")
+        eventually(lambda: service.get("/health").json["status"] == "UP", "Redis is reachable")
+        self.assertEqual(service.get("/api/v1/rate-limit/check?key=a").status, 200)
+        shown = [service.get(path).body.decode() for path in
+                 ("/health", "/info", "/metrics", "/openapi.json")]
+        status = service.admin("GET", "/admin/v1/status", headers={
+            "Authorization": f"Bearer {self.SECRET}-admin"})
+        self.assertEqual(status.json["store"]["kind"], "standalone")
+        redis.kill()
+        eventually(lambda: service.get("/health").json["status"] == "DEGRADED", "Redis is gone")
+        shown += [service.get(path).body.decode() for path in
+                  ("/health", "/api/v1/rate-limit/check?key=a")]
+        with open(f"/proc/{service.pid}/environ", "rb") as environment:
+            self.assert_hidden(environment.read().decode())
+        service.stop()
+        self.assert_hidden(status.body.decode(), service.log(), service.output(), *shown)
+
+    def test_a_wrong_password_is_not_shown_either(self):
+        redis = self.redis(password="right")
+        service = self.start("--store", redis.uri.replace("right", self.SECRET))
+        health = eventually_get(lambda: service.get("/health").json,
+                                lambda health: health["store"].get("problem"),
+                                "the health says what is wrong")
+        self.assertEqual(health["status"], "DEGRADED")
+        service.get("/api/v1/rate-limit/check?key=a")
+        service.stop()
+        self.assert_hidden(json.dumps(health), service.log())
+
+    def test_config_redacts(self):
+        folder = self.folder()
+        config = folder.write("c.yaml", f"""
+store: redis://user:{self.SECRET}@127.0.0.1:6379/2
+admin: {{token: {self.SECRET}}}
+resp: {{password: "{self.SECRET}"}}
+""")
+        done = sluice("config", "--config", config)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assert_hidden(done.stdout, done.stderr)
+        self.assertIn("***", done.stdout)
+        self.assertIn("127.0.0.1:6379", done.stdout)
+
+    def test_errors_do_not_quote_secrets(self):
+        folder = self.folder()
+        for arguments in (("--store", f"redis://:{self.SECRET}@host:99999"),
+                          ("--store", f"nonsense://:{self.SECRET}@host"),
+                          ("--store", f"redis://:{self.SECRET}@host?nonsense=1"),
+                          ("--store", f"{self.SECRET}"),
+                          ("--rules-redis", f"redis://:{self.SECRET}@:x"),
+                          ("--config", folder.write("a.yaml",
+                                                    f"admin:\n  token: [[{self.SECRET}]]\n")),
+                          ("--config", folder.write("b.yaml",
+                                                    f"admin: {{token: {{a: {self.SECRET}}}}}\n"))):
+            for command in ("serve", "config"):
+                done = sluice(command, *arguments)
+                self.assertEqual(done.returncode, 2, arguments)
+                self.assertNotEqual(done.stderr, "")
+                self.assert_hidden(done.stdout, done.stderr)
+
+
+if __name__ == "__main__":
+    support.main()

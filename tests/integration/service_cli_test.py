@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sluice validate`, `sluice config` and the flags of `sluice serve`.
+
+Usage: service_cli_test.py PROGRAM
+"""
+
+import os
+import re
+import subprocess
+
+import support
+from support import AGES, sluice
+
+GOOD = f"""
+http: {{listen: "127.0.0.1:0"}}
+defaults: {{TOKEN_BUCKET: "capacity=5,refill=1,period=1s"}}
+limits:
+  one: limit=1,window=1s
+ruleSets:
+  - id: api
+    rules:
+      - {{id: r, scope: GLOBAL, bands: [{{limit: 1, window: {AGES}}}]}}
+"""
+
+BAD = """\
+http:
+  listen: 127.0.0.1:8080
+  colour: red
+threads: many
+nonsense: 1
+defaults:
+  FIXED_WINDOW: limit=x
+limits:
+  broken: {algorithm: token_bucket}
+ruleSets:
+  - id: "no blanks here"
+    rules:
+      - id: r
+        scope: PER_PLANET
+      - id: r
+        scope: GLOBAL
+        bands:
+          - {limit: 0, window: 1s}
+          - {label: a, limit: 1, window: 1s}
+          - {label: a, limit: 1, window: 1s}
+        match: {paths: [no-slash]}
+"""
+
+
+class Validate(support.ServiceTest):
+    def test_good_files(self):
+        folder = self.folder()
+        folder.write("a.yaml", GOOD)
+        folder.write("b.yaml", GOOD.replace("id: api", "id: other"))
+        folder.write("rls.yaml", "domain: edge\ndescriptors: [{key: k, rate_limit: "
+                                 "{unit: second, requests_per_unit: 1}}]\n")
+        for path in (folder / "a.yaml", folder / "rls.yaml", str(folder)):
+            done = sluice("validate", path)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertRegex(done.stdout, r"^valid: \d+ rule sets, \d+ limits, \d+ domains\n$")
+        self.assertIn("2 rule sets", done.stdout)
+        self.assertIn("1 domains", done.stdout)
+
+    def test_the_example_is_valid(self):
+        done = sluice("validate", str(support.REPOSITORY / "examples/sluice.yaml"))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_every_problem_is_told_with_its_place(self):
+        file = self.folder().write("bad.yaml", BAD)
+        done = sluice("validate", file)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        lines = done.stderr.splitlines()
+        for line in lines:
+            self.assertRegex(line, "^" + re.escape(file) + r":\d+:\d+: .*\S$")
+        places = {int(re.match(r".*?:(\d+):\d+: ", line)[1]) for line in lines}
+        self.assertLessEqual({3, 4, 5, 7, 9, 11, 14, 18, 20, 21}, places)
+        self.assertTrue(any("PER_PLANET" in line and "PER_IP" in line for line in lines))
+        self.assertTrue(any("colour" in line for line in lines))
+
+    def test_columns_are_exact(self):
+        file = self.folder().write("c.yaml", "http:\n  listen: x\n  idleTimeout: soon\n")
+        done = sluice("validate", file)
+        self.assertIn(f"{file}:3:16: ", done.stderr)
+
+    def test_all_files_are_checked(self):
+        folder = self.folder()
+        one = folder.write("one.yaml", "ruleSets: 1\n")
+        two = folder.write("two.yaml", "ruleSets: 2\n")
+        done = sluice("validate", one, two, folder / "missing.yaml")
+        self.assertEqual(done.returncode, 2)
+        for path in (one, two, folder / "missing.yaml"):
+            self.assertIn(path, done.stderr)
+
+    def test_two_files_with_one_id(self):
+        folder = self.folder()
+        folder.write("a.yaml", GOOD)
+        folder.write("b.yaml", GOOD)
+        done = sluice("validate", str(folder))
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"b\.yaml:\d+:\d+: .*api.*a\.yaml")
+
+    def test_files_that_are_none(self):
+        folder = self.folder()
+        for content in ("\x00", "a: [", "- 1\n", "a: &x [*x]\n", "a: 1\na: 2\n", "{" * 200):
+            done = sluice("validate", folder.write("x.yaml", content))
+            self.assertEqual(done.returncode, 2, content)
+            self.assertRegex(done.stderr, r"x\.yaml:\d+:\d+: ")
+            lines = done.stderr.splitlines()
+            self.assertEqual(len(lines), len(set(lines)), "said twice")
+        self.assertEqual(sluice("validate", folder.write("empty.yaml", "")).returncode, 0)
+        self.assertEqual(sluice("validate").returncode, 2)
+
+    def test_settings_that_do_not_go_together(self):
+        folder = self.folder()
+        for content, word in (("http: {tlsCertificate: a}", "tlsKey"),
+                              ("admin: {token: a, tokenFile: b}", "tokenFile"),
+                              ("client: {trustedProxies: [10.0.0.0/33]}", "trustedProxies"),
+                              ("store: http://x", "store"),
+                              ("http: {listen: x}", "http.listen")):
+            done = sluice("validate", folder.write("x.yaml", content))
+            self.assertEqual(done.returncode, 2, content)
+            self.assertIn(word, done.stderr)
+            self.assertIn("x.yaml", done.stderr)
+
+
+class Config(support.ServiceTest):
+    def effective(self, *arguments, env=None):
+        done = sluice("config", *arguments, env=env)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout
+
+    def value(self, text, section, name):
+        block = re.search(rf"^{section}:\n((?:  .*\n|\n)*)", text, re.M)[1] if section else text
+        indent = "  " if section else ""
+        return re.search(rf"^{indent}{name}: (.*)$", block, re.M)[1].strip('"')
+
+    def test_flags_win_over_the_environment_and_that_over_the_file(self):
+        file = self.folder().write("c.yaml", "threads: 3\nlog: {level: warn, format: json}\n"
+                                             "http: {idleTimeout: 5s, bodyBytesMax: 2048}\n")
+        text = self.effective("--config", file, "--threads", "5",
+                              env={"SLUICE_THREADS": "4", "SLUICE_LOG_LEVEL": "error",
+                                   "SLUICE_HTTP_IDLE_TIMEOUT": "7s"})
+        self.assertEqual(self.value(text, "", "threads"), "5")
+        self.assertEqual(self.value(text, "log", "level"), "error")
+        self.assertEqual(self.value(text, "log", "format"), "json")
+        self.assertEqual(self.value(text, "http", "idleTimeout"), "7s")
+        self.assertEqual(self.value(text, "http", "bodyBytesMax"), "2048")
+        self.assertEqual(self.value(text, "admin", "listen"), "127.0.0.1:8090")
+
+    def test_the_file_can_be_named_by_the_environment(self):
+        file = self.folder().write("c.yaml", "threads: 3\n")
+        text = self.effective(env={"SLUICE_CONFIG": file})
+        self.assertEqual(self.value(text, "", "threads"), "3")
+
+    def test_what_it_prints_is_a_configuration_file(self):
+        folder = self.folder()
+        weird = folder / 'r\u00fcles "and" \\ #x: y.yaml'
+        first = self.effective("--rules", weird, "--trusted-proxies", "10.0.0.0/8,2001:db8::/32",
+                               "--snapshot", "- x", "--http-idle-timeout", "1500ms", "--admin", "",
+                               "--http-on-store-failure", "LOCAL", "--grpc-headers", "true",
+                               "--store", "redis://127.0.0.1:6379/3?prefix=a")
+        second = self.effective("--config", folder.write("first.yaml", first))
+        self.assertEqual(first, second)
+        self.assertIn("r\u00fcles", first)
+        done = sluice("validate", folder / "first.yaml")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_a_redacted_secret_is_not_taken_for_one(self):
+        folder = self.folder()
+        text = self.effective("--admin-token", "s3cret", "--resp-password", "s3cret")
+        self.assertNotIn("s3cret", text)
+        self.assertEqual(text.count("***"), 2)
+        again = self.effective("--config", folder.write("c.yaml", text))
+        self.assertNotIn("***", again)
+
+    def test_every_setting_is_told_with_flag_and_variable(self):
+        text = self.effective()
+        flags = set(re.findall(r"^  +(--[a-z0-9-]+) [A-Z]", sluice("serve", "--help").stdout, re.M))
+        flags -= {"--config"}
+        self.assertGreater(len(flags), 40)
+        for flag in flags:
+            variable = "SLUICE_" + flag[2:].upper().replace("-", "_")
+            self.assertRegex(text, rf"{flag}, {variable}\n")
+
+    def test_wrong_values(self):
+        for flag, value in (("--threads", "x"), ("--threads", "-1"), ("--threads", "100000"),
+                            ("--http", "nonsense"), ("--log-level", "loud"),
+                            ("--log-format", "xml"), ("--drain-timeout", "soon"),
+                            ("--drain-timeout", "-1s"), ("--trusted-proxies", "10.0.0.0/99"),
+                            ("--trusted-proxies", "me"), ("--ipv6-prefix", "129"),
+                            ("--http-on-store-failure", "PANIC"), ("--grpc-headers", "maybe"),
+                            ("--store", "nonsense"), ("--store", "redis://"),
+                            ("--http-body-bytes-max", "1"), ("--http-tls-key", "alone.pem"),
+                            ("--rules-redis", "store"), ("--memory-keys-max", "0")):
+            for command in ("config", "serve"):
+                with self.subTest(f"{command} {flag} {value}"):
+                    done = sluice(command, flag, value)
+                    self.assertEqual((done.returncode, done.stdout), (2, ""))
+                    self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        done = sluice("config", env={"SLUICE_THREADS": "x"})
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"^SLUICE_THREADS: .*x.*\n$")
+        both = sluice("config", "--threads", "x", "--log-level", "y")
+        self.assertEqual(len(both.stderr.splitlines()), 2)
+
+    def test_wrong_flags(self):
+        for arguments in (("--nonsense",), ("--threads",), ("extra",), ("--threads", "1", "2")):
+            for command in ("config", "serve"):
+                done = sluice(command, *arguments)
+                self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+                self.assertIn("--help", done.stderr)
+        self.assertEqual(sluice().returncode, 2)
+        self.assertEqual(sluice("nonsense").returncode, 2)
+
+
+class Example(support.ServiceTest):
+    """What `make run` serves, and what it tells people to try."""
+
+    def test_the_lines_to_paste_work(self):
+        script = (support.REPOSITORY / "tools/run").read_text()
+        commands = re.findall(r"^  ((?:curl|for) .*(?:\n    .*)*)", script, re.M)
+        self.assertGreaterEqual(len(commands), 4)
+        service = self.start("--config", str(support.REPOSITORY / "examples/sluice.yaml"))
+        outputs = []
+        for command in commands:
+            pasted = command.replace(":8080", f":{service.port}").replace(
+                ":8090", f":{service.admin_port}")
+            done = subprocess.run(["bash", "-c", pasted], capture_output=True, text=True,
+                                  timeout=support.PATIENCE, check=False)
+            self.assertEqual(done.returncode, 0, (command, done.stderr))
+            outputs.append(done.stdout)
+        self.assertIn("HTTP/1.1 200", outputs[0])
+        self.assertIn('"allowed":true', outputs[1])
+        self.assertEqual(outputs[2].split(), ["200", "200", "200", "429"])
+
+
+class Serve(support.ServiceTest):
+    def test_help(self):
+        done = sluice("serve", "--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for word in ("--http", "--store", "--rules", "--admin-token", "SIGHUP", "SLUICE_HTTP",
+                     "[127.0.0.1:8080]"):
+            self.assertIn(word, done.stdout)
+
+    def test_bad_files_stop_it_with_their_place(self):
+        folder = self.folder()
+        listeners = ("--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+        bad = folder.write("bad.yaml", "http:\n  colour: red\n")
+        done = sluice("serve", *listeners, "--config", bad)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, "^" + re.escape(bad) + r":2:3: .*colour.*\n$")
+        rules = folder.write("rules.yaml", "ruleSets:\n  - id: a\n    rules:\n      - id: r\n")
+        done = sluice("serve", *listeners, "--rules", rules)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, "^" + re.escape(rules) + r":4:\d+: .*scope.*\n$")
+
+    def test_missing_files(self):
+        listeners = ("--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+        for flag in ("--config", "--rules", "--rls-config"):
+            done = sluice("serve", *listeners, flag, "/nowhere/x.yaml")
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertIn("/nowhere/x.yaml", done.stderr)
+        folder = self.folder()
+        done = sluice("serve", *listeners, "--http-tls-certificate", folder / "c.pem",
+                      "--http-tls-key", folder / "k.pem")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("c.pem", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+    def test_settings_by_environment(self):
+        folder = self.folder()
+        rules = folder.write("rules.yaml", f"""ruleSets: [{{id: env, rules: []}}]""")
+        service = self.start(env={"SLUICE_RULES": rules, "SLUICE_THREADS": "3",
+                                  "SLUICE_LOG_FORMAT": "json"})
+        self.assertEqual(service.check("env").status, 200)
+        self.assertTrue(service.log_lines('"threads":3'))
+
+    def test_folders_of_rules_may_be_empty(self):
+        folder = self.folder()
+        os.mkdir(folder / "rules")
+        service = self.start("--rules", folder / "rules")
+        self.assertEqual(service.check("x").status, 404)
+
+
+if __name__ == "__main__":
+    support.main()

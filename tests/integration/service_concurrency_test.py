@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The service with many clients at once, and at its beginning and end: exactness, draining,
+restarts, ports that are taken, and a Redis that is not there yet.
+
+Usage: service_concurrency_test.py PROGRAM
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import threading
+import time
+
+import support
+from support import (AGES, Client, RawConnection, eventually, eventually_get, free_port, in_threads,
+                     sluice, target)
+
+REQUESTS = 1000
+THREADS = 50
+LIMIT = 137
+
+RULES = f"""ruleSets:
+  - id: api
+    rules:
+      - id: r
+        scope: PER_USER
+        bands:
+          - {{label: token, algorithm: TOKEN_BUCKET, capacity: {LIMIT}, refill: 1, period: {AGES}}}
+          - {{label: fixed, algorithm: FIXED_WINDOW, limit: {2 * LIMIT}, window: {AGES}}}
+      - id: log
+        scope: PER_API_KEY
+        bands: [{{label: l, algorithm: SLIDING_WINDOW, limit: {LIMIT}, window: {AGES}}}]
+      - id: closed
+        scope: PER_USER
+        match: {{paths: /closed}}
+        onStoreFailure: FAIL_CLOSED
+        bands: [{{label: c, algorithm: FIXED_WINDOW, limit: 10, window: {AGES}}}]
+      - id: local
+        scope: PER_IP
+        onStoreFailure: LOCAL
+        bands: [{{label: l, algorithm: FIXED_WINDOW, limit: 2, window: {AGES}}}]
+"""
+
+# Exactness is the question, not speed: a busy machine must not make the guard step in.
+PATIENT = ("--deadline", "60s", "--breaker-slow-after", "60s", "--breaker-slow-percent", "100")
+
+
+class ExactTest(support.ServiceTest):
+    def rules(self):
+        return self.folder().write("rules.yaml", RULES)
+
+    def ask_all(self, services, context):
+        """Asks as many times at once, each on a connection of its own, and returns the decisions.
+        All requests are sent before any answer is read."""
+        body = json.dumps({"ruleSet": "api", "context": context}).encode()
+        request = (b"POST /api/v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+                   % len(body) + body)
+        with contextlib.ExitStack() as stack:
+            asked = []
+            for number in range(REQUESTS):
+                service = services[number % len(services)]
+                asked.append((service, stack.enter_context(RawConnection(service.port))))
+            for _, connection in asked:
+                connection.send(request)
+            decisions = []
+            for service, connection in asked:
+                answer = connection.read_answer()
+                service.description.check("POST", "/api/v1/check", answer)
+                decisions.append(answer.json)
+            return decisions
+
+    def assert_exact(self, services, context, limit):
+        decisions = self.ask_all(services, context)
+        self.assertEqual(len(decisions), REQUESTS)
+        self.assertEqual({decision["source"] for decision in decisions} - {"deny-cache"}, {"store"})
+        allowed = [decision for decision in decisions if decision["allowed"]]
+        self.assertEqual(len(allowed), limit)
+        # Each of them got a place of its own.
+        self.assertEqual(sorted(decision["remaining"] for decision in allowed), list(range(limit)))
+
+
+class Memory(ExactTest):
+    def test_exactly_as_many_as_the_limit_pass(self):
+        service = self.start("--rules", self.rules(), "--threads", "4")
+        self.assert_exact([service], {"userId": "ann"}, LIMIT)
+        self.assert_exact([service], {"apiKey": "key"}, LIMIT)
+
+    def test_under_the_plain_api(self):
+        service = self.start("--threads", "3")
+        check = target("/api/v1/rate-limit/check", key="k", algorithm="SLIDING_WINDOW")
+
+        def work(_):
+            client = service.client()
+            try:
+                return [client.request("GET", check).status for _ in range(REQUESTS // THREADS)]
+            finally:
+                client.close()
+
+        statuses = [status for some in in_threads(THREADS, work) for status in some]
+        self.assertEqual((statuses.count(200), statuses.count(429)), (100, REQUESTS - 100))
+
+
+class Redis(ExactTest):
+    def test_two_instances_share_exactly_the_limit(self):
+        redis = self.redis()
+        rules = self.rules()
+        services = [self.start("--rules", rules, "--store", redis.uri, *PATIENT) for _ in range(2)]
+        self.assert_exact(services, {"userId": "ann"}, LIMIT)
+        self.assert_exact(services, {"apiKey": "key"}, LIMIT)
+        # What one has seen the other one knows, and it is still known after both are gone.
+        for service in services:
+            self.assertEqual(service.check("api", userId="ann").status, 429)
+            self.assertEqual(service.stop(), 0)
+        again = self.start("--rules", rules, "--store", redis.uri, *PATIENT)
+        self.assertEqual(again.check("api", userId="ann").status, 429)
+        self.assertEqual(again.check("api", userId="bob").status, 200)
+        # No state is immortal.
+        for key in redis.cli("keys", "*").split():
+            self.assertNotEqual(redis.cli("pttl", key).strip(), "-1", key)
+
+    def test_reset_is_seen_by_all(self):
+        redis = self.redis()
+        one, two = (self.start("--store", redis.uri, *PATIENT) for _ in range(2))
+        check = target("/api/v1/rate-limit/check", key="k", algorithm="SLIDING_WINDOW", permits=100)
+        self.assertEqual(one.get(check).status, 200)
+        self.assertEqual(two.get(check).status, 429)
+        one.request("DELETE", target("/api/v1/rate-limit/reset", key="k",
+                                     algorithm="SLIDING_WINDOW"))
+        self.assertEqual(one.get(check).status, 200)
+
+
+class WithoutRedis(ExactTest):
+    def test_it_starts_serves_by_policy_and_takes_redis_when_it_comes(self):
+        port = free_port()
+        started = time.monotonic()
+        service = self.start("--rules", self.rules(), "--store", f"redis://127.0.0.1:{port}",
+                             "--instances", "1")
+        self.assertLess(time.monotonic() - started, support.PATIENCE / 2)
+
+        answer = service.check("api", userId="ann")
+        self.assertEqual((answer.status, answer.json["source"]), (200, "fail-open"))
+        self.assertEqual(answer.header("X-Sluice-Source"), "fail-open")
+        plain = service.get(target("/api/v1/rate-limit/check", key="k"))
+        self.assertEqual((plain.status, plain.json["source"]), (200, "fail-open"))
+        closed = service.check("api", userId="ann", path="/closed")
+        self.assertEqual(closed.status, 503)
+        self.assertEqual(closed.header("Retry-After"), "1")
+        local = [service.check("api", ip="192.0.2.1") for _ in range(3)]
+        self.assertEqual([answer.status for answer in local], [200, 200, 429])
+        self.assertEqual({answer.json["source"] for answer in local}, {"local"})
+        batch = service.request("POST", "/api/v1/check/batch", {"checks": [
+            {"ruleSet": "api", "context": {"userId": "a"}},
+            {"ruleSet": "api", "context": {"userId": "a", "path": "/closed"}}]}).json["results"]
+        self.assertEqual([result["status"] for result in batch], [200, 503])
+
+        # It is worth an alarm, not a restart.
+        self.assertEqual(service.get("/health/ready").status, 200)
+        self.assertEqual(service.get("/health/live").status, 200)
+        health = eventually_get(lambda: service.get("/health").json,
+                                lambda health: health["status"] == "DEGRADED",
+                                "the health says so")
+        self.assertEqual(health["store"]["status"], "DOWN")
+        self.assertNotEqual(health["store"]["problem"], "")
+        metrics = service.metrics()
+        self.assertGreaterEqual(
+            metrics["sluice_degraded_decisions_total", frozenset({("source", "fail_open")})], 3)
+        self.assertGreaterEqual(
+            metrics["sluice_degraded_decisions_total", frozenset({("source", "local")})], 3)
+        self.assertGreater(
+            metrics["sluice_store_failures_total", frozenset({("policy", "FAIL_CLOSED")})], 0)
+        self.assertTrue(service.log_lines("WARN", "decided without the store"))
+
+        redis = self.redis(port=port)
+        eventually(lambda: service.check("api", userId="zoe").json["source"] == "store",
+                   "Redis decides")
+        eventually(lambda: service.get("/health").json["status"] == "UP", "the health says so")
+        health = service.get("/health").json["store"]
+        self.assertEqual((health["kind"], health["status"]), ("standalone", "UP"))
+        self.assertGreater(health["latencyMicros"], 0)
+        self.assertNotEqual(redis.cli("keys", "*").strip(), "")
+
+    def test_it_survives_the_loss_of_redis(self):
+        redis = self.redis()
+        service = self.start("--rules", self.rules(), "--store", redis.uri)
+        eventually(lambda: service.check("api", userId="a").json["source"] == "store", "it is used")
+        redis.kill()
+        eventually(lambda: service.check("api", userId="a").json["source"] == "fail-open",
+                   "the policy decides")
+        back = self.redis(port=redis.port)
+        eventually(lambda: service.check("api", userId="a").json["source"] == "store",
+                   "Redis decides again")
+        self.assertNotEqual(back.cli("dbsize").strip(), "0")
+
+    def test_fail_closed_for_checks_without_a_rule(self):
+        service = self.start("--store", f"redis://127.0.0.1:{free_port()}",
+                             "--http-on-store-failure", "FAIL_CLOSED")
+        answer = service.get(target("/api/v1/rate-limit/check", key="k"))
+        self.assertEqual(answer.status, 503)
+        self.assertEqual(answer.json["error"]["code"], "UNAVAILABLE")
+        reset = service.request("DELETE", target("/api/v1/rate-limit/reset", key="k"))
+        self.assertEqual(reset.status, 503)
+
+
+class Drain(support.ServiceTest):
+    def hammer(self, service, over, results):
+        """Requests on one connection after another. A request counts as lost if it was sent on a
+        connection that the service had neither refused nor announced to close."""
+        while not over.is_set():
+            client = Client(service.port)
+            try:
+                client.connection.connect()
+            except OSError:
+                return  # It listens no more.
+            with contextlib.closing(client):
+                while True:
+                    try:
+                        answer = client.request("GET", "/api/v1/rate-limit/check?key=k")
+                    except (ConnectionError, http.client.HTTPException) as error:
+                        results.append(error)
+                        break
+                    results.append(answer.status)
+                    if answer.header("Connection") == "close":
+                        return
+
+    def test_no_request_that_was_received_is_lost(self):
+        for round_number in range(3):
+            with self.subTest(round=round_number):
+                service = self.start()
+                over = threading.Event()
+                results = [[] for _ in range(8)]
+                threads = [threading.Thread(target=self.hammer, args=(service, over, some))
+                           for some in results]
+                for thread in threads:
+                    thread.start()
+                eventually(lambda r=results: all(len(some) > 20 for some in r), "there is load")
+                counted = service.metrics()  # So that there was a scrape as well.
+                self.assertTrue(counted)
+                self.assertEqual(service.stop(), 0)
+                over.set()
+                for thread in threads:
+                    thread.join()
+                statuses = [status for some in results for status in some]
+                # A client that writes at the very moment when an idle connection is closed sees
+                # it closed before any answer; its request was not received. At most one each.
+                for some in results:
+                    self.assertEqual([status for status in some[:-1]
+                                      if status not in (200, 429)], [])
+                self.assertGreater(len(statuses), 160)
+                self.assertTrue(service.log_lines("stopped", "connections_cut=0"))
+
+    def test_what_was_sent_before_the_signal_is_answered(self):
+        service = self.start("--threads", "2")
+        connections = [RawConnection(service.port) for _ in range(20)]
+        for connection in connections:
+            self.addCleanup(connection.close)
+            connection.send(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+            self.assertEqual(connection.read_answer().status, 200)
+        # The service cannot read these before it hears of its end.
+        service.send(signal.SIGSTOP)
+        for number, connection in enumerate(connections):
+            request = f"GET /api/v1/rate-limit/check?key=d{number} HTTP/1.1\r\nHost: x\r\n\r\n"
+            connection.send(request.encode() * 3)
+        service.send(signal.SIGTERM)
+        service.send(signal.SIGCONT)
+        for connection in connections:
+            answers = [connection.read_answer() for _ in range(3)]
+            self.assertEqual([answer.json["remaining"] for answer in answers], [99, 98, 97])
+            self.assertEqual(connection.read_until_closed(), b"")
+        self.assertEqual(service.wait(), 0)
+
+    def test_a_request_in_the_middle_is_waited_for(self):
+        service = self.start()
+        with RawConnection(service.port) as slow:
+            slow.send(b"POST /api/v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{")
+            # Known to be read: an answer on another connection of the same loop would not show it.
+            eventually(lambda: self.unread(slow) == 0, "the service has read it")
+            service.send(signal.SIGTERM)
+            eventually(lambda: service.log_lines("draining"), "it drains")
+            with self.assertRaises(OSError):
+                socket.create_connection(("127.0.0.1", service.port), timeout=5).close()
+            self.assertTrue(service.running())
+            slow.send(b'"ruleSet":"x"}')
+            self.assertEqual(slow.read_answer().status, 404)
+        self.assertEqual(service.wait(), 0)
+
+    def unread(self, connection):
+        """Bytes that the other side has not read, as the system knows."""
+        local = "%02X%02X%02X%02X:%04X" % (1, 0, 0, 127, connection.socket.getsockname()[1])
+        with open("/proc/net/tcp", encoding="ascii") as table:
+            for line in table:
+                fields = line.split()
+                if fields[2] == local:
+                    return int(fields[4].split(":")[1], 16)
+        return None
+
+    def test_the_drain_has_an_end(self):
+        service = self.start("--drain-timeout", "200ms")
+        with RawConnection(service.port) as stuck:
+            stuck.send(b"POST /api/v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{")
+            eventually(lambda: self.unread(stuck) == 0, "the service has read it")
+            self.assertEqual(service.stop(), 0)
+        self.assertTrue(service.log_lines("connections_cut=1"))
+
+    def test_a_second_signal_does_not_wait(self):
+        service = self.start()
+        with RawConnection(service.port) as stuck:
+            stuck.send(b"POST /api/v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{")
+            eventually(lambda: self.unread(stuck) == 0, "the service has read it")
+            service.send(signal.SIGTERM)
+            eventually(lambda: service.log_lines("draining"), "it drains")
+            service.send(signal.SIGINT)
+            self.assertEqual(service.wait(), 2)
+
+    def test_readiness_ends_with_the_signal(self):
+        service = self.start()
+        with RawConnection(service.port) as slow:
+            # Two requests at once; the second is complete only after the signal.
+            slow.send(b"GET /health/ready HTTP/1.1\r\nHost: x\r\n\r\nGET /health/rea")
+            self.assertEqual(slow.read_answer().status, 200)
+            eventually(lambda: self.unread(slow) == 0, "the service has read it")
+            service.send(signal.SIGTERM)
+            eventually(lambda: service.log_lines("draining"), "it drains")
+            slow.send(b"dy HTTP/1.1\r\nHost: x\r\n\r\n")
+            answer = slow.read_answer()
+            self.assertEqual(answer.status, 503)
+            self.assertEqual(answer.json["status"], "OUT_OF_SERVICE")
+        self.assertEqual(service.wait(), 0)
+
+    def test_signals_count_from_the_first_line_on(self):
+        for signal_number, status in ((signal.SIGTERM, 0), (signal.SIGINT, 0)):
+            service = support.Service(wait=False)
+            self.addCleanup(service.remove)
+            eventually(lambda s=service: "listening" in s.output(), "the first line", 60)
+            service.send(signal_number)
+            self.assertEqual(service.wait(), status)
+
+
+class Snapshots(support.ServiceTest):
+    CHECK = target("/api/v1/rate-limit/check", key="k", algorithm="SLIDING_WINDOW", permits=30)
+
+    def left(self, service):
+        return service.get(target("/api/v1/rate-limit/remaining", key="k",
+                                  algorithm="SLIDING_WINDOW")).json["remaining"]
+
+    def test_state_survives_a_restart(self):
+        file = self.folder() / "state"
+        service = self.start("--snapshot", file)
+        service.get(self.CHECK)
+        self.assertEqual(service.stop(), 0)
+        again = self.start("--snapshot", file)
+        self.assertTrue(again.log_lines("state restored", "keys=1"))
+        self.assertEqual(self.left(again), 70)
+
+    def test_state_survives_a_kill(self):
+        file = self.folder() / "state"
+        service = self.start("--snapshot", file, "--snapshot-interval", "20ms")
+        service.get(self.CHECK)
+        # Written at least once after the check: two more of them begin.
+        for _ in range(2):
+            seen = os.stat(file).st_ino if os.path.exists(file) else None
+            eventually(lambda s=seen: os.path.exists(file) and os.stat(file).st_ino != s,
+                       "another snapshot")
+        service.kill()
+        self.assertEqual(self.left(self.start("--snapshot", file)), 70)
+
+    def test_a_damaged_snapshot_is_set_aside(self):
+        folder = self.folder()
+        file = folder / "state"
+        service = self.start("--snapshot", file)
+        service.get(self.CHECK)
+        service.stop()
+        with open(file, "r+b") as state:
+            state.seek(-1, os.SEEK_END)
+            last = state.read(1)
+            state.seek(-1, os.SEEK_END)
+            state.write(bytes([last[0] ^ 0xFF]))
+        again = self.start("--snapshot", file)
+        self.assertTrue(again.log_lines("ERROR", "damaged", "starting empty"))
+        self.assertEqual(self.left(again), 100)
+        self.assertTrue([name for name in os.listdir(str(folder)) if "damaged" in name])
+
+    def test_garbage_is_no_snapshot(self):
+        folder = self.folder()
+        for content in ("", "hello", "x" * 100_000):
+            service = self.start("--snapshot", folder.write("state", content))
+            self.assertEqual(self.left(service), 100)
+            self.assertTrue(service.log_lines("ERROR", "damaged"))
+            service.kill()
+
+    def test_a_place_that_cannot_be_written_is_told(self):
+        service = self.start("--snapshot", "/proc/nowhere/state", "--snapshot-interval", "50ms")
+        eventually(lambda: service.log_lines("ERROR", "snapshot was not written"), "it is logged")
+        self.assertEqual(service.get(self.CHECK).status, 200)
+
+
+class Ports(support.ServiceTest):
+    def assert_one_line(self, done, pattern):
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertRegex(done.stderr, pattern)
+
+    def test_a_port_that_is_taken(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            address = "127.0.0.1:%d" % taken.getsockname()[1]
+            for flag, other in (("--http", "--admin"), ("--admin", "--http")):
+                done = sluice("serve", flag, address, other, "127.0.0.1:0")
+                self.assert_one_line(done, f"^{flag[2:]}: .*{address}.*in use")
+
+    def test_a_second_instance(self):
+        service = self.start()
+        done = sluice("serve", "--http", f"127.0.0.1:{service.port}", "--admin", "127.0.0.1:0")
+        self.assert_one_line(done, "in use")
+        self.assertEqual(service.get("/health").status, 200)
+
+    def test_addresses_that_are_none(self):
+        for address in ("nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x", ":", "[::1"):
+            done = sluice("serve", "--http", address, "--admin", "127.0.0.1:0")
+            self.assert_one_line(done, "http.listen")
+        done = sluice("serve", "--http", "192.0.2.1:0", "--admin", "127.0.0.1:0")
+        self.assert_one_line(done, r"^http: .*192\.0\.2\.1")
+
+    def test_one_port_can_have_many_instances_after_another(self):
+        port = free_port()
+        for _ in range(3):
+            service = self.start("--http", f"127.0.0.1:{port}")
+            self.assertEqual(service.port, port)
+            self.assertEqual(service.get("/health").status, 200)
+            self.assertEqual(service.stop(), 0)
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators see: metrics, through a real Prometheus as well, health, and logs.
+
+Usage: service_metrics_test.py PROGRAM
+"""
+
+import json
+import math
+import re
+import subprocess
+import threading
+
+import support
+from support import AGES, Client, RawConnection, eventually, eventually_get, free_port, target
+
+CHECK = "/api/v1/rate-limit/check"
+
+RULES = f"""ruleSets:
+  - id: api
+    rules:
+      - id: per-user
+        scope: PER_USER
+        bands: [{{label: u, algorithm: FIXED_WINDOW, limit: 3, window: {AGES}}}]
+"""
+
+# Document 001, section 7.3, as it stands there.
+DOCUMENT_QUERIES = {
+    "denied": 'sum(rate(rate_limiter_requests_total{allowed="false"}[1m])) by (algorithm)',
+    "p99": "histogram_quantile(0.99, rate(rate_limiter_check_seconds_bucket[5m]))",
+    "share": "sum(rate(rate_limiter_requests_total[5m])) by (algorithm)",
+}
+
+
+class Prometheus(support.Process):
+    def __init__(self, folder, service):
+        self.port = free_port()
+        config = folder.write("prometheus.yml", f"""
+global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}
+scrape_configs:
+  - job_name: sluice
+    static_configs: [{{targets: ['127.0.0.1:{service.port}']}}]
+  - job_name: actuator
+    metrics_path: /actuator/prometheus
+    static_configs: [{{targets: ['127.0.0.1:{service.port}']}}]
+""")
+        subprocess.run(["promtool", "check", "config", config], check=True, capture_output=True)
+        super().__init__(["prometheus", f"--config.file={config}",
+                          f"--storage.tsdb.path={folder / 'data'}",
+                          f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=warn"])
+
+    def api(self, path, **parameters):
+        client = Client(self.port)
+        try:
+            answer = client.request("GET", target(f"/api/v1/{path}", **parameters))
+            return answer.json["data"] if answer.status == 200 else None  # 503 while it starts.
+        except OSError:
+            return None
+        finally:
+            client.close()
+
+    def query(self, expression):
+        """The values by their labels."""
+        data = self.api("query", query=expression)
+        return {frozenset(sample["metric"].items()): float(sample["value"][1])
+                for sample in data["result"]} if data else {}
+
+
+class WithPrometheus(support.ServiceTest):
+    def test_the_queries_of_the_document(self):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", RULES))
+        prometheus = Prometheus(folder, service)
+        self.addCleanup(prometheus.remove)
+
+        def healthy():
+            data = prometheus.api("targets")
+            active = data["activeTargets"] if data else []
+            return len(active) == 2 and all(entry["health"] == "up" for entry in active)
+
+        eventually(healthy, "both paths are scraped")
+        # Every series is there before its first event, so that the first event counts.
+        zeros = prometheus.query('rate_limiter_requests_total{job="sluice"}')
+        self.assertEqual(len(zeros), 12)
+
+        over = threading.Event()
+
+        def traffic():
+            client = Client(service.port)
+            while not over.is_set():
+                for algorithm in ("TOKEN_BUCKET", "FIXED_WINDOW"):
+                    client.request("GET", target(CHECK, key="hot", algorithm=algorithm))
+            client.close()
+
+        thread = threading.Thread(target=traffic)
+        thread.start()
+        try:
+            label = frozenset({("algorithm", "FIXED_WINDOW")})
+            seen = lambda values: values.get(label, 0) > 0
+            denied = eventually_get(lambda: prometheus.query(DOCUMENT_QUERIES["denied"]), seen,
+                                    "denials are seen")
+            self.assertEqual(denied.get(frozenset({("algorithm", "LEAKY_BUCKET")})), 0)
+            share = eventually_get(lambda: prometheus.query(DOCUMENT_QUERIES["share"]), seen,
+                                   "requests are seen")
+            self.assertGreater(share[frozenset({("algorithm", "TOKEN_BUCKET")})], 0)
+
+            def quantiles():
+                return {labels: value for labels, value in
+                        prometheus.query(DOCUMENT_QUERIES["p99"]).items() if not math.isnan(value)}
+
+            p99 = eventually(quantiles, "the quantile has a value")
+            for labels, value in p99.items():
+                # Between the finest bucket and the last one.
+                self.assertGreater(value, 0, labels)
+                self.assertLessEqual(value, 1, labels)
+            algorithms = {dict(labels)["algorithm"] for labels in p99}
+            self.assertLessEqual(algorithms, {"TOKEN_BUCKET", "FIXED_WINDOW"})
+        finally:
+            over.set()
+            thread.join()
+        # The queries of our own reference work, too.
+        reference = (support.REPOSITORY / "docs/reference/metrics.md").read_text()
+        block = re.search(r"```promql\n(.*?)```", reference, re.S)[1]
+        queries = [line for line in block.splitlines() if line and not line.startswith("#")]
+        self.assertGreaterEqual(len(queries), 5)
+        for query in queries:
+            self.assertEqual(prometheus.api("query", query=query)["resultType"], "vector", query)
+
+
+class Text(support.SharedServiceTest):
+    RULES = RULES
+
+    def text(self, path="/metrics"):
+        return self.service.get(path).body.decode()
+
+    def test_promtool_finds_nothing_wrong(self):
+        for path in ("/metrics", "/actuator/prometheus"):
+            answer = self.service.get(path)
+            self.assertEqual(answer.header("Content-Type"),
+                             "text/plain; version=0.0.4; charset=utf-8")
+            done = subprocess.run(["promtool", "check", "metrics"], input=answer.body,
+                                  capture_output=True, check=False)
+            self.assertEqual((done.returncode, done.stderr.decode()), (0, ""))
+
+    def test_checks_are_counted_exactly(self):
+        before = self.service.metrics()
+        for _ in range(15):
+            self.service.get(target(CHECK, key="count", algorithm="FIXED_WINDOW", permits=2))
+        after = self.service.metrics()
+        grown = {name: value - before.get(name, 0) for name, value in after.items()}
+        allowed = grown["rate_limiter_requests_total",
+                        frozenset({("algorithm", "FIXED_WINDOW"), ("allowed", "true")})]
+        denied = grown["rate_limiter_requests_total",
+                       frozenset({("algorithm", "FIXED_WINDOW"), ("allowed", "false")})]
+        self.assertEqual(allowed + denied, 15)
+        self.assertGreaterEqual(allowed, 5)
+        self.assertEqual(grown["rate_limiter_check_seconds_count",
+                               frozenset({("algorithm", "FIXED_WINDOW"), ("allowed", "true")})],
+                         allowed)
+
+    def test_histograms_are_whole(self):
+        self.service.get(target(CHECK, key="h"))
+        samples = self.service.metrics()
+        labels = {("algorithm", "TOKEN_BUCKET"), ("allowed", "true")}
+        buckets = {}
+        for (name, its_labels), value in samples.items():
+            if name == "rate_limiter_check_seconds_bucket" and labels < its_labels:
+                buckets[float(dict(its_labels)["le"])] = value
+        bounds = sorted(buckets)
+        self.assertEqual((bounds[0], bounds[-2], bounds[-1]), (1e-6, 1.0, math.inf))
+        counts = [buckets[bound] for bound in bounds]
+        self.assertEqual(counts, sorted(counts))
+        self.assertEqual(counts[-1], samples["rate_limiter_check_seconds_count", frozenset(labels)])
+        self.assertGreater(samples["rate_limiter_check_seconds_sum", frozenset(labels)], 0)
+
+    def test_rules_are_counted(self):
+        def counts():
+            return [self.service.metric("sluice_rule_decisions_total", rule_set="api",
+                                        rule="per-user", outcome=outcome)
+                    for outcome in ("allowed", "denied", "shadow_denied", "error")]
+
+        before = counts()
+        for _ in range(5):
+            self.service.check("api", userId="ruled")
+        self.assertEqual([now - then for now, then in zip(counts(), before)], [3, 2, 0, 0])
+
+    def test_clients_are_never_labels(self):
+        secret = "unmistakable-client-text"
+        self.service.get(target(CHECK, key=secret))
+        self.service.get(target(CHECK, key="a", algorithm=secret))
+        self.service.get(f"/{secret}")
+        self.service.check("api", userId=secret, path=f"/{secret}", attributes={secret: secret})
+        self.service.check(secret)
+        self.service.request(secret.upper().replace("-", ""), "/health")
+        self.service.get("/health", X_Request_Id=secret)
+        for path in ("/metrics", "/actuator/prometheus", "/health", "/info"):
+            self.assertNotIn(secret, self.text(path).lower(), path)
+
+    def test_connections_are_counted(self):
+        before = self.service.metrics()
+        door = frozenset({("door", "http")})
+        held = [RawConnection(self.service.port) for _ in range(5)]
+        for connection in held:
+            self.addCleanup(connection.close)
+            connection.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            connection.read_answer()
+        after = self.service.metrics()
+        self.assertGreaterEqual(after["sluice_connections", door], 5)
+        self.assertGreaterEqual(after["sluice_connections_accepted_total", door],
+                                before["sluice_connections_accepted_total", door] + 5)
+        for connection in held:
+            connection.close()
+        eventually(lambda: self.service.metric("sluice_connections", door="http") < 5,
+                   "they are gone")
+        for other in ("admin", "resp", "grpc"):
+            self.assertEqual(self.service.metric("sluice_connections", door=other), 0)
+
+    def test_errors_and_answers_are_counted(self):
+        before = self.service.metrics()
+        self.service.get(target(CHECK, key="a", permits=1_000))
+        self.service.get("/nope")
+        after = self.service.metrics()
+
+        def grown(name, **labels):
+            key = (name, frozenset(labels.items()))
+            return after[key] - before[key]
+
+        self.assertEqual(grown("sluice_errors_total", code="COST_EXCEEDS_LIMIT"), 1)
+        self.assertEqual(grown("sluice_http_responses_total", **{"class": "4xx"}), 2)
+
+    def test_the_reference_names_them_all(self):
+        reference = (support.REPOSITORY / "docs/reference/metrics.md").read_text()
+        documented = set(re.findall(r"^\| `([a-z_]+)` \|", reference, re.M))
+        redis = self.redis()
+        on_redis = self.start("--store", redis.uri)
+        text = self.text() + on_redis.get("/metrics").body.decode()
+        exposed = set(re.findall(r"^# TYPE (\S+) ", text, re.M))
+        self.assertEqual(exposed, documented)
+
+    def test_the_process_is_shown(self):
+        samples = self.service.metrics()
+        with open(f"/proc/{self.service.pid}/stat", encoding="ascii") as stat:
+            self.assertTrue(stat.read())
+        self.assertGreater(samples["process_resident_memory_bytes", frozenset()], 1_000_000)
+        self.assertGreater(samples["process_open_fds", frozenset()], 5)
+        self.assertGreater(samples["sluice_keys", frozenset()], -1)
+
+
+class Health(support.ServiceTest):
+    def test_without_redis_at_all(self):
+        service = self.start()
+        for path in ("/health", "/actuator/health"):
+            self.assertEqual(service.get(path).json,
+                             {"status": "UP", "store": {"kind": "memory", "status": "UP"}})
+        for path in ("/health/live", "/actuator/health/liveness", "/health/ready",
+                     "/actuator/health/readiness"):
+            answer = service.get(path)
+            self.assertEqual((answer.status, answer.json), (200, {"status": "UP"}))
+
+    def test_with_redis(self):
+        redis = self.redis()
+        service = self.start("--store", redis.uri)
+        store = eventually_get(lambda: service.get("/health").json["store"],
+                               lambda store: store["status"] == "UP", "Redis is up")
+        self.assertEqual((store["kind"], store["breaker"]), ("standalone", "closed"))
+        self.assertIn(str(redis.port), store["address"])
+        self.assertGreater(store["latencyMicros"], 0)
+        service.get(target(CHECK, key="k"))
+        samples = service.metrics()
+        self.assertGreaterEqual(samples["sluice_redis_calls_total", frozenset()], 1)
+        self.assertGreaterEqual(samples["sluice_redis_call_seconds_count", frozenset()], 1)
+        self.assertEqual(samples["sluice_breaker_state", frozenset()], 0)
+
+    def test_the_breaker_is_shown(self):
+        redis = self.redis()
+        service = self.start("--store", redis.uri, "--breaker-calls-min", "1")
+        eventually(lambda: service.get("/health").json["status"] == "UP", "Redis is up")
+        redis.kill()
+
+        def opened():
+            service.get(target(CHECK, key="k"))
+            return service.metric("sluice_breaker_transitions_total", to="open") > 0
+
+        eventually(opened, "the breaker opened")
+        self.assertTrue(service.log_lines("WARN", "circuit breaker", "to=open"))
+        guard = service.admin("GET", "/admin/v1/status").json["guard"]
+        self.assertIn(guard["breaker"], ("open", "half-open"))
+
+
+class Logs(support.ServiceTest):
+    def test_json_lines(self):
+        service = self.start("--log-format", "json", "--log-level", "debug")
+        for key in ('quote"', "back\\slash", "\u2028", "\U0001f600", "x" * 1024):
+            service.get(target(CHECK, key=key))
+        service.get(CHECK + "?key=%ff%fe")
+        self.assertEqual(service.stop(), 0)
+        lines = [json.loads(line) for line in service.log().strip().split("\n")]
+        for line in lines:
+            self.assertRegex(line["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$")
+            self.assertIn(line["level"], ("debug", "info", "warn", "error"))
+        debug = [line for line in lines if line["level"] == "debug"]
+        self.assertEqual(len(debug), 6)
+        self.assertEqual(debug[0]["key"], 'quote"')
+        self.assertLess(len(debug[4]["key"]), 1024)
+
+    def test_text_lines_cannot_be_forged(self):
+        service = self.start("--log-level", "debug")
+        for key in ('a" INFO forged', "a\u2028b", "\x85"):
+            service.get(target(CHECK, key=key))
+        service.get(CHECK + "?key=%ff")
+        self.assertEqual(service.stop(), 0)
+        raw = service.log()
+        self.assertTrue(raw.isascii())
+        for line in raw.splitlines():
+            self.assertRegex(line, r"^\d{4}-\d\d-\d\dT[\d:.]+Z (DEBUG|INFO|WARN|ERROR) ")
+
+    def test_levels(self):
+        service = self.start("--log-level", "error")
+        service.get(target(CHECK, key="k"))
+        service.stop()
+        self.assertEqual(service.log(), "")
+
+
+if __name__ == "__main__":
+    support.main()

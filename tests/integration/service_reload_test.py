@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules that change while the service runs: how changes arrive, what they keep, and that nobody is
+left without an answer or sees half of one.
+
+Usage: service_reload_test.py PROGRAM
+"""
+
+import os
+import signal
+import threading
+
+import support
+from support import AGES, Client, eventually, target
+
+# So far apart that only what is announced can be seen within the patience of a test.
+NO_POLLING = ("--rules-poll-interval", "1h")
+
+
+def band(limit, label="b"):
+    return f"{{label: {label}, algorithm: FIXED_WINDOW, limit: {limit}, window: {AGES}}}"
+
+
+def rules(limit, identifier="api", rule="r", scope="PER_IP"):
+    return f"""ruleSets:
+  - id: {identifier}
+    rules:
+      - {{id: {rule}, scope: {scope}, bands: [{band(limit)}]}}
+"""
+
+
+class ReloadTest(support.ServiceTest):
+    def limit(self, service, rule_set="api"):
+        answer = service.check(rule_set, permits=0, ip="192.0.2.99")
+        return answer.json["limit"] if answer.status == 200 else answer.status
+
+    def wait_for_limit(self, service, limit, rule_set="api"):
+        eventually(lambda: self.limit(service, rule_set) == limit, f"the limit is {limit}")
+
+    def allowed(self, service, count, ip="192.0.2.1"):
+        return sum(service.check("api", ip=ip).status == 200 for _ in range(count))
+
+
+class HowChangesArrive(ReloadTest):
+    def test_a_file_that_is_written_in_place(self):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", rules(3)), *NO_POLLING)
+        for limit in (5, 7):
+            folder.write("rules.yaml", rules(limit))
+            self.wait_for_limit(service, limit)
+        self.assertGreaterEqual(service.generation(), 3)
+
+    def test_a_file_that_is_replaced(self):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", rules(3)), *NO_POLLING)
+        for limit in (5, 7, 9):
+            folder.replace("rules.yaml", rules(limit))
+            self.wait_for_limit(service, limit)
+
+    def test_a_file_that_is_gone_for_a_while(self):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", rules(3)), *NO_POLLING)
+        os.remove(folder / "rules.yaml")
+        eventually(lambda: service.log_lines("rules cannot be read; the old ones stay"),
+                   "the log says so")
+        self.assertEqual(self.limit(service), 3)
+        folder.write("rules.yaml", rules(5))
+        self.wait_for_limit(service, 5)
+
+    def test_as_kubernetes_mounts_config_maps(self):
+        folder = self.folder()
+
+        def publish(version, limit):
+            # A new folder, then one rename of the link that all names go through.
+            folder.write(f"..{version}/rules.yaml", rules(limit))
+            os.symlink(f"..{version}", folder / "..data_tmp")
+            os.rename(folder / "..data_tmp", folder / "..data")
+
+        publish("v1", 3)
+        os.symlink("..data/rules.yaml", folder / "rules.yaml")
+        by_file = self.start("--rules", folder / "rules.yaml", *NO_POLLING)
+        by_folder = self.start("--rules", str(folder), *NO_POLLING)
+        for version, limit in (("v2", 5), ("v3", 7)):
+            publish(version, limit)
+            self.wait_for_limit(by_file, limit)
+            self.wait_for_limit(by_folder, limit)
+
+    def test_a_folder_of_files(self):
+        folder = self.folder()
+        folder.write("one.yaml", rules(1, "one"))
+        folder.write("two.yml", rules(2, "two"))
+        folder.write("three.json", '{"ruleSets": [{"id": "three", "rules": []}]}')
+        folder.write(".hidden.yaml", "not: [valid")
+        folder.write("notes.txt", "not: [valid")
+        service = self.start("--rules", str(folder), *NO_POLLING)
+        self.assertEqual([self.limit(service, name) for name in ("one", "two", "four")],
+                         [1, 2, 404])
+        self.assertEqual(service.check("three").status, 200)
+        folder.write("four.yaml", rules(4, "four"))
+        self.wait_for_limit(service, 4, "four")
+        os.remove(folder / "one.yaml")
+        self.wait_for_limit(service, 404, "one")
+        # One id in two files is an error that names both places.
+        folder.write("five.yaml", rules(5, "two"))
+        eventually(lambda: service.log_lines("rules are not valid", "two"), "the log says so")
+        self.assertEqual(self.limit(service, "two"), 2)
+
+    def test_the_configuration_file(self):
+        folder = self.folder()
+
+        def config(limit, default):
+            return f"defaults: {{FIXED_WINDOW: 'limit={default},window={AGES}'}}\n{rules(limit)}"
+
+        service = self.start("--config", folder.write("sluice.yaml", config(3, 4)), *NO_POLLING)
+        check = target("/api/v1/rate-limit/check", key="k", algorithm="FIXED_WINDOW")
+        self.assertEqual(service.get(check).json["remaining"], 3)
+        folder.replace("sluice.yaml", config(5, 6))
+        self.wait_for_limit(service, 5)
+        # What was used stays used.
+        self.assertEqual(service.get(check).json["remaining"], 4)
+
+    def test_sighup(self):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", rules(3)), *NO_POLLING)
+        before = service.generation()
+        service.send(signal.SIGHUP)
+        eventually(lambda: service.generation() == before + 1, "another generation")
+        self.assertTrue(service.running())
+
+    def test_polling_finds_what_no_event_told(self):
+        folder, elsewhere = self.folder(), self.folder()
+        # The watched folder holds a link to a file in a folder that is not watched.
+        os.symlink(elsewhere.write("real.yaml", rules(3)), folder / "rules.yaml")
+        service = self.start("--rules", folder / "rules.yaml", "--rules-poll-interval", "100ms")
+        elsewhere.write("real.yaml", rules(5))
+        self.wait_for_limit(service, 5)
+
+    def test_what_did_not_change_is_not_loaded_again(self):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", rules(3)),
+                             "--rules-poll-interval", "20ms")
+        folder.write("rules.yaml", rules(3))
+        folder.write("other.txt", "x")
+        folder.write("rules.yaml", rules(4))
+        self.wait_for_limit(service, 4)
+        self.assertEqual(service.generation(), 2)
+
+
+class InvalidChanges(ReloadTest):
+    def test_the_old_rules_stay(self):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", rules(3)), *NO_POLLING)
+        self.assertEqual(self.allowed(service, 1), 1)
+        invalid = 0
+        for bad in ("ruleSets: [", "ruleSets: 7", rules(0), rules(-1),
+                    rules(3).replace("PER_IP", "PER_PLANET"), "store: memory\n" + rules(9),
+                    "\x00", rules(3) + "ruleSets: []\n"):
+            with self.subTest(bad):
+                folder.replace("rules.yaml", bad)
+                invalid += 1
+                eventually(lambda n=invalid: service.metric("sluice_reloads_total",
+                                                            result="invalid") == n,
+                           "the reload is counted")
+                self.assertEqual(self.limit(service), 3)
+                self.assertEqual(service.generation(), 1)
+        lines = service.log_lines("ERROR", "rules are not valid; the old ones stay", "rules.yaml:")
+        self.assertGreaterEqual(len(lines), invalid)
+        self.assertEqual(service.get("/health/ready").status, 200)
+        # What was used is still used, and good rules are taken again.
+        self.assertEqual(self.allowed(service, 5), 2)
+        folder.replace("rules.yaml", rules(4))
+        self.wait_for_limit(service, 4)
+        self.assertEqual(service.metric("sluice_reloads_total", result="ok"), 2)
+        self.assertEqual(service.metric("sluice_rules_generation"), 2)
+
+    def test_said_once_and_not_with_every_poll(self):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", rules(3)),
+                             "--rules-poll-interval", "10ms")
+        folder.replace("rules.yaml", "ruleSets: 7")
+        eventually(lambda: service.metric("sluice_reloads_total", result="invalid") == 1, "counted")
+        # Polls go on meanwhile: the service finds a good file without an event.
+        folder.replace("rules.yaml", rules(4))
+        self.wait_for_limit(service, 4)
+        self.assertEqual(service.metric("sluice_reloads_total", result="invalid"), 1)
+        self.assertEqual(len(service.log_lines("rules are not valid")), 1)
+
+    def test_asked_for_by_an_operator(self):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", rules(3)), *NO_POLLING)
+        folder.replace("rules.yaml", "ruleSets:\n  - id: 'a b'\n    colour: red\n")
+        for _ in range(2):
+            answer = service.admin("POST", "/admin/v1/reload")
+            self.assertEqual(answer.status, 400)
+            problems = answer.json["error"]["problems"]
+            self.assertEqual({problem["line"] for problem in problems}, {2, 3})
+        self.assertEqual(self.limit(service), 3)
+
+
+class WhatIsKept(ReloadTest):
+    def test_unchanged_limits_keep_their_state(self):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", rules(5)), *NO_POLLING)
+        self.assertEqual(self.allowed(service, 3), 3)
+        folder.replace("rules.yaml", rules(5) + "      - {id: more, scope: GLOBAL}\n")
+        eventually(lambda: service.generation() == 2, "the rules changed")
+        self.assertEqual(self.allowed(service, 5), 2)
+
+    def test_a_raised_limit_takes_effect_at_once(self):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", rules(5)), *NO_POLLING)
+        self.assertEqual(self.allowed(service, 10), 5)
+        folder.replace("rules.yaml", rules(8))
+        self.wait_for_limit(service, 8)
+        self.assertEqual(self.allowed(service, 10), 3)
+
+    def test_a_lowered_limit_never_grants_more(self):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", rules(5)), *NO_POLLING)
+        self.assertEqual(self.allowed(service, 4), 4)
+        folder.replace("rules.yaml", rules(2))
+        self.wait_for_limit(service, 2)
+        self.assertEqual(self.allowed(service, 5), 0)
+        self.assertEqual(self.allowed(service, 5, ip="192.0.2.2"), 2)
+        # Nor does going back and forth.
+        folder.replace("rules.yaml", rules(5))
+        self.wait_for_limit(service, 5)
+        self.assertEqual(self.allowed(service, 5), 1)
+        self.assertEqual(self.allowed(service, 9, ip="192.0.2.2"), 3)
+
+    def test_every_algorithm_keeps_what_was_used(self):
+        folder = self.folder()
+
+        def all_of(limit):
+            bands = "\n".join(
+                f"      - {{id: {name.lower()}, scope: PER_IP, match: {{paths: /{name}}}, "
+                f"bands: [{{label: b, algorithm: {name}, {fields}}}]}}"
+                for name, fields in (
+                    ("TOKEN_BUCKET", f"capacity: {limit}, refill: 1, period: {AGES}"),
+                    ("LEAKY_BUCKET", f"capacity: {limit}, leak: 1, period: {AGES}"),
+                    ("GCRA", f"burst: {limit - 1}, count: 1, period: {AGES}"),
+                    ("FIXED_WINDOW", f"limit: {limit}, window: {AGES}"),
+                    ("SLIDING_WINDOW", f"limit: {limit}, window: {AGES}"),
+                    ("SLIDING_WINDOW_COUNTER", f"limit: {limit}, window: {AGES}")))
+            return f"ruleSets:\n  - id: api\n    rules:\n{bands}\n"
+
+        names = ("TOKEN_BUCKET", "LEAKY_BUCKET", "GCRA", "FIXED_WINDOW", "SLIDING_WINDOW",
+                 "SLIDING_WINDOW_COUNTER")
+        service = self.start("--rules", folder.write("rules.yaml", all_of(5)), *NO_POLLING)
+
+        def left(permits):
+            return {name: service.check("api", permits, ip="192.0.2.1", path=f"/{name}")
+                          .json["remaining"] for name in names}
+
+        self.assertEqual(left(4), dict.fromkeys(names, 1))
+        for generation, (limit, expected) in enumerate(((8, 4), (2, 0), (6, 2)), 2):
+            folder.replace("rules.yaml", all_of(limit))
+            eventually(lambda n=generation: service.generation() == n, "the rules changed")
+            self.assertEqual(left(0), dict.fromkeys(names, expected), limit)
+
+    def test_state_in_redis_is_kept_as_well(self):
+        folder, redis = self.folder(), self.redis()
+        service = self.start("--rules", folder.write("rules.yaml", rules(5)), "--store", redis.uri,
+                             "--deadline", "30s", "--breaker-slow-after", "30s",
+                             "--deny-cache-entries", "0", *NO_POLLING)
+        self.assertEqual(self.allowed(service, 4), 4)
+        folder.replace("rules.yaml", rules(2))
+        eventually(lambda: service.generation() == 2, "the rules changed")
+        self.assertEqual(self.allowed(service, 2), 0)
+        folder.replace("rules.yaml", rules(7))
+        eventually(lambda: service.generation() == 3, "the rules changed")
+        self.assertEqual(self.allowed(service, 9), 3)
+
+
+class UnderLoad(ReloadTest):
+    GENERATIONS = 40
+    THREADS = 6
+
+    def generation(self, number):
+        """Rules whose every name and number tells the generation that they belong to."""
+        limit = 1_000_000 + number
+        return f"""ruleSets:
+  - id: api
+    rules:
+      - {{id: first-{number}, scope: PER_IP, bands: [{band(limit, f'a{number}')}]}}
+      - {{id: second-{number}, scope: GLOBAL, bands: [{band(limit, f'b{number}')},
+                                                    {band(limit, f'c{number}')}]}}
+"""
+
+    def assert_whole(self, answer):
+        self.assertEqual(answer.status, 200)
+        document = answer.json
+        number = document["generation"]
+        first, second = document["rules"]
+        self.assertEqual((first["rule"], second["rule"]), (f"first-{number}", f"second-{number}"))
+        self.assertEqual([band["label"] for band in first["bands"] + second["bands"]],
+                         [f"a{number}", f"b{number}", f"c{number}"])
+        self.assertEqual({band["limit"] for band in first["bands"] + second["bands"]},
+                         {1_000_000 + number})
+        return number
+
+    def test_every_answer_is_of_one_generation_and_none_is_missing(self):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", self.generation(1)),
+                             *NO_POLLING)
+        over = threading.Event()
+        answered = [0] * self.THREADS
+        seen = [set() for _ in range(self.THREADS)]
+        failures = []
+
+        def hammer(thread):
+            # One connection for all: one that the service dropped would fail here.
+            client = Client(service.port, service.description)
+            try:
+                while not over.is_set():
+                    answer = client.request("POST", "/api/v1/check",
+                                            {"ruleSet": "api", "context": {"ip": "192.0.2.1"}})
+                    number = self.assert_whole(answer)
+                    self.assertGreaterEqual(number, max(seen[thread], default=1))
+                    seen[thread].add(number)
+                    answered[thread] += 1
+            except BaseException as error:  # pylint: disable=broad-except
+                failures.append(error)
+            finally:
+                client.close()
+
+        threads = [threading.Thread(target=hammer, args=(number,))
+                   for number in range(self.THREADS)]
+        for thread in threads:
+            thread.start()
+        try:
+            for number in range(2, self.GENERATIONS + 1):
+                before = sum(answered)
+                folder.replace("rules.yaml", self.generation(number))
+                eventually(lambda n=number: failures or service.generation() == n,
+                           f"generation {number}")
+                # There is load during every change.
+                eventually(lambda b=before: failures or sum(answered) > b, "answers")
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+        if failures:
+            raise failures[0]
+        self.assertGreater(len(set().union(*seen)), self.GENERATIONS / 2)
+        # Nothing that was charged under one generation counts under another: all names differ.
+        self.assertEqual(service.metric("sluice_reloads_total", result="invalid"), 0)
+
+    def test_batches_are_of_one_generation(self):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", self.generation(1)),
+                             *NO_POLLING)
+        checks = {"checks": [{"ruleSet": "api", "context": {"ip": "192.0.2.1"}}] * 50}
+        for number in range(2, 12):
+            folder.replace("rules.yaml", self.generation(number))
+            while True:
+                results = service.request("POST", "/api/v1/check/batch", checks).json["results"]
+                generations = {result["generation"] for result in results}
+                self.assertEqual(len(generations), 1)
+                if generations == {number}:
+                    break
+
+
+if __name__ == "__main__":
+    support.main()
