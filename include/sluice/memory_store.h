@@ -62,7 +62,7 @@ class MemoryStore final : public Store {
   Expected<Decision> CheckAll(std::span<const Charge> charges, std::span<Decision> each = {},
                               std::optional<TimePoint> now = {});
 
-  // Decides at once; `done` runs before this returns.
+  // Decides at once, all as of one moment; `done` runs before this returns.
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override;
 
   // Makes the budget of this key and name, or of this key and limit, whole. Says whether state was

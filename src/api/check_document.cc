@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/check_document.h"
 
+#include <algorithm>
 #include <array>
 #include <boost/json/parse.hpp>
 #include <boost/json/stream_parser.hpp>
@@ -22,6 +23,14 @@ Expected<void> ReadText(std::string_view& out, std::string_view name, const json
   if (!value.is_string()) return Invalid(text::Cat(name, ": expected a string"));
   out = value.get_string();
   return {};
+}
+
+// Budgets are kept under it, so it is held to what keys are held to elsewhere.
+Expected<void> CheckIdentity(std::string_view name, std::string_view value) {
+  if (std::ranges::none_of(value, [](unsigned char c) { return c < ' ' || c == 0x7f; })) return {};
+  return std::unexpected(Error{
+      ErrorCode::kInvalidKey,
+      text::Cat(name, " ", text::Quote(value), ": expected a text without control characters")});
 }
 
 Expected<void> ReadAttributes(CheckDocument& document, const json::value& value) {
@@ -64,7 +73,9 @@ Expected<void> ReadContext(CheckDocument& document, const json::value& value) {
                                "; expected ip, userId, apiKey, method, path or attributes"));
     }
   }
-  return {};
+  if (auto valid = CheckIdentity("context.ip", context.ip); !valid) return valid;
+  if (auto valid = CheckIdentity("context.userId", context.user_id); !valid) return valid;
+  return CheckIdentity("context.apiKey", context.api_key);
 }
 
 }  // namespace

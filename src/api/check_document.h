@@ -21,8 +21,9 @@ struct CheckDocument {
   rules::Context context;
   std::vector<rules::Attribute> attributes;  // What the context points to.
 
-  // Errors: kInvalidInput, which names the field and what was expected. Unknown fields are errors:
-  // a misspelt one would silently choose other rules.
+  // Errors: kInvalidInput, which names the field and what was expected; kInvalidKey for an identity
+  // that cannot be a key. Unknown fields are errors: a misspelt one would silently choose other
+  // rules.
   static Expected<CheckDocument> Read(const boost::json::value& json);
 };
 

@@ -75,7 +75,7 @@ class RequestReader {
   bool ReadHead(Request& request, Framing& framing);
   bool ReadRequestLine(const char*& at, Request& request);
   bool ReadTarget(Request& request);
-  bool ReadField(const char*& at, Header& header);
+  bool ReadField(const char*& at, const char* end, Header& header);
   bool ReadFraming(const Header& header, Request& request, Framing& framing);
   bool ReadHost(std::string_view value, Request& request, Framing& framing);
   bool ReadLength(std::string_view value, Framing& framing);

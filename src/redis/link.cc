@@ -122,7 +122,7 @@ asio::awaitable<void> Link::KeepConnected() {
   }
 }
 
-void Link::Beat(std::shared_ptr<Connection> connection) {
+void Link::Beat(const std::shared_ptr<Connection>& connection) {
   const auto answered = std::make_shared<bool>(false);
   connection->Send(Command("PING"), [answered](auto) { *answered = true; });
   heartbeat_timer_.expires_after(options_.heartbeat);

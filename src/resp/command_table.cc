@@ -61,7 +61,7 @@ static_assert(kMostAsked.id == CommandId::kClThrottle);
 std::span<const Command> Commands() { return kCommands; }
 
 const Command* FindCommand(std::string_view name) {
-  if (text::EqualsIgnoreCase(name, kMostAsked.name)) return &kMostAsked;
+  if (name == "CL.THROTTLE") return &kMostAsked;
   const auto found = std::ranges::find_if(kCommands, [&](const Command& command) {
     return text::EqualsIgnoreCase(command.name, name);
   });

@@ -22,9 +22,21 @@ std::unexpected<Error> Refuse(std::string message) {
   return std::unexpected(Error{ErrorCode::kInvalidRequest, std::move(message)});
 }
 
+// Digits alone, as nearly every number is; or else as text::ParseInteger has it.
+inline std::optional<std::int64_t> ParseDigits(std::string_view text) {
+  constexpr std::size_t kSafeDigits = 18;  // So many never overflow 64 bits.
+  if (text.empty() || text.size() > kSafeDigits) return text::ParseInteger(text);
+  std::int64_t number = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return text::ParseInteger(text);
+    number = number * 10 + (c - '0');
+  }
+  return number;
+}
+
 Expected<std::int64_t> ParseNumber(std::string_view name, std::string_view text, std::int64_t min,
                                    std::int64_t max) {
-  const auto number = text::ParseInteger(text);
+  const auto number = ParseDigits(text);
   if (number && *number >= min && *number <= max) return *number;
   return Refuse(text::Cat(name, " is ", text::Quote(text), "; expected a whole number from ", min,
                           " to ", max));

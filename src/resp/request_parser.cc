@@ -2,7 +2,6 @@
 #include "resp/request_parser.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -24,33 +23,45 @@ constexpr bool IsBlank(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\v' || c == '\f' || c == '\r';
 }
 
-struct Line {
-  enum class Status { kWhole, kPart, kTooLong, kBroken };
+// A line that is a type and a length.
+struct Length {
+  enum class Status : std::uint8_t { kWhole, kPart, kTooLong, kInvalid };
   Status status;
-  std::string_view text = {};  // Without its first byte and its end.
-  std::size_t size = 0;        // With both.
+  std::int64_t value = 0;
+  std::size_t line_size = 0;
 };
 
-// A short line that starts with a type.
-Line ReadLine(std::string_view bytes) {
+Length ReadUnusualLength(std::string_view bytes) {
   const std::size_t stop = std::min(bytes.size(), kLengthLineMax);
   std::size_t end = 1;
   while (end < stop && bytes[end] != '\r') ++end;
   if (end >= stop) {
-    return {.status = stop == kLengthLineMax ? Line::Status::kTooLong : Line::Status::kPart};
+    return {.status = stop == kLengthLineMax ? Length::Status::kTooLong : Length::Status::kPart};
   }
-  if (end + 1 == bytes.size()) return {.status = Line::Status::kPart};
-  if (bytes[end + 1] != '\n') return {.status = Line::Status::kBroken};
-  return {
-      .status = Line::Status::kWhole, .text = bytes.substr(1, end - 1), .size = end + kLineEndSize};
+  if (end + 1 == bytes.size()) return {.status = Length::Status::kPart};
+  // As Redis reads lengths: no plus, no leading zeros.
+  const std::string_view text = bytes.substr(1, end - 1);
+  const std::string_view digits = text.starts_with('-') ? text.substr(1) : text;
+  const bool plain = bytes[end + 1] == '\n' && (text == "0" || !digits.starts_with('0'));
+  const auto value = plain ? text::ParseInteger(text) : std::nullopt;
+  if (!value) return {.status = Length::Status::kInvalid};
+  return {.status = Length::Status::kWhole, .value = *value, .line_size = end + kLineEndSize};
 }
 
-// As Redis reads lengths: no plus, no leading zeros.
-std::optional<std::int64_t> ParseLength(std::string_view text) {
-  if (text.size() == 1 && IsDigit(text[0])) return text[0] - '0';
-  const std::string_view digits = text.starts_with('-') ? text.substr(1) : text;
-  if (digits.starts_with('0')) return std::nullopt;
-  return text::ParseInteger(text);
+// Nearly every length is a few digits, and whole.
+inline Length ReadLength(std::string_view bytes) {
+  constexpr std::ptrdiff_t kDigitsMax = 6;
+  const char* const begin = bytes.data() + 1;
+  const char* const end = bytes.data() + bytes.size();
+  const char* at = begin;
+  std::int64_t value = 0;
+  while (at < end && at - begin < kDigitsMax && IsDigit(*at)) value = value * 10 + (*at++ - '0');
+  const bool usual = at > begin && end - at >= 2 && at[0] == '\r' && at[1] == '\n' &&
+                     (*begin != '0' || at - begin == 1);
+  if (!usual) return ReadUnusualLength(bytes);
+  return {.status = Length::Status::kWhole,
+          .value = value,
+          .line_size = static_cast<std::size_t>(at - bytes.data()) + kLineEndSize};
 }
 
 int HexDigit(char c) {
@@ -148,39 +159,41 @@ RequestParser::Status RequestParser::Parse(std::span<char> bytes, bool trusted) 
 
 RequestParser::Status RequestParser::ParseArray(std::string_view bytes, bool trusted) {
   if (due_ == 0) {
-    const Line line = ReadLine(bytes);
-    if (line.status == Line::Status::kPart) return Status::kIncomplete;
-    if (line.status == Line::Status::kTooLong) return Fail("too big mbulk count string");
-    const auto count = line.status == Line::Status::kWhole ? ParseLength(line.text) : std::nullopt;
-    if (!count || *count > static_cast<std::int64_t>(bounds_.arguments_max)) {
+    const Length count = ReadLength(bytes);
+    if (count.status == Length::Status::kPart) return Status::kIncomplete;
+    if (count.status == Length::Status::kTooLong) return Fail("too big mbulk count string");
+    if (count.status == Length::Status::kInvalid ||
+        count.value > static_cast<std::int64_t>(bounds_.arguments_max)) {
       return Fail("invalid multibulk length");
     }
-    if (!trusted && *count > kUntrustedArgumentsMax) {
+    if (!trusted && count.value > kUntrustedArgumentsMax) {
       return Fail("unauthenticated multibulk length");
     }
-    consumed_ = line.size;
-    due_ = static_cast<std::size_t>(std::max<std::int64_t>(0, *count));
+    consumed_ = count.line_size;
+    due_ = static_cast<std::size_t>(std::max<std::int64_t>(0, count.value));
   }
   for (; due_ > 0; --due_) {
     const std::string_view rest = bytes.substr(consumed_);
     if (rest.empty()) return Suspend(bytes);
     if (rest[0] != '$') return Fail(text::Cat("expected '$', got '", rest.substr(0, 1), "'"));
-    const Line line = ReadLine(rest);
-    if (line.status == Line::Status::kPart) return Suspend(bytes);
-    if (line.status == Line::Status::kTooLong) return Fail("too big bulk count string");
-    const auto length = line.status == Line::Status::kWhole ? ParseLength(line.text) : std::nullopt;
-    if (!length || *length < 0 || *length > static_cast<std::int64_t>(bounds_.bulk_bytes_max)) {
+    const Length length = ReadLength(rest);
+    if (length.status == Length::Status::kPart) return Suspend(bytes);
+    if (length.status == Length::Status::kTooLong) return Fail("too big bulk count string");
+    if (length.status == Length::Status::kInvalid || length.value < 0 ||
+        length.value > static_cast<std::int64_t>(bounds_.bulk_bytes_max)) {
       return Fail("invalid bulk length");
     }
-    if (!trusted && *length > kUntrustedBulkBytesMax) return Fail("unauthenticated bulk length");
-    const auto size = static_cast<std::size_t>(*length);
-    const std::size_t whole = line.size + size + kLineEndSize;
+    if (!trusted && length.value > kUntrustedBulkBytesMax) {
+      return Fail("unauthenticated bulk length");
+    }
+    const auto size = static_cast<std::size_t>(length.value);
+    const std::size_t whole = length.line_size + size + kLineEndSize;
     if (consumed_ + whole > bounds_.request_bytes_max) return Fail("too big request");
     if (rest.size() < whole) return Suspend(bytes);
     if (rest[whole - 2] != '\r' || rest[whole - 1] != '\n') {
       return Fail("expected CRLF after a bulk string");
     }
-    arguments_.push_back(rest.substr(line.size, size));
+    arguments_.push_back(rest.substr(length.line_size, size));
     consumed_ += whole;
   }
   if (!pieces_.empty()) Resume(bytes);

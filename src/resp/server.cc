@@ -44,17 +44,14 @@ struct Server::Shared {
       : engine(given_engine), options(std::move(given_options)) {}
 
   void Opened() {
-    if (options.metrics) options.metrics->ConnectionOpened(telemetry::Door::kResp);
     const std::lock_guard lock(mutex);
     ++open;
   }
   void Closed() {
-    if (options.metrics) options.metrics->ConnectionClosed(telemetry::Door::kResp);
     const std::lock_guard lock(mutex);
     if (--open == 0) all_closed.notify_all();
   }
   void Refused() {
-    if (options.metrics) options.metrics->ConnectionRefused(telemetry::Door::kResp);
     refused.fetch_add(1, std::memory_order_relaxed);
   }
   bool overcrowded() {

@@ -16,7 +16,6 @@
 #include "resp/worker.h"
 #include "service/engine.h"
 #include "sluice/error.h"
-#include "telemetry/service_metrics.h"
 
 namespace sluice::resp {
 
@@ -30,7 +29,6 @@ class Server {
     SessionOptions session = {};
     std::size_t connections_max = 10'000;    // Over all loops; more are told so, and closed.
     std::chrono::seconds idle_timeout{300};  // Without a byte either way; 0: never.
-    const telemetry::ServiceMetrics* metrics = nullptr;  // Of connections; outlives the server.
   };
 
   struct Counts {

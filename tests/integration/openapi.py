@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks answers against an OpenAPI description: as much of JSON Schema as ours uses. A keyword that
-is not known here is an error, so that nothing in the description goes unchecked."""
+"""Checks answers against an OpenAPI description: as much of JSON Schema as ours uses. A keyword
+that is not known here is an error, so that nothing in the description goes unchecked."""
 
 import json
 import re

@@ -6,7 +6,7 @@ Usage: service_cli_test.py PROGRAM
 
 import os
 import re
-import unittest
+import subprocess
 
 import support
 from support import AGES, sluice
@@ -211,6 +211,27 @@ class Config(support.ServiceTest):
                 self.assertIn("--help", done.stderr)
         self.assertEqual(sluice().returncode, 2)
         self.assertEqual(sluice("nonsense").returncode, 2)
+
+
+class Example(support.ServiceTest):
+    """What `make run` serves, and what it tells people to try."""
+
+    def test_the_lines_to_paste_work(self):
+        script = (support.REPOSITORY / "tools/run").read_text()
+        commands = re.findall(r"^  ((?:curl|for) .*(?:\n    .*)*)", script, re.M)
+        self.assertGreaterEqual(len(commands), 4)
+        service = self.start("--config", str(support.REPOSITORY / "examples/sluice.yaml"))
+        outputs = []
+        for command in commands:
+            pasted = command.replace(":8080", f":{service.port}").replace(
+                ":8090", f":{service.admin_port}")
+            done = subprocess.run(["bash", "-c", pasted], capture_output=True, text=True,
+                                  timeout=support.PATIENCE, check=False)
+            self.assertEqual(done.returncode, 0, (command, done.stderr))
+            outputs.append(done.stdout)
+        self.assertIn("HTTP/1.1 200", outputs[0])
+        self.assertIn('"allowed":true', outputs[1])
+        self.assertEqual(outputs[2].split(), ["200", "200", "200", "429"])
 
 
 class Serve(support.ServiceTest):

@@ -13,10 +13,10 @@ import signal
 import socket
 import threading
 import time
-import unittest
 
 import support
-from support import AGES, Client, RawConnection, eventually, free_port, in_threads, sluice, target
+from support import (AGES, Client, RawConnection, eventually, eventually_get, free_port, in_threads,
+                     sluice, target)
 
 REQUESTS = 1000
 THREADS = 50
@@ -52,21 +52,25 @@ class ExactTest(support.ServiceTest):
     def rules(self):
         return self.folder().write("rules.yaml", RULES)
 
-    def ask_all(self, services, context, requests=REQUESTS):
-        """Asks in parallel, on many connections to all of the services; the decisions."""
-        share = requests // THREADS
-
-        def work(number):
-            service = services[number % len(services)]
-            client = Client(service.port, service.description)
-            try:
-                return [client.request("POST", "/api/v1/check",
-                                       {"ruleSet": "api", "context": context}).json
-                        for _ in range(share)]
-            finally:
-                client.close()
-
-        return [decision for decisions in in_threads(THREADS, work) for decision in decisions]
+    def ask_all(self, services, context):
+        """Asks as many times at once, each on a connection of its own, and returns the decisions.
+        All requests are sent before any answer is read."""
+        body = json.dumps({"ruleSet": "api", "context": context}).encode()
+        request = (b"POST /api/v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+                   % len(body) + body)
+        with contextlib.ExitStack() as stack:
+            asked = []
+            for number in range(REQUESTS):
+                service = services[number % len(services)]
+                asked.append((service, stack.enter_context(RawConnection(service.port))))
+            for _, connection in asked:
+                connection.send(request)
+            decisions = []
+            for service, connection in asked:
+                answer = connection.read_answer()
+                service.description.check("POST", "/api/v1/check", answer)
+                decisions.append(answer.json)
+            return decisions
 
     def assert_exact(self, services, context, limit):
         decisions = self.ask_all(services, context)
@@ -86,11 +90,17 @@ class Memory(ExactTest):
 
     def test_under_the_plain_api(self):
         service = self.start("--threads", "3")
-        statuses = in_threads(THREADS, lambda _: [
-            service.get(target("/api/v1/rate-limit/check", key="k", algorithm="SLIDING_WINDOW")).status
-            for _ in range(REQUESTS // THREADS)])
-        flat = [status for some in statuses for status in some]
-        self.assertEqual((flat.count(200), flat.count(429)), (100, REQUESTS - 100))
+        check = target("/api/v1/rate-limit/check", key="k", algorithm="SLIDING_WINDOW")
+
+        def work(_):
+            client = service.client()
+            try:
+                return [client.request("GET", check).status for _ in range(REQUESTS // THREADS)]
+            finally:
+                client.close()
+
+        statuses = [status for some in in_threads(THREADS, work) for status in some]
+        self.assertEqual((statuses.count(200), statuses.count(429)), (100, REQUESTS - 100))
 
 
 class Redis(ExactTest):
@@ -149,8 +159,9 @@ class WithoutRedis(ExactTest):
         # It is worth an alarm, not a restart.
         self.assertEqual(service.get("/health/ready").status, 200)
         self.assertEqual(service.get("/health/live").status, 200)
-        health = eventually(lambda: (lambda h: h if h["status"] == "DEGRADED" else None)(
-            service.get("/health").json), "the health says so")
+        health = eventually_get(lambda: service.get("/health").json,
+                                lambda health: health["status"] == "DEGRADED",
+                                "the health says so")
         self.assertEqual(health["store"]["status"], "DOWN")
         self.assertNotEqual(health["store"]["problem"], "")
         metrics = service.metrics()
@@ -267,13 +278,18 @@ class Drain(support.ServiceTest):
             # Known to be read: an answer on another connection of the same loop would not show it.
             eventually(lambda: self.unread(slow) == 0, "the service has read it")
             service.send(signal.SIGTERM)
-            eventually(lambda: service.log_lines("draining"), "it drains")
-            with self.assertRaises(OSError):
-                socket.create_connection(("127.0.0.1", service.port), timeout=5).close()
+            eventually(lambda: self.refuses(service), "no new connections are taken")
             self.assertTrue(service.running())
             slow.send(b'"ruleSet":"x"}')
             self.assertEqual(slow.read_answer().status, 404)
         self.assertEqual(service.wait(), 0)
+
+    def refuses(self, service):
+        try:
+            RawConnection(service.port).close()
+            return False
+        except OSError:
+            return True
 
     def unread(self, connection):
         """Bytes that the other side has not read, as the system knows."""

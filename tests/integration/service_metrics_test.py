@@ -9,10 +9,9 @@ import math
 import re
 import subprocess
 import threading
-import unittest
 
 import support
-from support import AGES, Client, RawConnection, eventually, free_port, target
+from support import AGES, Client, RawConnection, eventually, eventually_get, free_port, target
 
 CHECK = "/api/v1/rate-limit/check"
 
@@ -96,13 +95,12 @@ class WithPrometheus(support.ServiceTest):
         thread.start()
         try:
             label = frozenset({("algorithm", "FIXED_WINDOW")})
-            denied = eventually(
-                lambda: (lambda values: values if values.get(label, 0) > 0 else None)(
-                    prometheus.query(DOCUMENT_QUERIES["denied"])), "denials are seen")
+            seen = lambda values: values.get(label, 0) > 0
+            denied = eventually_get(lambda: prometheus.query(DOCUMENT_QUERIES["denied"]), seen,
+                                    "denials are seen")
             self.assertEqual(denied.get(frozenset({("algorithm", "LEAKY_BUCKET")})), 0)
-            share = eventually(
-                lambda: (lambda values: values if values.get(label, 0) > 0 else None)(
-                    prometheus.query(DOCUMENT_QUERIES["share"])), "requests are seen")
+            share = eventually_get(lambda: prometheus.query(DOCUMENT_QUERIES["share"]), seen,
+                                   "requests are seen")
             self.assertGreater(share[frozenset({("algorithm", "TOKEN_BUCKET")})], 0)
 
             def quantiles():
@@ -148,7 +146,7 @@ class Text(support.SharedServiceTest):
         for _ in range(15):
             self.service.get(target(CHECK, key="count", algorithm="FIXED_WINDOW", permits=2))
         after = self.service.metrics()
-        grown = {name: after[name] - before[name] for name in after if after[name] != before.get(name)}
+        grown = {name: value - before.get(name, 0) for name, value in after.items()}
         allowed = grown["rate_limiter_requests_total",
                         frozenset({("algorithm", "FIXED_WINDOW"), ("allowed", "true")})]
         denied = grown["rate_limiter_requests_total",
@@ -234,8 +232,8 @@ class Text(support.SharedServiceTest):
         documented = set(re.findall(r"^\| `([a-z_]+)` \|", reference, re.M))
         redis = self.redis()
         on_redis = self.start("--store", redis.uri)
-        exposed = set(re.findall(r"^# TYPE (\S+) ", self.text() + on_redis.get("/metrics").body.decode(),
-                                 re.M))
+        text = self.text() + on_redis.get("/metrics").body.decode()
+        exposed = set(re.findall(r"^# TYPE (\S+) ", text, re.M))
         self.assertEqual(exposed, documented)
 
     def test_the_process_is_shown(self):
@@ -261,8 +259,8 @@ class Health(support.ServiceTest):
     def test_with_redis(self):
         redis = self.redis()
         service = self.start("--store", redis.uri)
-        store = eventually(lambda: (lambda s: s if s["status"] == "UP" else None)(
-            service.get("/health").json["store"]), "Redis is up")
+        store = eventually_get(lambda: service.get("/health").json["store"],
+                               lambda store: store["status"] == "UP", "Redis is up")
         self.assertEqual((store["kind"], store["breaker"]), ("standalone", "closed"))
         self.assertIn(str(redis.port), store["address"])
         self.assertGreater(store["latencyMicros"], 0)

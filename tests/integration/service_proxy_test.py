@@ -9,7 +9,6 @@ import http.server
 import os
 import shutil
 import threading
-import unittest
 
 import support
 from support import AGES, RawConnection, eventually, free_port, parse_field, target
@@ -314,7 +313,7 @@ http://127.0.0.1:{self.port} {{
 
 
 class Traefik(support.ServiceTest):
-    """Its ForwardAuth: a GET with these headers, and 2xx passes. Any other answer is the client's."""
+    """Its ForwardAuth: a GET with these headers; 2xx passes, any other answer is the client's."""
 
     def test_headers_as_it_sends_them(self):
         service = self.start("--rules", self.folder().write("rules.yaml", RULES),

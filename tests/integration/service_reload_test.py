@@ -8,7 +8,6 @@ Usage: service_reload_test.py PROGRAM
 import os
 import signal
 import threading
-import unittest
 
 import support
 from support import AGES, Client, eventually, target
@@ -249,8 +248,8 @@ class WhatIsKept(ReloadTest):
         service = self.start("--rules", folder.write("rules.yaml", all_of(5)), *NO_POLLING)
 
         def left(permits):
-            return {name: service.check("api", permits, ip="192.0.2.1", path=f"/{name}").json["remaining"]
-                    for name in names}
+            return {name: service.check("api", permits, ip="192.0.2.1", path=f"/{name}")
+                          .json["remaining"] for name in names}
 
         self.assertEqual(left(4), dict.fromkeys(names, 1))
         for generation, (limit, expected) in enumerate(((8, 4), (2, 0), (6, 2)), 2):

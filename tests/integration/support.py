@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -36,6 +37,9 @@ AGES = "10000d"
 
 
 def main():
+    # Tests with a thousand connections need as many descriptors, here and in the service.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 16_384)), hard))
     os.environ.setdefault("LC_ALL", "C.UTF-8")
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
 
@@ -50,6 +54,11 @@ def eventually(condition, what, timeout=PATIENCE):
         if time.monotonic() > deadline:
             raise AssertionError(f"did not happen within {timeout:.0f} s: {what}")
         time.sleep(0.01)
+
+
+def eventually_get(get, accept, what):
+    """Waits until `accept` takes what `get` returns, and returns that."""
+    return eventually(lambda: [value for value in [get()] if accept(value)], what)[0]
 
 
 def free_port():

@@ -25,6 +25,7 @@ class MemoryStore::Impl {
   Expected<Decision> Check(const Charge& charge, std::optional<TimePoint> at);
   Expected<Decision> CheckAll(std::span<const Charge> charges, std::span<Decision> each,
                               std::optional<TimePoint> at, Action action = Action::kCheck);
+  void Apply(std::span<Request> requests);
   Expected<bool> Reset(const Charge& charge);
   Stats GetStats() const;
 
@@ -46,6 +47,7 @@ class MemoryStore::Impl {
   }
 
   Place PlaceOf(const Charge& charge) const;
+  Expected<Decision> Decide(const Charge& charge, Place place, TimePoint now);
   Expected<memory::Slot*> Resolve(Place& place, const Charge& charge, TimePoint now,
                                   std::int64_t new_keys);
   bool HasRoom(const Limit& limit, std::int64_t new_keys) const;

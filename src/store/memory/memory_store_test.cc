@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -271,6 +272,34 @@ TEST_F(MemoryStoreTest, ForgetsLimitsThatNoStateRefersTo) {
     clock_.Advance(1s);
   }
   EXPECT_LT(store->GetStats().bytes, 1'000'000);
+}
+
+TEST_F(MemoryStoreTest, ApplyDecidesManyAsIfOneByOne) {
+  const auto together = Make();
+  const auto one_by_one = Make();
+  const Limit bucket = Bucket(3);
+  const Limit log = Log(4);
+  const std::array<std::string, 4> keys = {"a", "b", "c", ""};  // The last is not valid.
+  std::vector<std::array<Charge, 2>> charges;
+  for (std::size_t i = 0; i < 100; ++i) {
+    charges.push_back({Charge{.key = keys[i % 7 % 4], .limit = i % 3 == 0 ? &log : &bucket},
+                       Charge{.key = keys[i % 3], .limit = &bucket, .cost = i % 5 == 0 ? 9 : 1}});
+  }
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < charges.size(); ++i) {
+    requests.push_back({.charges = std::span(charges[i]).first(i % 11 == 0 ? 2 : 1)});
+    if (i % 13 == 0) requests.back().now = kStart + std::chrono::milliseconds{i};
+  }
+  together->Apply(requests, [] {});
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const auto expected = one_by_one->CheckAll(requests[i].charges, {}, requests[i].now);
+    ASSERT_EQ(requests[i].outcome.has_value(), expected.has_value()) << i;
+    if (expected) {
+      EXPECT_EQ(*requests[i].outcome, *expected) << i;
+    } else {
+      EXPECT_EQ(requests[i].outcome.error().code, expected.error().code) << i;
+    }
+  }
 }
 
 TEST_F(MemoryStoreTest, ApplyAnswersEveryRequestAndThenSaysSo) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "core/text.h"
@@ -18,8 +19,7 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-// How often a call is made again because the script was not there, or its keys were on two nodes.
-constexpr int kTriesMax = 32;
+constexpr int kLoadsMax = 8;  // How often a call is made again because the script was not there.
 constexpr auto kTryAgainPause = 10ms;
 
 Error TooMany(std::size_t waiting) {
@@ -49,7 +49,7 @@ RedisLoop::RedisLoop(asio::any_io_executor executor, Options options)
       executor_,
       Router::Options{
           .endpoint = options_.endpoint,
-          .prepare = [this](Connection& connection) { return LoadOn(connection); },
+          .prepare = std::bind_front(&RedisLoop::LoadOn, this),
           .on_connect = [this] { counters_.connects.fetch_add(1, std::memory_order_relaxed); },
           .on_routes = [this] { DropIdleLanes(); }});
 }
@@ -299,7 +299,7 @@ std::vector<std::shared_ptr<RedisLoop::Flight>> RedisLoop::Gather(
 
 void RedisLoop::Launch(const std::shared_ptr<Flight>& flight) {
   counters_.calls.fetch_add(1, std::memory_order_relaxed);
-  if (flight->tries++ == 0) {
+  if (!std::exchange(flight->launched, true)) {
     // Nobody waits longer than the one who has waited longest.
     const auto earliest = std::ranges::min_element(flight->calls, {},
                                                    [](const auto& call) { return call->deadline; });
@@ -339,8 +339,9 @@ void RedisLoop::OnReply(const std::shared_ptr<Flight>& flight,
 // Whether the call is made again. It was not executed.
 bool RedisLoop::TryAgain(const std::shared_ptr<Flight>& flight, std::string_view error) {
   const bool no_script = error.starts_with("NOSCRIPT");
-  if ((!no_script && !error.starts_with("TRYAGAIN")) || flight->tries >= kTriesMax) return false;
+  if (!no_script && !error.starts_with("TRYAGAIN")) return false;
   if (no_script) {
+    if (flight->loads++ == kLoadsMax) return false;
     LoadScript(flight->errand->link);
     Launch(flight);
     return true;

@@ -98,8 +98,9 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
     std::shared_ptr<Round> round;
     std::shared_ptr<Router::Errand> errand;
     std::multimap<Clock::time_point, std::shared_ptr<Flight>>::iterator place;  // In flights_.
+    bool launched = false;
     bool answered = false;
-    int tries = 0;
+    int loads = 0;
   };
 
   // A request with a moment of its own, in a Cluster: see PumpOrdered.
