@@ -6,8 +6,8 @@
 #include <grpc/reflection/v1/reflection.pb.h>
 #include <grpc/reflection/v1alpha/reflection.pb.h>
 
+#include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "core/text.h"
 #include "grpc/status.h"
@@ -26,33 +26,23 @@ void SetError(Response& response, StatusCode code, std::string message) {
   response.mutable_error_response()->set_error_message(std::move(message));
 }
 
-// The file and all that it builds on, so that a tool need not ask again.
-template <typename Response>
-void SetFile(Response& response, const FileDescriptor* file, std::string_view wanted) {
-  if (!file) {
-    SetError(response, StatusCode::kNotFound, text::Cat("not found: ", text::Quote(wanted)));
-    return;
-  }
+// The file and all that it builds on, itself first.
+std::vector<const FileDescriptor*> Closure(const FileDescriptor* file) {
   std::vector<const FileDescriptor*> files = {file};
   for (std::size_t i = 0; i < files.size(); ++i) {
-    google::protobuf::FileDescriptorProto proto;
-    files[i]->CopyTo(&proto);
-    response.mutable_file_descriptor_response()->add_file_descriptor_proto(
-        proto.SerializeAsString());
     for (int j = 0; j < files[i]->dependency_count(); ++j) {
       const FileDescriptor* dependency = files[i]->dependency(j);
       if (std::ranges::find(files, dependency) == files.end()) files.push_back(dependency);
     }
   }
+  return files;
 }
 
-template <typename Response>
-void SetExtension(Response& response, const std::string& type_name, int number) {
+const FileDescriptor* FileOfExtension(const std::string& type_name, int number) {
   const DescriptorPool& pool = *DescriptorPool::generated_pool();
   const Descriptor* type = pool.FindMessageTypeByName(type_name);
   const FieldDescriptor* extension = type ? pool.FindExtensionByNumber(type, number) : nullptr;
-  SetFile(response, extension ? extension->file() : nullptr,
-          text::Cat("extension ", number, " of ", type_name));
+  return extension ? extension->file() : nullptr;
 }
 
 template <typename Response>
@@ -72,9 +62,35 @@ void SetExtensionNumbers(Response& response, const std::string& type_name) {
   }
 }
 
+}  // namespace
+
+Reflection::Reflection(std::span<const std::string_view> services)
+    : services_(services.begin(), services.end()) {
+  const DescriptorPool& pool = *DescriptorPool::generated_pool();
+  for (const std::string& service : services_) {
+    for (const FileDescriptor* file : Closure(pool.FindFileContainingSymbol(service))) {
+      google::protobuf::FileDescriptorProto proto;
+      file->CopyTo(&proto);
+      files_[file] = proto.SerializeAsString();
+    }
+  }
+}
+
+// With all that it builds on, so that a tool need not ask again.
+template <typename Response>
+void Reflection::SetFile(Response& response, const FileDescriptor* file,
+                         std::string_view wanted) const {
+  if (!files_.contains(file)) {
+    SetError(response, StatusCode::kNotFound, text::Cat("not found: ", text::Quote(wanted)));
+    return;
+  }
+  for (const FileDescriptor* part : Closure(file)) {
+    response.mutable_file_descriptor_response()->add_file_descriptor_proto(files_.at(part));
+  }
+}
+
 template <typename Request, typename Response>
-Expected<std::string> ReflectAs(std::string_view message,
-                                std::span<const std::string_view> services) {
+Expected<std::string> Reflection::AnswerAs(std::string_view message) const {
   Request request;
   if (!request.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
     return std::unexpected(
@@ -93,16 +109,18 @@ Expected<std::string> ReflectAs(std::string_view message,
       SetFile(response, pool.FindFileContainingSymbol(request.file_containing_symbol()),
               request.file_containing_symbol());
       break;
-    case Request::kFileContainingExtension:
-      SetExtension(response, request.file_containing_extension().containing_type(),
-                   request.file_containing_extension().extension_number());
+    case Request::kFileContainingExtension: {
+      const auto& wanted = request.file_containing_extension();
+      SetFile(response, FileOfExtension(wanted.containing_type(), wanted.extension_number()),
+              text::Cat("extension ", wanted.extension_number(), " of ", wanted.containing_type()));
       break;
+    }
     case Request::kAllExtensionNumbersOfType:
       SetExtensionNumbers(response, request.all_extension_numbers_of_type());
       break;
     case Request::kListServices:
-      for (const std::string_view name : services) {
-        response.mutable_list_services_response()->add_service()->set_name(std::string(name));
+      for (const std::string& name : services_) {
+        response.mutable_list_services_response()->add_service()->set_name(name);
       }
       break;
     case Request::MESSAGE_REQUEST_NOT_SET:
@@ -112,17 +130,14 @@ Expected<std::string> ReflectAs(std::string_view message,
   return response.SerializeAsString();
 }
 
-}  // namespace
-
-Expected<std::string> Reflect(ReflectionVersion version, std::string_view message,
-                              std::span<const std::string_view> services) {
+Expected<std::string> Reflection::Answer(ReflectionVersion version,
+                                         std::string_view message) const {
   namespace v1 = ::grpc::reflection::v1;
   namespace v1alpha = ::grpc::reflection::v1alpha;
   if (version == ReflectionVersion::kV1) {
-    return ReflectAs<v1::ServerReflectionRequest, v1::ServerReflectionResponse>(message, services);
+    return AnswerAs<v1::ServerReflectionRequest, v1::ServerReflectionResponse>(message);
   }
-  return ReflectAs<v1alpha::ServerReflectionRequest, v1alpha::ServerReflectionResponse>(message,
-                                                                                        services);
+  return AnswerAs<v1alpha::ServerReflectionRequest, v1alpha::ServerReflectionResponse>(message);
 }
 
 }  // namespace sluice::grpc

@@ -32,6 +32,11 @@ constexpr std::array<std::string_view, 4> kServiceNames = {
     kRlsServiceName, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection"};
 
+const Reflection& TheReflection() {
+  static const Reflection kReflection(kServiceNames);
+  return kReflection;
+}
+
 // The service that a request asks for, if it is one.
 std::optional<std::string> HealthService(std::string_view message) {
   health::HealthCheckRequest request;
@@ -77,7 +82,8 @@ void Services::Receive(std::string_view bytes, SteadyTime now) {
 
 void Services::SetServing(Serving serving) {
   if (std::exchange(serving_, serving) == serving) return;
-  for (const Watcher& watcher : watchers_) {
+  // A copy: a reply too many ends a call, and who makes it watches no more.
+  for (const Watcher& watcher : std::vector(watchers_)) {
     if (watcher.served) session_.Reply(watcher.id, HealthReply(serving_));
   }
 }
@@ -187,15 +193,15 @@ void Services::WatchHealth(StreamId id, std::string_view message) {
   } else {
     // What is unknown might come into being, for all that a watcher knows: it stays on the line.
     const bool served = IsServed(*service);
+    watchers_.push_back({.id = id, .served = served});
     session_.Reply(id, served ? HealthReply(serving_)
                               : HealthReply(health::HealthCheckResponse::SERVICE_UNKNOWN));
-    watchers_.push_back({.id = id, .served = served});
   }
 }
 
 void Services::Reflect(StreamId id, const Method& method, std::string_view message) {
   const auto version = &method == &kReflect ? ReflectionVersion::kV1 : ReflectionVersion::kV1Alpha;
-  auto reply = grpc::Reflect(version, message, kServiceNames);
+  auto reply = TheReflection().Answer(version, message);
   if (reply) {
     session_.Reply(id, *reply);
   } else {

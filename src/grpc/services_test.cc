@@ -247,6 +247,20 @@ TEST_F(ServicesTest, TellsThoseWhoWatch) {
   EXPECT_FALSE(client_.stream(watch).closed);
 }
 
+TEST_F(ServicesTest, EndsWatchesThatTakeNoReplies) {
+  Make(memory_engine_, {.reply_bytes_max = 4});
+  H2Client slow({.window = 0});
+  health::HealthCheckRequest request;
+  const std::int32_t id = slow.Call(kWatch, request.SerializeAsString());
+  services_->Receive(slow.Take(), now_);
+  services_->SetServing(Serving::kNo);  // Does not fit beside the first.
+  services_->SetServing(Serving::kYes);
+  EXPECT_EQ(counters_.refused.value(), 1U);
+  slow.Cancel(id);
+  services_->Receive(slow.Take(), now_);
+  EXPECT_EQ(services_->session().open_calls(), 0U);
+}
+
 TEST_F(ServicesTest, LetsGoOfThoseWhoWatchWhenItDrains) {
   const std::int32_t watch = AskHealth(kWatch, "");
   const std::int32_t unknown = AskHealth(kWatch, "other");
@@ -301,6 +315,8 @@ TEST_F(ServicesTest, DescribesItself) {
 TEST_F(ServicesTest, SaysWhatItCannotDescribe) {
   reflection::ServerReflectionRequest request;
   request.set_file_by_filename("no/such.proto");
+  EXPECT_EQ(Reflect(request).error_response().error_code(), 5);
+  request.set_file_by_filename("google/protobuf/descriptor.proto");  // Compiled in, but not ours.
   EXPECT_EQ(Reflect(request).error_response().error_code(), 5);
   request.set_file_containing_symbol("no.such.Symbol");
   EXPECT_EQ(Reflect(request).error_response().error_code(), 5);

@@ -299,8 +299,8 @@ void Session::Reply(StreamId id, std::string_view message) {
   Call* call = Find(id);
   if (!call || call->ended) return;
   if (reply_bytes_ + message.size() > limits_.reply_bytes_max) {
-    End(*call, {StatusCode::kResourceExhausted,
-                text::Cat("more than ", limits_.reply_bytes_max, " bytes of replies not taken")});
+    Refuse(*call, StatusCode::kResourceExhausted,
+           text::Cat("more than ", limits_.reply_bytes_max, " bytes of replies not taken"));
     return;
   }
   const std::size_t before = call->out.size();
@@ -454,9 +454,9 @@ void Session::OnData(Call& call, std::string_view bytes, bool last_frame) {
     return;
   }
   if (buffered_bytes_ + bytes.size() > limits_.buffered_bytes_max) {
-    RefuseMessage(call, StatusCode::kResourceExhausted,
-                  text::Cat("more than ", limits_.buffered_bytes_max,
-                            " bytes of unfinished messages on one connection"));
+    Refuse(call, StatusCode::kResourceExhausted,
+           text::Cat("more than ", limits_.buffered_bytes_max,
+                     " bytes of unfinished messages on one connection"));
     return;
   }
   buffered_bytes_ += bytes.size();
@@ -472,11 +472,11 @@ void Session::TakeMessages(Call& call) {
     const std::string_view rest = std::string_view(call.in).substr(taken);
     const std::size_t size = LengthIn(rest);
     if (size > limits_.message_bytes_max) {
-      RefuseMessage(
+      Refuse(
           call, StatusCode::kResourceExhausted,
           text::Cat("a message of ", size, " bytes; expected at most ", limits_.message_bytes_max));
     } else if (one && rest.size() > kPrefixBytes + size) {
-      RefuseMessage(call, StatusCode::kUnimplemented, "more than the one message expected");
+      Refuse(call, StatusCode::kUnimplemented, "more than the one message expected");
     } else if (rest.size() < kPrefixBytes + size || (one && !call.request_ended)) {
       break;
     } else {
@@ -494,9 +494,9 @@ void Session::TakeMessage(Call& call, std::string_view framed) {
   static constexpr char kCompressed = 1;
   const std::string_view body = framed.substr(kPrefixBytes);
   if (body.size() > limits_.message_bytes_max) {
-    RefuseMessage(call, StatusCode::kResourceExhausted,
-                  text::Cat("a message of ", body.size(), " bytes; expected at most ",
-                            limits_.message_bytes_max));
+    Refuse(call, StatusCode::kResourceExhausted,
+           text::Cat("a message of ", body.size(), " bytes; expected at most ",
+                     limits_.message_bytes_max));
     return;
   }
   if (call.deadline && *call.deadline <= now_) {
@@ -510,15 +510,15 @@ void Session::TakeMessage(Call& call, std::string_view framed) {
     auto result = Gunzip(body, limits_.message_bytes_max);
     if (!result) {
       const bool large = result.error().code == ErrorCode::kStoreFull;
-      RefuseMessage(call, large ? StatusCode::kResourceExhausted : StatusCode::kInternal,
-                    std::move(result.error().message));
+      Refuse(call, large ? StatusCode::kResourceExhausted : StatusCode::kInternal,
+             std::move(result.error().message));
       return;
     }
     unpacked = *std::move(result);
     message = unpacked;
   } else if (framed.front() != kPlain) {
-    RefuseMessage(call, StatusCode::kInternal,
-                  "a message is marked as compressed without a grpc-encoding");
+    Refuse(call, StatusCode::kInternal,
+           "a message is marked as compressed without a grpc-encoding");
     return;
   }
   call.receive_by.reset();
@@ -534,16 +534,16 @@ void Session::OnRequestEnd(Call& call) {
   TakeMessages(call);
   if (call.ended) return;
   if (!call.in.empty()) {
-    RefuseMessage(call, StatusCode::kInternal, "the last message is cut off");
+    Refuse(call, StatusCode::kInternal, "the last message is cut off");
   } else if (!one) {
     call.known = true;
     handler_.OnHalfClose(call.id, *call.method);
   } else if (!call.known) {
-    RefuseMessage(call, StatusCode::kUnimplemented, "no message where one was expected");
+    Refuse(call, StatusCode::kUnimplemented, "no message where one was expected");
   }
 }
 
-void Session::RefuseMessage(Call& call, StatusCode code, std::string message) {
+void Session::Refuse(Call& call, StatusCode code, std::string message) {
   counters_.refused.Add();
   if (call.known) handler_.OnAbandoned(call.id, *call.method);
   End(call, {code, std::move(message)});

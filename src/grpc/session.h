@@ -73,8 +73,8 @@ class Session {
     // The client will send no more. Only for methods with many requests.
     virtual void OnHalfClose(StreamId id, const Method& method) = 0;
 
-    // A call that OnMessage or OnHalfClose knows has ended without Finish: cancelled or out of
-    // time. Not said when the session is destroyed.
+    // A call that OnMessage or OnHalfClose knows has ended without Finish: cancelled, out of time
+    // or against a maximum. Not said when the session is destroyed.
     virtual void OnAbandoned(StreamId id, const Method& method) = 0;
   };
 
@@ -125,7 +125,7 @@ class Session {
   void OnRequestEnd(Call& call);
   void TakeMessages(Call& call);
   void TakeMessage(Call& call, std::string_view framed);
-  void RefuseMessage(Call& call, StatusCode code, std::string message);
+  void Refuse(Call& call, StatusCode code, std::string message);
   void SubmitStatus(Call& call, std::string_view http_status);
   void SubmitReplies(Call& call);
   void End(Call& call, Status status);
