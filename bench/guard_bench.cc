@@ -2,6 +2,7 @@
 // The figures of the guard; bench/README.md says what each one means.
 //
 // Starts its own redis-server. The last line of output is `guard_overhead=… deny_cache_gain=…`.
+#include <signal.h>
 #include <time.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "sluice/guarded_store.h"
@@ -131,6 +133,31 @@ double Exhausted(Store& store, int checks) {
   return checks / seconds;
 }
 
+// How long answers take when the store gives none, with the default deadline and without a breaker
+// that would spare the wait.
+void HungStore(const testing_support::RedisServer& server, Store& redis) {
+  constexpr int kAnswers = 500;
+  GuardedStore guard(redis, {.breaker = {.failure_percent = 101, .slow_percent = 101}});
+  server.Signal(SIGSTOP);
+  std::vector<double> latencies_ms(kAnswers);
+  std::atomic<int> open = kAnswers;
+  const Charge charge{.key = "k", .limit = &kBucket, .on_store_failure = OnStoreFailure::kLocal};
+  std::vector<Request> requests(kAnswers, Request{.charges = {&charge, 1}});
+  for (std::size_t i = 0; i < kAnswers; ++i) {
+    const auto start = Steady::now();
+    guard.Apply({&requests[i], 1}, [&, i, start] {
+      latencies_ms[i] = SecondsSince(start) * 1e3;
+      if (open.fetch_sub(1) == 1) open.notify_one();
+    });
+    std::this_thread::sleep_for(1ms);
+  }
+  for (int left = open; left != 0; left = open) open.wait(left);
+  server.Signal(SIGCONT);
+  std::ranges::sort(latencies_ms);
+  std::printf("hung store, deadline 20 ms: answered after %.2f ms at p50, %.2f ms at p99\n",
+              latencies_ms[kAnswers / 2], latencies_ms[kAnswers * 99 / 100]);
+}
+
 }  // namespace
 
 int main() {
@@ -160,6 +187,7 @@ int main() {
         round + 1, bare / 1e3, direct / 1e3, cached / 1e3);
     gain.push_back(cached / direct);
   }
+  HungStore(server, **redis);
   std::printf("guard_overhead=%.3f deny_cache_gain=%.0f\n", overhead, Median(gain));
   return 0;
 }

@@ -7,7 +7,8 @@
 COMMAND starts the server; {port} in it, and in --path, stands for a free port. nginx runs with one
 worker in a temporary folder and answers `return 200` with the body and the headers that the server
 gave to one request. Both get the same requests from wrk, in turns; the figure is the median of the
-ratios of the rounds. The last line of output is NAME=RATIO.
+ratios of the rounds. The processor time of a request is printed along: it says more than the rate
+when the machine has other things to do. The last line of output is NAME=RATIO.
 """
 import argparse
 import http.client
@@ -124,15 +125,33 @@ def start_nginx(folder, response, body):
     return process, port
 
 
-def measure(port, path, options, script):
+def processor_seconds(process):
+    """Of the process and of its children, such as the worker of nginx."""
+    pids = [str(process.pid)]
+    with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as file:
+        pids += file.read().split()
+    ticks = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def measure(process, port, path, options, script):
+    """Requests per second, and microseconds of processor time per request."""
     command = ["wrk", "-t1", f"-c{options.connections}", f"-d{options.seconds}s"]
     if script:
         command += ["-s", script]
     command.append(f"http://127.0.0.1:{port}{path}")
+    before = processor_seconds(process)
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    used = processor_seconds(process) - before
     if "Socket errors" in output or "Non-2xx" in output:
         sys.exit(f"http_bench: wrk saw errors\n{output}")
-    return float(re.search(r"Requests/sec:\s+([0-9.]+)", output).group(1))
+    requests = int(re.search(r"(\d+) requests in", output).group(1))
+    rate = float(re.search(r"Requests/sec:\s+([0-9.]+)", output).group(1))
+    return rate, used / requests * 1e6
 
 
 def main():
@@ -168,18 +187,15 @@ def main():
             with open(script, "w", encoding="utf-8") as file:
                 file.write(WRK_SCRIPT % (options.keys, options.path))
         ratios = []
+        sides = {"server": (processes[0], port), "nginx": (nginx, nginx_port)}
         for turn in range(options.rounds):
-            ports = [("server", port), ("nginx", nginx_port)]
-            rates = {
-                name: measure(at, sample_path, options, script)
-                for name, at in (ports if turn % 2 == 0 else reversed(ports))
-            }
-            ratios.append(rates["server"] / rates["nginx"])
-            print(
-                f"server {rates['server']:>9.0f}/s   nginx {rates['nginx']:>9.0f}/s"
-                f"   ratio {ratios[-1]:.3f}",
-                flush=True,
-            )
+            seen = {}
+            for name in sides if turn % 2 == 0 else reversed(sides):
+                seen[name] = measure(*sides[name], sample_path, options, script)
+            ratios.append(seen["server"][0] / seen["nginx"][0])
+            for name, (rate, used) in sorted(seen.items(), reverse=True):
+                print(f"{name} {rate:>9.0f}/s {used:6.2f} us", end="   ")
+            print(f"ratio {ratios[-1]:.3f}", flush=True)
         print(f"{options.name}={statistics.median(ratios):.3f}")
     finally:
         for process in processes:

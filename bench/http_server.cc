@@ -15,9 +15,10 @@ using namespace sluice;
 
 constexpr http::Response kAnswer{
     .content_type = "application/json",
-    .headers = "X-RateLimit-Limit: 100\r\n"
-               "X-RateLimit-Remaining: 99\r\n"
-               "X-RateLimit-Reset: 1760000000\r\n",
+    .headers =
+        "X-RateLimit-Limit: 100\r\n"
+        "X-RateLimit-Remaining: 99\r\n"
+        "X-RateLimit-Reset: 1760000000\r\n",
     .body = R"({"allowed":true,"key":"user:123456","algorithm":"TOKEN_BUCKET","limit":100,)"
             R"("remaining":99,"retryAfterSeconds":0,"resetAfterSeconds":1,)"
             R"("message":"Request allowed","source":"store"})"};

@@ -254,30 +254,35 @@ void AdminApi::ReadRuleSet(const http::Request& request, http::Exchange exchange
   reply.Send(200);
 }
 
+// A large document takes longer to read than a loop may be held up.
 void AdminApi::CreateRuleSet(const http::Request& request, http::Exchange exchange) const {
   auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.metrics);
-  const auto parsed = rules::ParseRuleSet(request.body, "body");
-  if (!parsed) return reply->Fail(parsed.error());
-  const std::string& id = (*parsed)->id();
-  if (parts_.engine.catalog()->rules->Find(id)) {
-    return reply->Fail(409, "CONFLICT",
-                       text::Cat("there is a rule set ", text::Quote(id), "; PUT replaces it"));
-  }
-  parts_.keeper.Save(id, std::string(request.body), AnswerWith(reply, 201, JsonOf("created", id)));
+  parts_.keeper.Post([this, reply, body = std::string(request.body)]() mutable {
+    const auto parsed = rules::ParseRuleSet(body, "body");
+    if (!parsed) return reply->Fail(parsed.error());
+    const std::string& id = (*parsed)->id();
+    if (parts_.engine.catalog()->rules->Find(id)) {
+      return reply->Fail(409, "CONFLICT",
+                         text::Cat("there is a rule set ", text::Quote(id), "; PUT replaces it"));
+    }
+    parts_.keeper.Save(id, std::move(body), AnswerWith(reply, 201, JsonOf("created", id)));
+  });
 }
 
 void AdminApi::ReplaceRuleSet(const http::Request& request, http::Exchange exchange,
                               std::string_view id) const {
   auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.metrics);
-  const auto parsed = rules::ParseRuleSet(request.body, "body");
-  if (!parsed) return reply->Fail(parsed.error());
-  if ((*parsed)->id() != id) {
-    return reply->Fail(400, "INVALID_INPUT",
-                       text::Cat("the body's id is ", text::Quote((*parsed)->id()), "; expected ",
-                                 text::Quote(id)));
-  }
-  parts_.keeper.Save(std::string(id), std::string(request.body),
-                     AnswerWith(reply, 200, JsonOf("replaced", id)));
+  parts_.keeper.Post(
+      [this, reply, id = std::string(id), body = std::string(request.body)]() mutable {
+        const auto parsed = rules::ParseRuleSet(body, "body");
+        if (!parsed) return reply->Fail(parsed.error());
+        if ((*parsed)->id() != id) {
+          return reply->Fail(400, "INVALID_INPUT",
+                             text::Cat("the body's id is ", text::Quote((*parsed)->id()),
+                                       "; expected ", text::Quote(id)));
+        }
+        parts_.keeper.Save(id, std::move(body), AnswerWith(reply, 200, JsonOf("replaced", id)));
+      });
 }
 
 void AdminApi::DeleteRuleSet(const http::Request& request, http::Exchange exchange,
@@ -301,13 +306,15 @@ void AdminApi::SetEnabled(const http::Request& request, http::Exchange exchange,
 }
 
 void AdminApi::Validate(const http::Request& request, http::Exchange exchange) const {
-  Reply reply(std::move(exchange), request, parts_.metrics);
-  const auto parsed = rules::ParseRuleSet(request.body, "body");
-  if (!parsed) return reply.Fail(parsed.error());
-  JsonWriter json(reply.body);
-  json.BeginObject().Field("valid", true).Field("id", (*parsed)->id());
-  json.Field("rules", (*parsed)->rules().size()).EndObject();
-  reply.Send(200);
+  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.metrics);
+  parts_.keeper.Post([reply, body = std::string(request.body)] {
+    const auto parsed = rules::ParseRuleSet(body, "body");
+    if (!parsed) return reply->Fail(parsed.error());
+    JsonWriter json(reply->body);
+    json.BeginObject().Field("valid", true).Field("id", (*parsed)->id());
+    json.Field("rules", (*parsed)->rules().size()).EndObject();
+    reply->Send(200);
+  });
 }
 
 void AdminApi::InspectKey(const http::Request& request, http::Exchange exchange,

@@ -60,7 +60,7 @@ bool IsLoopback(const net::ListenAddress& address) {
   if (text::EqualsIgnoreCase(address.host, "localhost")) return true;
   const auto ip = net::IpAddress::Parse(address.host);
   if (!ip) return false;
-  return ip->is_v4() ? ip->bytes().front() == 127 : ip->ToString() == "::1";
+  return ip->IsV4() ? ip->bytes().front() == 127 : ip->ToString() == "::1";
 }
 
 Expected<std::string> AdminToken(const Settings& settings) {

@@ -111,7 +111,7 @@ bool ReadEntry(std::string_view bytes, rules::RlsEntry& entry) {
   return fields.ok();
 }
 
-bool ReadOverride(std::string_view bytes, RlsDescriptor::Override& limit) {
+bool ReadOverride(std::string_view bytes, RlsOverride& limit) {
   Fields fields(bytes);
   while (fields.Next()) {
     if (fields.IsNumber(1)) limit.requests_per_unit = static_cast<std::uint32_t>(fields.number());

@@ -19,15 +19,15 @@ namespace sluice::grpc {
 inline constexpr std::size_t kDescriptorsMax = kChargesMax;
 inline constexpr std::size_t kEntriesMax = 1024;  // Of all descriptors together.
 
-struct RlsDescriptor {
-  struct Override {
-    std::uint32_t requests_per_unit = 0;
-    std::int32_t unit = 0;  // Any number: whoever reads it must check.
-  };
+struct RlsOverride {
+  std::uint32_t requests_per_unit = 0;
+  std::int32_t unit = 0;  // Any number: whoever reads it must check.
+};
 
+struct RlsDescriptor {
   std::size_t first_entry = 0;
   std::size_t entry_count = 0;
-  std::optional<Override> limit;
+  std::optional<RlsOverride> limit;
   std::optional<std::uint64_t> hits_addend;
 };
 

@@ -446,8 +446,6 @@ TEST_F(ServerTest, DrainsWithoutLosingARequest) {
   partial.Send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo");
   std::vector<Echo::Held> held = handler_.Take(2);
   ASSERT_EQ(held.size(), 2U);
-  // Its bytes have arrived, too.
-  ASSERT_TRUE(Eventually([&] { return server_->counts().connections.open == 3; }));
 
   std::atomic<std::size_t> cut_off = 99;
   std::thread drain([&] { cut_off = server_->Drain(std::chrono::steady_clock::now() + 30s); });

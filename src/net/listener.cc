@@ -227,6 +227,7 @@ Expected<std::unique_ptr<Listener>> Listener::Start(Loops& loops, Options option
   if (!endpoints) return std::unexpected(endpoints.error());
 
   std::vector<std::shared_ptr<Acceptor>> acceptors;
+  acceptors.reserve(loops.size());
   for (std::size_t i = 0; i < loops.size(); ++i) {
     acceptors.push_back(std::make_shared<Acceptor>(loops.context(i), i, shared));
   }

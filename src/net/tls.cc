@@ -61,7 +61,7 @@ Expected<std::shared_ptr<TlsContext>> TlsContext::Make(const TlsFiles& files,
   if (const auto readable = CheckReadable("key", files.key); !readable) {
     return std::unexpected(readable.error());
   }
-  const std::shared_ptr<TlsContext> made(new TlsContext());
+  std::shared_ptr<TlsContext> made(new TlsContext());
   error_code error;
   made->context_.use_certificate_chain_file(files.cert, error);
   if (error) {

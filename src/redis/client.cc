@@ -11,7 +11,6 @@
 namespace sluice::redis {
 namespace {
 
-namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
 constexpr auto kHeartbeat = 5s;

@@ -6,6 +6,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "core/text.h"
@@ -41,7 +42,7 @@ void Router::Start() {
     return;
   }
   const bool sentinel = options_.endpoint.mode == Mode::kSentinel;
-  only_ = MakeLink([this] { return FindAny(); });
+  only_ = MakeLink(std::bind_front(&Router::FindAny, this));
   only_->Start();
   if (sentinel) WatchSentinels();
 }
@@ -78,7 +79,7 @@ std::shared_ptr<Link> Router::MakeLink(
     std::function<asio::awaitable<Expected<Connection::Options>>()> find) {
   return std::make_shared<Link>(
       executor_, Link::Options{.find = std::move(find),
-                               .prepare = [this](Connection& to) { return Prepare(to); },
+                               .prepare = std::bind_front(&Router::Prepare, this),
                                .on_event = [this](Link&, Link::Event event) { OnEvent(event); }});
 }
 
@@ -144,7 +145,7 @@ asio::awaitable<Expected<Connection::Options>> Router::FindAny() {
     co_return ConnectionTo(*master);
   }
   std::vector<Address> known = options_.endpoint.addresses;
-  if (cluster() && !owner_.empty()) known = Masters();
+  if (const auto masters = Masters(); cluster() && !masters.empty()) known = masters;
   co_return ConnectionTo(known[next_any_++ % known.size()]);
 }
 
@@ -249,9 +250,8 @@ void Router::RefreshSoon() {
 asio::awaitable<Expected<SlotMap>> Router::AskForSlots() {
   const std::string question = Command("CLUSTER", "SLOTS");
   Error last{ErrorCode::kUnavailable, "no node was asked"};
-  std::vector<Address> ask;
   std::vector<std::shared_ptr<Link>> links;
-  for (const Node& node : nodes_) links.push_back(node.link);
+  std::ranges::transform(nodes_, std::back_inserter(links), &Node::link);
   std::ranges::shuffle(links, random_);
   for (const auto& link : links) {
     if (stopped_ || !link->connection()) continue;
@@ -263,14 +263,15 @@ asio::awaitable<Expected<SlotMap>> Router::AskForSlots() {
     if (map) co_return map;
     last = map.error();
   }
-  for (const Node& node : nodes_) ask.push_back(node.address);
-  ask.insert(ask.end(), options_.endpoint.addresses.begin(), options_.endpoint.addresses.end());
+  std::vector<Address> ask = options_.endpoint.addresses;
+  std::ranges::transform(nodes_, std::back_inserter(ask), &Node::address);
   std::ranges::shuffle(ask, random_);
   for (const Address& address : ask) {
     if (stopped_) break;
     const auto connection = std::make_shared<Connection>(executor_, ConnectionTo(address));
     if (const auto opened = co_await connection->Open(); !opened) {
       last = opened.error();
+      if (last.code == ErrorCode::kAccessDenied) break;  // The others have the same users.
       continue;
     }
     const Connection::Reader<SlotMap> read = [&](std::span<const RespNode> reply) {
@@ -286,7 +287,8 @@ asio::awaitable<Expected<SlotMap>> Router::AskForSlots() {
 
 void Router::Adopt(const SlotMap& map) {
   std::vector<std::shared_ptr<Link>> links;
-  for (const Address& master : map.masters) links.push_back(LinkTo(master));
+  std::ranges::transform(map.masters, std::back_inserter(links),
+                         [this](const Address& master) { return LinkTo(master); });
   owner_.resize(kSlots);
   for (std::size_t slot = 0; slot < kSlots; ++slot) {
     owner_[slot] = map.owner[slot] == SlotMap::kNobody ? nullptr : links[map.owner[slot]];
@@ -322,7 +324,7 @@ void Router::GiveUp(Errand& errand) {
                                kTimeoutsMax * options_.endpoint.command_timeout.count(), " ms")});
 }
 
-void Router::Send(std::shared_ptr<Errand> errand) { Dispatch(errand); }
+void Router::Send(const std::shared_ptr<Errand>& errand) { Dispatch(errand); }
 
 void Router::Send(std::string command, Target target, Connection::Handler handler) {
   // Whoever comes first, the reply or the timer, takes the handler.

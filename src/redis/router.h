@@ -62,7 +62,7 @@ class Router : public std::enable_shared_from_this<Router> {
 
   // Sends as soon as there is a connection, if one is there or being made. To cancel, set the
   // handler to null: what was not sent then never is.
-  void Send(std::shared_ptr<Errand> errand);
+  void Send(const std::shared_ptr<Errand>& errand);
 
   // The same for those who have no deadline of their own: within the command timeout, or
   // kUnavailable if it was not sent until then, and kOutcomeUnknown if it was.

@@ -65,11 +65,13 @@ class Keeper {
   // Errors: kNotFound; kInvalidRequest as above.
   void Remove(std::string id, Done done);
 
+  // Runs something that takes its time on the keeper's thread.
+  void Post(std::move_only_function<void()> task);
+
   std::string_view managed_by() const { return managed_.Description(); }
 
  private:
   void Run(const std::stop_token& stop);
-  void Post(std::move_only_function<void()> task);
   Outcome Refresh(bool asked);
   Outcome Adopt(Sources sources);
   Expected<Sources> ReadAll();

@@ -193,6 +193,7 @@ Mapping::Mapping(const YamlNode& node, std::string_view what,
   }
   // Sorted rather than compared pair by pair: a mapping may have as many keys as a file has room.
   std::vector<const Entry*> sorted;
+  sorted.reserve(entries_.size());
   for (const Entry& entry : entries_) sorted.push_back(&entry);
   std::ranges::sort(sorted, {}, [](const Entry* entry) { return std::tuple(entry->key, entry); });
   for (std::size_t i = 1; i < sorted.size(); ++i) {

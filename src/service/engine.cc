@@ -28,6 +28,11 @@ bool IsOutage(ErrorCode code) {
   }
 }
 
+// API keys are secrets of those who have them.
+std::string_view Loggable(std::string_view key) {
+  return key.starts_with("apikey:") ? std::string_view("apikey:***") : key;
+}
+
 }  // namespace
 
 Engine::Engine(const Parts& parts, std::shared_ptr<const Catalog> catalog)
@@ -86,12 +91,12 @@ void Engine::Account(std::span<const Request> requests, std::chrono::nanoseconds
         degraded_->Log(LogLevel::kWarn, "decided without the store",
                        {{"source", request.source == Source::kLocal ? "local" : "fail-open"},
                         {"allowed", allowed},
-                        {"key", request.charges.front().key}});
+                        {"key", Loggable(request.charges.front().key)}});
       }
     }
     if (logger_.Enabled(LogLevel::kDebug)) [[unlikely]] {
       logger_.Debug(allowed ? "request allowed" : "request denied",
-                    {{"key", request.charges.front().key},
+                    {{"key", Loggable(request.charges.front().key)},
                      {"remaining", request.outcome->remaining},
                      {"cost", request.charges.front().cost}});
     }
@@ -103,11 +108,11 @@ void Engine::AccountFailure(const Request& request) {
   metrics_.Failed(error.code);
   if (!IsOutage(error.code)) return;  // The request's own fault; it is told so.
   for (const Charge& charge : request.charges) metrics_.StoreFailed(charge.on_store_failure);
-  failed_->Log(
-      LogLevel::kError, "the store failed a request",
-      {{"code", ToString(error.code)},
-       {"error", error.message},
-       {"key", request.charges.empty() ? std::string_view{} : request.charges.front().key}});
+  failed_->Log(LogLevel::kError, "the store failed a request",
+               {{"code", ToString(error.code)},
+                {"error", error.message},
+                {"key", request.charges.empty() ? std::string_view{}
+                                                : Loggable(request.charges.front().key)}});
 }
 
 }  // namespace sluice::service

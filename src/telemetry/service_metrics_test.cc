@@ -172,6 +172,7 @@ TEST_F(ServiceMetricsTest, ReadsTheNumbersOfTheStores) {
 TEST_F(ServiceMetricsTest, EveryFamilyIsDocumented) {
   metrics_.WatchMemory([] { return MemoryStore::Stats{}; });
   metrics_.WatchRedis([] { return RedisStore::Stats{}; });
+  metrics_.WatchConnections(Door::kHttp, [] { return ServiceMetrics::Connections{}; });
   AddProcessMetrics(registry_);
   std::ifstream file(SLUICE_DOCS "/reference/metrics.md");
   ASSERT_TRUE(file);
@@ -179,7 +180,8 @@ TEST_F(ServiceMetricsTest, EveryFamilyIsDocumented) {
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("| `")) documented.push_back(line.substr(3, line.find('`', 3) - 3));
   }
-  EXPECT_THAT(documented, testing::UnorderedElementsAreArray(registry_.Names()));
+  // The running service has more, such as those of the guard; its tests compare them all.
+  EXPECT_THAT(documented, testing::IsSupersetOf(registry_.Names()));
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ class GoodClient:
 
 
 class HttpTest(support.SharedServiceTest):
-    ARGUMENTS = ("--http-header-timeout", "500ms", "--http-idle-timeout", "700ms", "--threads", "2")
+    ARGUMENTS = ("--threads", "2")
 
     def setUp(self):
         self.good = GoodClient(self.service)
@@ -293,6 +293,9 @@ class Pipelining(HttpTest):
 
 
 class SlowClients(HttpTest):
+    # Not so short that a good client could be taken for a slow one on a busy machine.
+    ARGUMENTS = ("--threads", "2", "--http-header-timeout", "3s", "--http-idle-timeout", "4s")
+
     def test_slow_heads_end(self):
         with RawConnection(self.service.port) as connection:
             connection.send(b"GET / HTTP/1.1\r\nHost: x\r\nX: ")
@@ -349,13 +352,13 @@ class Garbage(HttpTest):
 
     def test_other_protocols(self):
         for data in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 100,  # TLS
-                     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"*1\r\n$4\r\nPING\r\n",
-                     b"SSH-2.0-OpenSSH\r\n", b"\x00" * 1000, b"\n" * 1000, b"\r\n" * 1000,
+                     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"*1\r\n$4\r\nPING\r\n\r\n",
+                     b"SSH-2.0-OpenSSH\r\n\r\n", b"\x00" * 1000, b"\n" * 1000, b"\r\n" * 1000,
                      b"<policy-file-request/>\x00"):
             with self.subTest(data[:20]):
                 # Told so without having closed its end of the connection.
                 answer = self.talk(data, half_close=False)
-                self.assertRegex(answer, rb"^HTTP/1\.1 (400|408|505) ")
+                self.assertRegex(answer, rb"^HTTP/1\.1 (400|505) ")
 
     def test_mutated_requests(self):
         seed = random.SystemRandom().randrange(1 << 32)

@@ -32,7 +32,7 @@ const Limit kFive = *Limit::Parse("algorithm=fixed_window,limit=5,window=1000d")
 
 template <typename Condition>
 bool Eventually(Condition condition) {
-  for (const auto end = Steady::now() + 20s; Steady::now() < end;) {
+  for (const auto end = Steady::now() + 60s; Steady::now() < end;) {
     if (condition()) return true;
     std::this_thread::sleep_for(5ms);
   }

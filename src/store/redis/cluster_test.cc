@@ -46,7 +46,7 @@ std::unique_ptr<RedisStore> Open(const std::string& uri) {
 
 std::string Prefix() {
   static int count = 0;
-  return "?prefix=t" + std::to_string(++count);
+  return "?timeout=10s&prefix=t" + std::to_string(++count);
 }
 
 std::uint16_t SlotOfKey(std::string_view key) {
@@ -221,7 +221,7 @@ TEST(RedisCluster, LoadsTheScriptAgainOnWhicheverMasterForgotIt) {
 }
 
 TEST(RedisCluster, GroupsOverSeveralSlotsAdmitExactlyAndChargeAllOrNothing) {
-  const auto store = Open(Cluster().Uri(Prefix() + "&timeout=10s"));
+  const auto store = Open(Cluster().Uri(Prefix()));
   constexpr int kUsers = 8;
   const Limit shared = *Limit::Parse("algorithm=fixed_window,limit=300,window=1d");
   const Limit own = *Limit::Parse("algorithm=sliding_window,limit=200,window=1d");
@@ -294,7 +294,7 @@ TEST(RedisCluster, NeedsNoMoreThanTheDocumentedAcl) {
   for (std::size_t i = 0; i < Cluster().size(); ++i) {
     ASSERT_EQ(Cluster().node(i).Cli(quoted), "OK\n");
   }
-  std::string uri = Cluster().Uri();
+  std::string uri = Cluster().Uri("?timeout=10s");
   uri.insert(std::string("redis://").size(), "sluice-cluster:pw@");
   const auto store = Open(uri);
   constexpr std::uint16_t kSlot = 100;
@@ -325,9 +325,10 @@ TEST(RedisCluster, LeavesNoStateWithoutExpiry) {
   const auto store = Open(Cluster().Uri(Prefix()));
   for (int i = 0; i < 100; ++i) {
     const std::string key = std::to_string(i);
+    const std::string other = "other:" + key;
     const Limit log = *Limit::Parse("algorithm=sliding_window,limit=5,window=1d");
     const std::vector<Charge> charges = {{.key = key, .limit = &kFive},
-                                         {.key = "other:" + key, .limit = &log}};
+                                         {.key = other, .limit = &log}};
     ASSERT_TRUE(store->CheckAll(charges));
   }
   EXPECT_EQ(Cluster().Sum("eval \"local n = 0; for _, k in ipairs(redis.call('keys', '*')) do "
@@ -402,13 +403,13 @@ TEST(RedisClusterSecurity, TlsAndPasswordsOnEveryNode) {
          .replicas = false,
          .scheme = "rediss",
          .auth = ":s3cret"});
-    const auto store = Open(cluster.Uri("?ca=" + base + "/crt"));
+    const auto store = Open(cluster.Uri("?timeout=10s&ca=" + base + "/crt"));
     for (int i = 0; i < 50; ++i) {
       const auto decision = store->Check({.key = std::to_string(i), .limit = &kFive});
       ASSERT_TRUE(decision) << decision.error().message;
     }
     for (std::size_t i = 0; i < 3; ++i) EXPECT_NE(cluster.node(i).Cli("dbsize"), "0\n");
-    std::string wrong = cluster.Uri("?verify=no");
+    std::string wrong = cluster.Uri("?verify=no&timeout=10s");
     wrong.replace(wrong.find("s3cret"), 6, "wr0ng");
     const auto denied = Open(wrong)->Check({.key = "k", .limit = &kFive});
     ASSERT_FALSE(denied);

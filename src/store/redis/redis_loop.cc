@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "core/text.h"
@@ -48,7 +49,7 @@ RedisLoop::RedisLoop(asio::any_io_executor executor, Options options)
       executor_,
       Router::Options{
           .endpoint = options_.endpoint,
-          .prepare = [this](Connection& connection) { return LoadOn(connection); },
+          .prepare = std::bind_front(&RedisLoop::LoadOn, this),
           .on_connect = [this] { counters_.connects.fetch_add(1, std::memory_order_relaxed); },
           .on_routes = [this] { DropIdleLanes(); }});
 }
