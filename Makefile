@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test run bench-engine bench-redis bench-http bench-guard lint format asan tsan fuzz clean
+.PHONY: help setup build test run bench-engine bench-redis bench-http bench-doors bench-guard lint format asan tsan fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -31,6 +31,9 @@ bench-redis: build ## The Redis store's speed
 
 bench-http: build ## The service's speed: HTTP against nginx, and how rules grow
 	@bench/bench-http
+
+bench-doors: build ## The RESP door against redis-server, the gRPC door against grpc++
+	@bench/bench-doors
 
 bench-guard: build ## What the guard costs and what its deny cache gains
 	@build/release/bench/guard_bench

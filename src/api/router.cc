@@ -73,6 +73,7 @@ void Router::Dispatch(const std::vector<std::size_t>& entries, const http::Reque
 
 std::vector<std::string> Router::routes() const {
   std::vector<std::string> all;
+  all.reserve(entries_.size());
   for (const Entry& entry : entries_) {
     all.push_back(text::Cat(entry.method.empty() ? "*" : entry.method, " ", entry.path));
   }

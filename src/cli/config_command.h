@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <CLI/App.hpp>
 #include <memory>
 
 #include "cli/settings_options.h"
-
-namespace CLI {
-class App;
-}  // namespace CLI
 
 namespace sluice::cli {
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cli/settings_options.h"
+#include <CLI/App.hpp>
 
-namespace CLI {
-class App;
-}  // namespace CLI
+#include "cli/settings_options.h"
 
 namespace sluice::cli {
 

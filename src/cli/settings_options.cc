@@ -47,6 +47,7 @@ std::expected<config::Settings, Problems> SettingsOptions::Load() const {
     }
   }
   const auto environment = [](const std::string& name) -> std::optional<std::string> {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing else runs yet.
     const char* value = std::getenv(name.c_str());
     if (!value) return std::nullopt;
     return value;

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <CLI/App.hpp>
 #include <expected>
 #include <map>
 #include <string>
 
 #include "config/load.h"
 #include "core/problem.h"
-
-namespace CLI {
-class App;
-}  // namespace CLI
 
 namespace sluice::cli {
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "core/text.h"
@@ -196,6 +196,8 @@ class Reader {
   Problems& problems_;
 };
 
+std::string Reason() { return std::generic_category().message(errno); }
+
 void CheckTls(Problems& problems, std::string_view section, const std::string& certificate,
               const std::string& key) {
   if (certificate.empty() == key.empty()) return;
@@ -294,8 +296,7 @@ Expected<std::string> ReadFile(const std::string& path, std::size_t max) {
   errno = 0;
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
                                                              std::fclose);
-  if (!file)
-    return fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, std::strerror(errno));
+  if (!file) return fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, Reason());
   std::string out;
   char buffer[64 * 1024];
   while (const std::size_t bytes = std::fread(buffer, 1, sizeof buffer, file.get())) {
@@ -305,7 +306,7 @@ Expected<std::string> ReadFile(const std::string& path, std::size_t max) {
                   text::Cat("too long; expected at most ", max, " bytes"));
     }
   }
-  if (std::ferror(file.get())) return fail(ErrorCode::kIo, std::strerror(errno));
+  if (std::ferror(file.get())) return fail(ErrorCode::kIo, Reason());
   return out;
 }
 

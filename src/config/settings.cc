@@ -145,6 +145,7 @@ constexpr Setting Number(std::string_view path, std::string_view flag, std::stri
           [](const Settings& settings) { return Write(field(const_cast<Settings&>(settings))); }};
 }
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a member's name.
 #define FIELD(name) [](Settings& settings) -> auto& { return settings.name; }
 
 constexpr std::int64_t kMany = std::int64_t{1} << 40;

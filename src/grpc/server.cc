@@ -18,6 +18,7 @@ struct Server::Drained {
 Expected<std::unique_ptr<Server>> Server::Start(net::Loops& loops, service::Engine& engine,
                                                 Options options) {
   std::vector<std::shared_ptr<Shard>> shards;
+  shards.reserve(loops.size());
   for (std::size_t i = 0; i < loops.size(); ++i) {
     shards.push_back(std::make_shared<Shard>(loops.context(i), engine, options));
   }

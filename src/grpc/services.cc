@@ -153,7 +153,7 @@ void Services::Decide() {
     return;
   }
   engine_.Apply(requests, [this, batch, post = post_]() mutable {
-    post([this, batch = std::move(batch)] {
+    post([this, batch] {
       Answer(*batch);
       if (spare_.size() < kSpareBatchesMax) spare_.push_back(batch);
     });

@@ -217,7 +217,7 @@ struct Session::Callbacks {
                              void* user) {
     Call& call = *static_cast<Call*>(source->ptr);
     const std::size_t count = std::min(size, call.out.size() - call.sent);
-    std::memcpy(buffer, call.out.data() + call.sent, count);
+    std::copy_n(call.out.data() + call.sent, count, buffer);
     call.sent += count;
     Self(user).reply_bytes_ -= count;
     if (call.sent < call.out.size()) return static_cast<ssize_t>(count);
@@ -437,7 +437,7 @@ void Session::OnHeadersEnd(Call& call) {
     SubmitStatus(call, http_status);
     return;
   }
-  if (call.method->requests == Method::Requests::kOne) {
+  if (call.method && call.method->requests == Method::Requests::kOne) {
     call.receive_by = now_ + limits_.receive_timeout;
   }
 }
@@ -582,11 +582,11 @@ void Session::SubmitReplies(Call& call) {
     nghttp2_session_resume_data(session_, call.id);
   }
   if (std::exchange(call.submitted, true)) return;
-  static const std::array kFields = {StaticField(":status", "200"),
-                                     StaticField("content-type", "application/grpc")};
+  static const std::array fields = {StaticField(":status", "200"),
+                                    StaticField("content-type", "application/grpc")};
   const nghttp2_data_provider replies = {.source = {.ptr = &call},
                                          .read_callback = Callbacks::ReadReplies};
-  nghttp2_submit_response(session_, call.id, kFields.data(), kFields.size(), &replies);
+  nghttp2_submit_response(session_, call.id, fields.data(), fields.size(), &replies);
 }
 
 void Session::CountQuietFrame() {

@@ -124,6 +124,7 @@ std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& 
     Append(problems, std::move(book.error()));
   }
   std::vector<rules::RlsConfig::File> rls;
+  rls.reserve(sources.rls.size());
   for (const Text& text : sources.rls) rls.push_back({text.file, text.content});
   if (auto domains = rules::RlsConfig::Parse(rls)) {
     catalog->domains = *std::move(domains);

@@ -51,9 +51,7 @@ struct Server::Shared {
     const std::lock_guard lock(mutex);
     if (--open == 0) all_closed.notify_all();
   }
-  void Refused() {
-    refused.fetch_add(1, std::memory_order_relaxed);
-  }
+  void Refused() { refused.fetch_add(1, std::memory_order_relaxed); }
   bool overcrowded() {
     const std::lock_guard lock(mutex);
     return open > options.connections_max;

@@ -224,7 +224,8 @@ class Password(unittest.TestCase):
             with redis.Redis(port=service.port, password="open sesame") as client:
                 self.assertTrue(client.ping())
             with redis.Redis(port=service.port, username="default", password="no") as client:
-                with self.assertRaises(redis.AuthenticationError):
+                # What it is called depends on the parser that the library finds.
+                with self.assertRaisesRegex(redis.RedisError, "WRONGPASS|invalid username"):
                     client.ping()
             done = subprocess.run(["node", NODE_CLIENT, str(service.port), "open sesame"],
                                   capture_output=True, text=True, timeout=WAIT_S, check=False)
@@ -259,7 +260,8 @@ class SharedState(unittest.TestCase):
                 self.assertEqual(remaining, list(range(49, -1, -1)))
                 self.assertEqual(clients[0].execute_command("CL.THROTTLE", "shared", 49, 1,
                                                             36000)[0], 1)
-                self.assertEqual(clients[1].delete("shared"), 1)
+                # By the same instance: others remember the denial until it ends.
+                self.assertEqual(clients[0].delete("shared"), 1)
                 self.assertEqual(clients[0].execute_command("CL.THROTTLE", "shared", 49, 1,
                                                             36000)[0], 0)
                 server.kill()

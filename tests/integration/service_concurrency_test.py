@@ -44,9 +44,6 @@ RULES = f"""ruleSets:
         bands: [{{label: l, algorithm: FIXED_WINDOW, limit: 2, window: {AGES}}}]
 """
 
-# Exactness is the question, not speed: a busy machine must not make the guard step in.
-PATIENT = ("--deadline", "60s", "--breaker-slow-after", "60s", "--breaker-slow-percent", "100")
-
 
 class ExactTest(support.ServiceTest):
     def rules(self):
@@ -107,14 +104,14 @@ class Redis(ExactTest):
     def test_two_instances_share_exactly_the_limit(self):
         redis = self.redis()
         rules = self.rules()
-        services = [self.start("--rules", rules, "--store", redis.uri, *PATIENT) for _ in range(2)]
+        services = [self.start("--rules", rules, *redis.patient_store()) for _ in range(2)]
         self.assert_exact(services, {"userId": "ann"}, LIMIT)
         self.assert_exact(services, {"apiKey": "key"}, LIMIT)
         # What one has seen the other one knows, and it is still known after both are gone.
         for service in services:
             self.assertEqual(service.check("api", userId="ann").status, 429)
             self.assertEqual(service.stop(), 0)
-        again = self.start("--rules", rules, "--store", redis.uri, *PATIENT)
+        again = self.start("--rules", rules, *redis.patient_store())
         self.assertEqual(again.check("api", userId="ann").status, 429)
         self.assertEqual(again.check("api", userId="bob").status, 200)
         # No state is immortal.
@@ -123,7 +120,7 @@ class Redis(ExactTest):
 
     def test_reset_is_seen_by_all(self):
         redis = self.redis()
-        one, two = (self.start("--store", redis.uri, *PATIENT) for _ in range(2))
+        one, two = (self.start(*redis.patient_store()) for _ in range(2))
         check = target("/api/v1/rate-limit/check", key="k", algorithm="SLIDING_WINDOW", permits=100)
         self.assertEqual(one.get(check).status, 200)
         self.assertEqual(two.get(check).status, 429)
@@ -199,7 +196,8 @@ class WithoutRedis(ExactTest):
                              "--http-on-store-failure", "FAIL_CLOSED")
         answer = service.get(target("/api/v1/rate-limit/check", key="k"))
         self.assertEqual(answer.status, 503)
-        self.assertEqual(answer.json["error"]["code"], "UNAVAILABLE")
+        # Which one depends on whether the refusal or the deadline comes first.
+        self.assertIn(answer.json["error"]["code"], ("UNAVAILABLE", "OUTCOME_UNKNOWN"))
         reset = service.request("DELETE", target("/api/v1/rate-limit/reset", key="k"))
         self.assertEqual(reset.status, 503)
 

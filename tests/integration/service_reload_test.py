@@ -259,9 +259,8 @@ class WhatIsKept(ReloadTest):
 
     def test_state_in_redis_is_kept_as_well(self):
         folder, redis = self.folder(), self.redis()
-        service = self.start("--rules", folder.write("rules.yaml", rules(5)), "--store", redis.uri,
-                             "--deadline", "30s", "--breaker-slow-after", "30s",
-                             "--deny-cache-entries", "0", *NO_POLLING)
+        service = self.start("--rules", folder.write("rules.yaml", rules(5)),
+                             *redis.patient_store(), "--deny-cache-entries", "0", *NO_POLLING)
         self.assertEqual(self.allowed(service, 4), 4)
         folder.replace("rules.yaml", rules(2))
         eventually(lambda: service.generation() == 2, "the rules changed")

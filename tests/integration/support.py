@@ -339,6 +339,12 @@ class Redis(Process):
         credentials = f":{self.password}@" if self.password else ""
         return f"redis://{credentials}127.0.0.1:{self.port}"
 
+    def patient_store(self):
+        """Flags for a service that uses it and waits: for tests of exactness, in which a busy
+        machine must not make the policy of an outage step in."""
+        return ("--store", f"{self.uri}?timeout=60s&connect_timeout=60s", "--deadline", "60s",
+                "--breaker-slow-after", "60s", "--breaker-slow-percent", "100")
+
     def cli(self, *command):
         arguments = ["redis-cli", "-p", str(self.port)]
         if self.password:

@@ -2,6 +2,7 @@
 #include "store/guard/breaker.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sluice::guard {
 namespace {
@@ -144,3 +145,35 @@ void Breaker::Enter(State to, Reason reason, const Counts& counts, Micros open_f
 }
 
 }  // namespace sluice::guard
+
+namespace sluice {
+
+std::string_view ToString(GuardedStore::BreakerState state) {
+  switch (state) {
+    case GuardedStore::BreakerState::kClosed:
+      return "closed";
+    case GuardedStore::BreakerState::kOpen:
+      return "open";
+    case GuardedStore::BreakerState::kHalfOpen:
+      return "half_open";
+  }
+  std::unreachable();
+}
+
+std::string_view ToString(GuardedStore::Reason reason) {
+  switch (reason) {
+    case GuardedStore::Reason::kFailures:
+      return "failures";
+    case GuardedStore::Reason::kSlowCalls:
+      return "slow_calls";
+    case GuardedStore::Reason::kOpenTimeOver:
+      return "open_time_over";
+    case GuardedStore::Reason::kProbeFailed:
+      return "probe_failed";
+    case GuardedStore::Reason::kProbesSucceeded:
+      return "probes_succeeded";
+  }
+  std::unreachable();
+}
+
+}  // namespace sluice

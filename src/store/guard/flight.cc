@@ -81,11 +81,13 @@ void FlightList::PushBack(Flight* flight) {
   flight->next = nullptr;
   (last_ ? last_->next : first_) = flight;
   last_ = flight;
+  flight->listed = true;
 }
 
 void FlightList::Remove(Flight* flight) {
   (flight->previous ? flight->previous->next : first_) = flight->next;
   (flight->next ? flight->next->previous : last_) = flight->previous;
+  flight->listed = false;
 }
 
 }  // namespace sluice::guard

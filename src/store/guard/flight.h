@@ -54,6 +54,7 @@ struct Flight {
   // The list of those that wait for their deadline.
   Flight* previous = nullptr;
   Flight* next = nullptr;
+  bool listed = false;
 
  private:
   std::vector<std::size_t> first_charge_;  // Of each request.

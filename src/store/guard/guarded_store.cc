@@ -316,7 +316,7 @@ void GuardedStore::Impl::Land(Flight* flight) {
   });
   const bool failed = failure != flight->requests.end();
   Locked([&] {
-    ListOf(*flight).Remove(flight);
+    if (flight->listed) ListOf(*flight).Remove(flight);
     if (failed) breaker_.set_last_failure(failure->outcome.error());
     breaker_.Record(flight->pass, {.failed = failed, .took = now - flight->sent}, now);
   });
@@ -420,10 +420,10 @@ std::vector<Flight*> GuardedStore::Impl::TakeExpired(Steady::time_point now) {
       for (Flight* flight = list->front(); flight && flight->deadline <= now;) {
         Flight* const next = flight->next;
         unsigned unanswered = 0;
-        // One whose answer is just coming in leaves the list by itself.
+        list->Remove(flight);
+        // Unless its answer is just coming in.
         if (flight->state.compare_exchange_strong(unanswered, Flight::kExpired,
                                                   std::memory_order_acq_rel)) {
-          list->Remove(flight);
           const Micros waited = std::max(clock_now - flight->sent, options_.deadline);
           breaker_.set_last_failure(NotAnswered(options_.deadline));
           breaker_.Record(flight->pass, {.failed = true, .took = waited}, clock_now);
@@ -520,8 +520,8 @@ void GuardedStore::Impl::ProbeIfIdle() {
   }
   const auto limit = Limit::FixedWindow({.limit = 1, .window = 1s});
   const Charge peek{.key = "sluice.probe", .limit = &*limit, .cost = 0};
-  if (Flight* const flight = Admit(For::kErrand, now))
-    Send(flight, {&peek, 1}, Action::kCheck, now);
+  Flight* const flight = Admit(For::kErrand, now);
+  if (flight) Send(flight, {&peek, 1}, Action::kCheck, now);
 }
 
 // A request of our own for each charge.
@@ -550,12 +550,14 @@ void GuardedStore::Impl::FinishErrand(const Flight& flight) {
     const std::int64_t units = request.charges.front().cost;
     if (request.outcome) {
       Count(counters_.reported_units, units);
-      if (cache_.enabled())
+      if (cache_.enabled()) {
         cache_.Learn(request, flight.EachOf(i), flight.PlacesOf(i), flight.sent);
+      }
       continue;
     }
     delivered = false;
-    if (ProvablyNotCharged(request.outcome.error().code)) {
+    const ErrorCode code = request.outcome.error().code;
+    if (IsStoreFailure(code) && ProvablyNotCharged(code)) {
       Owe(request.charges);
     } else {
       Count(counters_.dropped_units, units);
@@ -661,33 +663,5 @@ void GuardedStore::SetInstances(std::int64_t instances) { impl_->SetInstances(in
 GuardedStore::Status GuardedStore::GetStatus() const { return impl_->GetStatus(); }
 
 GuardedStore::Stats GuardedStore::GetStats() const { return impl_->GetStats(); }
-
-std::string_view ToString(GuardedStore::BreakerState state) {
-  switch (state) {
-    case GuardedStore::BreakerState::kClosed:
-      return "closed";
-    case GuardedStore::BreakerState::kOpen:
-      return "open";
-    case GuardedStore::BreakerState::kHalfOpen:
-      return "half_open";
-  }
-  std::unreachable();
-}
-
-std::string_view ToString(GuardedStore::Reason reason) {
-  switch (reason) {
-    case GuardedStore::Reason::kFailures:
-      return "failures";
-    case GuardedStore::Reason::kSlowCalls:
-      return "slow_calls";
-    case GuardedStore::Reason::kOpenTimeOver:
-      return "open_time_over";
-    case GuardedStore::Reason::kProbeFailed:
-      return "probe_failed";
-    case GuardedStore::Reason::kProbesSucceeded:
-      return "probes_succeeded";
-  }
-  std::unreachable();
-}
 
 }  // namespace sluice
