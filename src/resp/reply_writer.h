@@ -23,13 +23,13 @@ class ReplyWriter {
   void Simple(std::string_view text) { redis::AppendSimpleString(out_, text); }
   void Bulk(std::string_view text) { redis::AppendBulkString(out_, text); }
   void Integer(std::int64_t number) { redis::AppendInteger(out_, number); }
-  void Null() { out_ += resp3() ? "_\r\n" : "$-1\r\n"; }
+  void Null() { out_ += IsResp3() ? "_\r\n" : "$-1\r\n"; }
   void Array(std::size_t elements) { redis::AppendArrayHeader(out_, elements); }
   void Map(std::size_t pairs) {
-    resp3() ? redis::AppendMapHeader(out_, pairs) : redis::AppendArrayHeader(out_, 2 * pairs);
+    IsResp3() ? redis::AppendMapHeader(out_, pairs) : redis::AppendArrayHeader(out_, 2 * pairs);
   }
   void Set(std::size_t elements) {
-    resp3() ? redis::AppendSetHeader(out_, elements) : redis::AppendArrayHeader(out_, elements);
+    IsResp3() ? redis::AppendSetHeader(out_, elements) : redis::AppendArrayHeader(out_, elements);
   }
 
   // With its code, such as "ERR no such thing".
@@ -49,7 +49,7 @@ class ReplyWriter {
   }
 
  private:
-  bool resp3() const { return protocol_ == Protocol::kResp3; }
+  bool IsResp3() const { return protocol_ == Protocol::kResp3; }
 
   std::string& out_;
   const Protocol protocol_;
