@@ -33,8 +33,8 @@ constexpr std::array<std::string_view, 4> kServiceNames = {
     "grpc.reflection.v1alpha.ServerReflection"};
 
 const Reflection& TheReflection() {
-  static const Reflection kReflection(kServiceNames);
-  return kReflection;
+  static const Reflection reflection(kServiceNames);
+  return reflection;
 }
 
 // The service that a request asks for, if it is one.
