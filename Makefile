@@ -54,7 +54,7 @@ tsan: setup ## What runs on several threads, under the thread sanitizer
 		-R '^(memory_test|redis_store_test|guard_test|guard_redis_test)\.'
 
 fuzz: setup ## Every fuzz target, FUZZ_SECONDS=10 each
-	@tools/build fuzz
+	@tools/build fuzz all_fuzz
 	@tools/fuzz $(or $(FUZZ_SECONDS),10)
 
 clean: ## Remove everything that was built
