@@ -39,7 +39,13 @@ using testing_support::RedisServer;
 const Limit kFive = *Limit::Parse("algorithm=fixed_window,limit=5,window=1d");
 const Limit kMany = *Limit::Parse("algorithm=token_bucket,capacity=1000000,refill=1,period=1h");
 
-std::unique_ptr<RedisStore> Open(const std::string& uri) {
+// With timeouts that a busy machine keeps, unless the test is about them.
+std::unique_ptr<RedisStore> Open(std::string uri) {
+  for (const std::string option : {"timeout=10s", "connect_timeout=10s"}) {
+    const std::string name = option.substr(0, option.find('=') + 1);
+    if (uri.contains("?" + name) || uri.contains("&" + name)) continue;
+    uri += (uri.contains('?') ? "&" : "?") + option;
+  }
   auto store = RedisStore::Create({.uri = uri});
   EXPECT_TRUE(store) << store.error().message;
   return *std::move(store);
