@@ -95,7 +95,7 @@ class RedisStore::Impl {
 
   // Sends a command; `done` gets what `read` makes of the reply.
   template <typename T, typename Read>
-  void Send(std::string command, Target target, Read read,
+  void Send(std::string command, Target target, const Read& read,
             std::move_only_function<void(Expected<T>)> done) {
     thread_.Post([loop = loop_, read, command = std::move(command), target = std::move(target),
                   done = std::move(done)]() mutable {
@@ -114,7 +114,7 @@ class RedisStore::Impl {
 
   // The same, and wait.
   template <typename T, typename Read>
-  Expected<T> Ask(std::string command, Target target, Read read) {
+  Expected<T> Ask(std::string command, Target target, const Read& read) {
     auto promise = std::make_shared<std::promise<Expected<T>>>();
     auto answer = promise->get_future();
     Send<T>(std::move(command), std::move(target), read,
