@@ -15,6 +15,7 @@ import http.client
 import os
 import re
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -165,6 +166,8 @@ def main():
     parser.add_argument("command", nargs="+", help="starts the server; {port} is a free port")
     options = parser.parse_args()
 
+    # So that nothing is left running or lying about.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("http_bench: terminated"))
     folder = tempfile.mkdtemp(prefix="sluice-http-bench-")
     port = free_port()
     processes = []
