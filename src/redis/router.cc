@@ -121,6 +121,7 @@ void Router::OnEvent(Link::Event event) {
 }
 
 asio::awaitable<Expected<void>> Router::Prepare(Connection& connection) {
+  const auto self = shared_from_this();
   if (options_.endpoint.mode == Mode::kSentinel) {
     // A Sentinel may not have heard yet; who takes writes knows.
     const std::string question = Command("ROLE");

@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <mutex>
 #include <sstream>
 #include <thread>
 #include <vector>
@@ -87,14 +88,19 @@ TEST(RedisStore, SharesStateBetweenInstancesAndOutlivesThem) {
 TEST(RedisStore, ManyClientsNeverExceedTheLimitAndReachIt) {
   const RedisServer server;
   const Limit limit = *Limit::TokenBucket({.capacity = 2'000, .refill = 1'000, .period = 1s});
+  using Clock = std::chrono::steady_clock;
   std::atomic<int> admitted = 0;
-  const auto start = std::chrono::steady_clock::now();
+  std::mutex mutex;
+  Clock::time_point first = Clock::time_point::max();  // By then it was less than full.
+  Clock::time_point empty = Clock::time_point::min();  // By then all was taken.
+  const auto start = Clock::now();
   {
     std::vector<std::jthread> clients;
     for (int i = 0; i < 4; ++i) {
       clients.emplace_back([&] {
         const auto store = Open(server.Uri());
-        while (std::chrono::steady_clock::now() - start < 1500ms) {
+        while (Clock::now() - start < 1500ms) {
+          const auto asked = Clock::now();
           const Charge charge{.key = "k", .limit = &limit};
           std::vector<Request> requests(64, Request{.charges = {&charge, 1}});
           std::promise<void> done;
@@ -104,13 +110,16 @@ TEST(RedisStore, ManyClientsNeverExceedTheLimitAndReachIt) {
             ASSERT_TRUE(request.outcome);
             admitted += request.outcome->allowed;
           }
+          const std::lock_guard lock(mutex);
+          first = std::min(first, Clock::now());
+          if (!requests.back().outcome->allowed) empty = std::max(empty, asked);
         }
       });
     }
   }
-  const auto elapsed = std::chrono::steady_clock::now() - start;
-  EXPECT_LE(admitted, 2'000 + elapsed / 1ms + 1);
-  EXPECT_GE(admitted, (2'000 + 1'500) * 99 / 100);
+  ASSERT_LT(first, empty);
+  EXPECT_LE(admitted, 2'000 + (Clock::now() - start) / 1ms + 1);
+  EXPECT_GE(admitted, (2'000 + (empty - first) / 1ms) * 99 / 100);
 }
 
 TEST(RedisStore, GathersAndFoldsUnderLoad) {
@@ -447,13 +456,15 @@ TEST(RedisStore, KeepsItsDeadlines) {
   const auto store = Open(server.Uri("?timeout=300ms"));
   ASSERT_TRUE(Check(*store));
   server.Cli("client pause 60000 all");
-  for (int i = 0; i < 2; ++i) {
+  // However busy the machine is, one of several is on time.
+  auto best = std::chrono::steady_clock::duration::max();
+  for (int i = 0; i < 5; ++i) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_FALSE(Check(*store));
-    const auto elapsed = std::chrono::steady_clock::now() - start;
-    EXPECT_GE(elapsed, 299ms);
-    EXPECT_LT(elapsed, 600ms);
+    best = std::min(best, std::chrono::steady_clock::now() - start);
   }
+  EXPECT_GE(best, 299ms);
+  EXPECT_LT(best, 350ms);
 }
 
 TEST(RedisStore, GivesUpOnAServerThatTakesConnectionsAndSaysNothing) {
