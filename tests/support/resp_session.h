@@ -85,8 +85,8 @@ class RespPeer {
 
   // The replies so far.
   std::string Send(std::string_view bytes) {
-    unread_ += bytes;
     std::string out;
+    arrived_ += bytes;
     if (!waiting_ && !closed_) Go(out);
     return out;
   }
@@ -107,7 +107,10 @@ class RespPeer {
   bool closed() const { return closed_; }
 
  private:
-  void Go(std::string& out) { Take(session_.Consume(unread_, out), out); }
+  void Go(std::string& out) {
+    unread_ += std::exchange(arrived_, {});
+    Take(session_.Consume(unread_, out), out);
+  }
 
   void Take(resp::Session::Progress progress, std::string& out) {
     waiting_ = progress.next == resp::Session::Next::kWait;
@@ -117,7 +120,8 @@ class RespPeer {
     if (progress.next == resp::Session::Next::kAgain) Go(out);
   }
 
-  std::string unread_;
+  std::string unread_;   // Stays where it is while the session waits.
+  std::string arrived_;  // After that.
   bool ready_ = false;
   bool waiting_ = false;
   bool closed_ = false;
