@@ -118,11 +118,10 @@ Status RlsBatch::Ask(const rules::RlsDomain* domain, const RlsDescriptor& descri
 
 // Drops the limits that others of the same call say they replace.
 void RlsBatch::Replace(const Call& call) {
-  for (std::size_t i = 0; i < call.count; ++i) {
-    const rules::RlsLimit* by = asked_[call.first + i].match.limit;
+  for (const Asked& asked : AskedBy(call)) {
+    const rules::RlsLimit* by = asked.match.limit;
     if (!by || by->replaces.empty()) continue;
-    for (std::size_t j = 0; j < call.count; ++j) {
-      Asked& other = asked_[call.first + j];
+    for (Asked& other : AskedBy(call)) {
       if (!other.match.limit || other.match.limit->name.empty()) continue;
       if (other.kind == Asked::Kind::kUnlimited) continue;
       if (std::ranges::find(by->replaces, other.match.limit->name) != by->replaces.end()) {
@@ -133,29 +132,50 @@ void RlsBatch::Replace(const Call& call) {
 }
 
 // Lays out what is charged. Each descriptor is a request of its own, unless they are all charged or
-// none is: then those that count are one request, and none takes anything if one of them is refused
-// without asking.
+// none is; shadows are in either case.
 void RlsBatch::Plan(const Call& call, bool all_or_nothing) {
-  const auto asked = [&](std::size_t i) -> Asked& { return asked_[call.first + i]; };
-  bool refused = false;
-  if (all_or_nothing) {
-    bool started = false;
-    for (std::size_t i = 0; i < call.count; ++i) {
-      refused = refused ||
-                (!asked(i).shadow && asked(i).kind != Asked::Kind::kFree && asked(i).refused());
-    }
-    for (std::size_t i = 0; i < call.count; ++i) {
-      if (asked(i).kind != Asked::Kind::kLimited || asked(i).shadow) continue;
-      if (!std::exchange(started, true)) StartRequest();
-      PlanCharge(asked(i), refused ? 0 : asked(i).cost);
-    }
-  }
-  for (std::size_t i = 0; i < call.count; ++i) {
-    if (asked(i).kind != Asked::Kind::kLimited) continue;
-    if (all_or_nothing && !asked(i).shadow) continue;
+  if (all_or_nothing) PlanTogether(call);
+  for (Asked& asked : AskedBy(call)) {
+    if (asked.kind != Asked::Kind::kLimited) continue;
+    if (all_or_nothing && !asked.shadow) continue;
     StartRequest();
-    PlanCharge(asked(i), asked(i).never ? 0 : asked(i).cost);
+    PlanCharge(asked, asked.never ? 0 : asked.cost);
   }
+}
+
+// Those that count, as one request; none takes anything if one is refused without asking.
+void RlsBatch::PlanTogether(const Call& call) {
+  bool refused = false;
+  bool charged = false;
+  for (Asked& asked : AskedBy(call)) {
+    if (asked.shadow || asked.kind == Asked::Kind::kFree) continue;
+    if (asked.kind == Asked::Kind::kLimited) {
+      charged = true;
+      asked.never = asked.cost > 0 && CostOfState(call, asked) > asked.limit().amount();
+    }
+    refused = refused || asked.refused();
+  }
+  if (!charged) return;
+  StartRequest();
+  for (Asked& asked : AskedBy(call)) {
+    if (asked.kind != Asked::Kind::kLimited || asked.shadow) continue;
+    PlanCharge(asked, refused ? 0 : asked.cost);
+  }
+}
+
+// What all descriptors that count take from the state of this one: a client may name one twice.
+std::int64_t RlsBatch::CostOfState(const Call& call, const Asked& of) {
+  std::int64_t sum = 0;
+  for (const Asked& asked : AskedBy(call)) {
+    if (asked.kind != Asked::Kind::kLimited || asked.shadow) continue;
+    if (asked.brought.has_value() != of.brought.has_value()) continue;
+    if (asked.match.key != of.match.key) continue;
+    // More than any limit holds is as good as that; and sums of it do not overflow.
+    static constexpr auto kCostMax =
+        std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(kDescriptorsMax);
+    sum += std::min(asked.cost, kCostMax);
+  }
+  return sum;
 }
 
 void RlsBatch::PlanCharge(Asked& asked, std::int64_t cost) {
@@ -187,8 +207,7 @@ Status RlsBatch::Answer(std::size_t index, TimePoint now, std::string& reply) {
   const Call& call = calls_[index];
   response_.Clear();
   bool over = false;
-  for (std::size_t i = 0; i < call.count; ++i) {
-    const Asked& asked = asked_[call.first + i];
+  for (const Asked& asked : AskedBy(call)) {
     if (Status status = CheckStore(asked); !status.ok()) return status;
     over = over || Denies(asked);
     AddStatus(asked);
@@ -205,7 +224,8 @@ Status RlsBatch::CheckStore(const Asked& asked) const {
   const Expected<Decision>& outcome = requests_[asked.request].outcome;
   if (outcome) return {};
   const Error& error = outcome.error();
-  if (!IsOutage(error.code)) return {StatusCode::kInternal, error.message};
+  // Such as two limits of their own for the same entries.
+  if (!IsOutage(error.code)) return {StatusCode::kInvalidArgument, error.message};
   if (options_.on_store_failure == OnStoreFailure::kFailOpen) return {};
   return {StatusCode::kUnavailable, text::Cat(ToString(error.code), ": ", error.message)};
 }
@@ -270,8 +290,7 @@ void RlsBatch::AddHeaders(const Call& call, TimePoint now) {
   std::vector<http::Policy> policies;
   std::vector<Decision> each;
   bool never = false;
-  for (std::size_t i = 0; i < call.count; ++i) {
-    const Asked& asked = asked_[call.first + i];
+  for (const Asked& asked : AskedBy(call)) {
     if (asked.kind != Asked::Kind::kLimited || asked.shadow) continue;
     if (!requests_[asked.request].outcome) continue;
     Decision decision = decisions_[asked.charge];

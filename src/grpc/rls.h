@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -89,8 +90,14 @@ class RlsBatch {
 
   Status Ask(const rules::RlsDomain* domain, const RlsDescriptor& descriptor, Asked& asked);
   std::span<const rules::RlsEntry> EntriesOf(const RlsDescriptor& descriptor) const;
+  auto AskedBy(const Call& call) {
+    const auto first = asked_.begin() + static_cast<std::ptrdiff_t>(call.first);
+    return std::ranges::subrange(first, first + static_cast<std::ptrdiff_t>(call.count));
+  }
   void Replace(const Call& call);
   void Plan(const Call& call, bool all_or_nothing);
+  void PlanTogether(const Call& call);
+  std::int64_t CostOfState(const Call& call, const Asked& of);
   void PlanCharge(Asked& asked, std::int64_t cost);
   void StartRequest() { request_sizes_.push_back(0); }
 

@@ -14,12 +14,11 @@ class Fields {
   // False at the end, and when what follows is not a field; see ok().
   bool Next() {
     if (rest_.empty() || !ok_) return false;
-    const std::uint64_t tag = ReadVarint();
-    number_ = static_cast<std::uint32_t>(tag >> 3U);
-    wire_type_ = static_cast<std::uint32_t>(tag & 7U);
+    const std::uint32_t tag = ReadTag();
+    number_ = tag >> 3U;
+    wire_type_ = tag & 7U;
     // A group can only be passed over.
-    ok_ = ok_ && tag <= UINT32_MAX && number_ != 0 &&
-          (wire_type_ == kStartGroup ? SkipGroup(number_, 0) : ReadValue());
+    ok_ = ok_ && number_ != 0 && (wire_type_ == kStartGroup ? SkipGroup(number_, 0) : ReadValue());
     return ok_;
   }
 
@@ -36,7 +35,7 @@ class Fields {
   static constexpr std::uint32_t kStartGroup = 3;
   static constexpr std::uint32_t kEndGroup = 4;
   static constexpr std::uint32_t kFixed32 = 5;
-  static constexpr int kGroupDepthMax = 64;
+  static constexpr int kGroupDepthMax = 100;  // As protobuf has it.
 
   std::uint64_t ReadVarint() {
     std::uint64_t value = 0;
@@ -49,6 +48,9 @@ class Fields {
     ok_ = false;
     return 0;
   }
+
+  // What is more than 32 bits is cut, as protobuf does.
+  std::uint32_t ReadTag() { return static_cast<std::uint32_t>(ReadVarint()); }
 
   bool Skip(std::uint64_t size) {
     if (size > rest_.size()) return false;
@@ -81,10 +83,10 @@ class Fields {
   bool SkipGroup(std::uint32_t group, int depth) {
     if (depth > kGroupDepthMax) return false;
     while (ok_ && !rest_.empty()) {
-      const std::uint64_t tag = ReadVarint();
-      const auto number = static_cast<std::uint32_t>(tag >> 3U);
-      wire_type_ = static_cast<std::uint32_t>(tag & 7U);
-      if (!ok_ || tag > UINT32_MAX || number == 0) return false;
+      const std::uint32_t tag = ReadTag();
+      const std::uint32_t number = tag >> 3U;
+      wire_type_ = tag & 7U;
+      if (!ok_ || number == 0) return false;
       if (wire_type_ == kEndGroup) {
         wire_type_ = kStartGroup;  // Whatever was in it is not for the caller.
         return number == group;

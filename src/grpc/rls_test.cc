@@ -218,6 +218,36 @@ TEST_F(RlsTest, ChargesAllOrNothingWhereToldTo) {
   EXPECT_EQ(Run(Builder("strict").Ask({{"a", "1"}})).remaining(0), 1U);
 }
 
+TEST_F(RlsTest, DeniesWhatIsNamedMoreOftenThanItCanBeGranted) {
+  const Builder twice = Builder("strict").Ask({{"b", "1"}}).Ask({{"a", "1"}}).Ask({{"b", "1"}});
+  const Result denied = Run(twice);
+  EXPECT_EQ(denied.response.overall_code(), Response::OVER_LIMIT);
+  EXPECT_EQ(denied.code(0), Response::OVER_LIMIT);
+  EXPECT_EQ(denied.code(1), Response::OK);
+  EXPECT_EQ(denied.code(2), Response::OVER_LIMIT);
+  EXPECT_EQ(denied.remaining(0), 1U);
+  EXPECT_EQ(denied.remaining(1), 3U);
+  const Result allowed = Run(Builder("strict").Ask({{"a", "1"}}).Ask({{"a", "1"}}));
+  EXPECT_EQ(allowed.response.overall_code(), Response::OK);
+  EXPECT_EQ(Run(Builder("strict").Ask({{"a", "1"}}).OwnHits(0)).remaining(0), 1U);
+  // A look takes nothing, however often.
+  EXPECT_EQ(
+      Run(Builder("strict").Ask({{"b", "1"}}).Ask({{"b", "1"}}).OwnHits(0)).response.overall_code(),
+      Response::OK);
+}
+
+TEST_F(RlsTest, RefusesTwoLimitsOfTheirOwnForOneState) {
+  const auto ask = [&](const char* domain) {
+    return Run(Builder(domain)
+                   .Ask({{"a", "1"}})
+                   .OwnLimit(5, envoy::type::v3::HOUR)
+                   .Ask({{"a", "1"}})
+                   .OwnLimit(6, envoy::type::v3::HOUR));
+  };
+  EXPECT_EQ(ask("strict").status.code, StatusCode::kInvalidArgument);
+  EXPECT_TRUE(ask("edge").status.ok());
+}
+
 TEST_F(RlsTest, ShadowsAreChargedApartFromAllOrNothing) {
   const auto ask = [&] { return Run(Builder("strict").Ask({{"a", "1"}}).Ask({{"shadow", "1"}})); };
   EXPECT_EQ(ask().remaining(1), 0U);
@@ -478,6 +508,16 @@ TEST(RlsRequest, ReadsWhatProtobufWrites) {
   EXPECT_EQ(request.descriptors[0].hits_addend, UINT64_MAX);
   EXPECT_EQ(request.descriptors[1].limit->requests_per_unit, UINT32_MAX);
   EXPECT_EQ(request.descriptors[1].limit->unit, 6);
+}
+
+TEST(RlsRequest, CutsTagsAsProtobufDoes) {
+  // Five bytes of a tag, of which the last holds more than 32 bits have room for.
+  const std::string bytes = "\xfa\x80\x80\x80\x70\x01x" + Builder().Ask({{"a", "1"}}).Bytes();
+  RateLimitRequest reference;
+  ASSERT_TRUE(reference.ParseFromString(bytes));
+  RlsRequest request;
+  ASSERT_TRUE(request.Parse(bytes).ok());
+  EXPECT_EQ(request.domain, reference.domain());
 }
 
 TEST(RlsRequest, PassesOverWhatItDoesNotKnow) {
