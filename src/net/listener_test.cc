@@ -9,16 +9,19 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <condition_variable>
 #include <fstream>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "support/certificate.h"
+#include "support/eventually.h"
 #include "support/tcp_client.h"
 
 namespace sluice::net {
@@ -27,16 +30,8 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using testing_support::Certificate;
+using testing_support::Eventually;
 using testing_support::TcpClient;
-
-// For what is counted a moment after the client has seen it.
-bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 3000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(10ms);
-  }
-  return false;
-}
 
 // Says a word to everyone and keeps the streams until it is told to drop them.
 class Greeter {
@@ -190,6 +185,11 @@ TEST_F(ListenerTest, HandsOverWhoeverHasConnectedBeforeItStops) {
 
 TEST_F(ListenerTest, WaitsWhenThereAreNoMoreFiles) {
   const auto listener = Start({.address = {"127.0.0.1", 0}});
+  // Sanitizers need a file themselves to look at a new thread, so those run before there are none.
+  loops_.Start();
+  std::latch ready(1);
+  boost::asio::post(loops_.context(0), [&] { ready.wait(); });
+  boost::asio::post(loops_.context(1), [&] { ready.wait(); });
   TcpClient client(listener->port());
   rlimit usual{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
@@ -197,7 +197,7 @@ TEST_F(ListenerTest, WaitsWhenThereAreNoMoreFiles) {
   ::close(next);
   const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = usual.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
-  loops_.Start();
+  ready.count_down();
   const bool failed = Eventually([&] { return listener->counts().accept_errors >= 2; });
   const std::uint64_t errors = listener->counts().accept_errors;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);

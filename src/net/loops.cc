@@ -18,7 +18,10 @@ Loops::Loops(std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) loops_.push_back(std::make_unique<Loop>());
 }
 
-Loops::~Loops() { Stop(); }
+Loops::~Loops() {
+  Stop();
+  for (const auto& loop : loops_) loop->context.shutdown();
+}
 
 void Loops::Start() {
   assert(!running_);

@@ -18,7 +18,7 @@ class Loops {
 
   // Between 1 and kCountMax loops. No thread runs before Start.
   explicit Loops(std::size_t count);
-  // Stops.
+  // Stops, and drops what still waits on any loop before the first is gone: it may refer to others.
   ~Loops();
   Loops(const Loops&) = delete;
   Loops& operator=(const Loops&) = delete;
@@ -36,9 +36,13 @@ class Loops {
   void RunOnAll(const std::function<void(std::size_t loop)>& work);
 
  private:
-  struct Loop {
+  struct Context : boost::asio::io_context {
     // One thread only: Asio then leaves out most of what several would need.
-    boost::asio::io_context context{1};
+    Context() : io_context(1) {}
+    using io_context::shutdown;
+  };
+  struct Loop {
+    Context context;
     std::thread thread;
   };
 

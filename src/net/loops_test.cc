@@ -6,6 +6,8 @@
 
 #include <array>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <future>
 #include <set>
 #include <thread>
@@ -48,6 +50,16 @@ TEST(Loops, DropWhatStillWaitsWhenTheyStop) {
     EXPECT_EQ(held.use_count(), 2);
   }
   EXPECT_EQ(held.use_count(), 1);
+}
+
+TEST(Loops, MayHoldWhatBelongsToOthersUntilTheEnd) {
+  for (const std::size_t holder : {0U, 1U}) {
+    Loops loops(2);
+    const auto timer = std::make_shared<boost::asio::steady_timer>(loops.context(1 - holder),
+                                                                   std::chrono::hours(1));
+    timer->async_wait([](auto) {});
+    boost::asio::post(loops.context(holder), [timer] {});
+  }
 }
 
 }  // namespace
