@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "sluice/memory_store.h"
+#include "support/eventually.h"
 #include "support/h2_client.h"
 #include "support/rls_engine.h"
 
@@ -27,6 +28,7 @@ namespace {
 using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace)
 using boost::asio::ip::tcp;
 using test::H2Client;
+using testing_support::Eventually;
 
 constexpr const char* kDomain = R"(
 domain: edge
@@ -275,7 +277,7 @@ TEST_F(ServerTest, DrainsWithEveryCallAnswered) {
   EXPECT_EQ(client.h2().stream(id).grpc_status(), "0");
   EXPECT_EQ(client.h2().goaway(), NGHTTP2_NO_ERROR);
   EXPECT_EQ(cut_off, 0U);
-  EXPECT_EQ(server_->counts().connections.open, 0U);
+  EXPECT_TRUE(Eventually([&] { return server_->counts().connections.open == 0; }));
 }
 
 TEST_F(ServerTest, DrainsNoLongerThanToldTo) {

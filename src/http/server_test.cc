@@ -18,6 +18,7 @@
 
 #include "net/loops.h"
 #include "support/certificate.h"
+#include "support/eventually.h"
 #include "support/tcp_client.h"
 
 namespace sluice::http {
@@ -30,18 +31,10 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 using testing_support::Certificate;
+using testing_support::Eventually;
 using testing_support::TcpClient;
 
 constexpr std::string_view kGet = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-
-// For what is counted a moment after the client has seen it.
-bool Eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 3000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(10ms);
-  }
-  return false;
-}
 
 // Answers with method, path, query and body; /large?N with N bytes; /drop not at all. What asks for
 // a path under /later waits until the test answers it.

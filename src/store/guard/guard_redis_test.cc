@@ -12,12 +12,14 @@
 
 #include "sluice/guarded_store.h"
 #include "sluice/redis_store.h"
+#include "support/eventually.h"
 #include "support/redis_server.h"
 
 namespace sluice {
 namespace {
 
 using namespace std::chrono_literals;
+using testing_support::Eventually;
 using testing_support::FreePort;
 using testing_support::RedisServer;
 using State = GuardedStore::BreakerState;
@@ -29,15 +31,6 @@ constexpr auto kClosed = OnStoreFailure::kFailClosed;
 
 const Limit kThousand = *Limit::Parse("algorithm=fixed_window,limit=1000,window=1000d");
 const Limit kFive = *Limit::Parse("algorithm=fixed_window,limit=5,window=1000d");
-
-template <typename Condition>
-bool Eventually(Condition condition) {
-  for (const auto end = Steady::now() + 60s; Steady::now() < end;) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(5ms);
-  }
-  return condition();
-}
 
 struct Answer {
   Expected<Decision> outcome;

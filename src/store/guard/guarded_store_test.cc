@@ -12,12 +12,15 @@
 #include <thread>
 #include <vector>
 
+#include "support/eventually.h"
+
 namespace sluice {
 namespace {
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing_support::Eventually;
 using State = GuardedStore::BreakerState;
 using Reason = GuardedStore::Reason;
 using Steady = std::chrono::steady_clock;
@@ -125,16 +128,6 @@ struct Answer {
   Source source;
   std::vector<Decision> each;
 };
-
-// Until it holds, for as long as anything may take on a busy machine.
-template <typename Condition>
-bool Eventually(Condition condition) {
-  for (const auto end = Steady::now() + 60s; Steady::now() < end;) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(1ms);
-  }
-  return condition();
-}
 
 class GuardTest : public testing::Test {
  protected:

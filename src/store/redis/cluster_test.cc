@@ -19,6 +19,7 @@
 #include "redis/slots.h"
 #include "sluice/redis_store.h"
 #include "store/redis/state_key.h"
+#include "support/eventually.h"
 #include "support/redis_cluster.h"
 
 namespace sluice {
@@ -27,6 +28,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::AnyOf;
 using testing::HasSubstr;
+using testing_support::Eventually;
 using testing_support::RedisCluster;
 
 const Limit kFive = *Limit::Parse("algorithm=fixed_window,limit=5,window=1d");
@@ -65,11 +67,8 @@ std::vector<std::string> KeysInSlot(std::uint16_t slot, std::size_t count) {
 
 // Until it decides about this key again, for as long as a failover may take.
 bool Recovers(RedisStore& store, const std::string& key) {
-  for (int i = 0; i < 1200; ++i) {
-    if (store.Check({.key = key, .limit = &kMany, .cost = 0})) return true;
-    std::this_thread::sleep_for(25ms);
-  }
-  return false;
+  return Eventually(
+      [&] { return store.Check({.key = key, .limit = &kMany, .cost = 0}).has_value(); });
 }
 
 TEST(RedisCluster, DecidesResetsCountsAndPurgesOnEveryMaster) {

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "sluice/asio.h"
+#include "support/eventually.h"
 #include "support/redis_server.h"
 
 namespace sluice {
@@ -34,6 +35,7 @@ using namespace std::chrono_literals;
 using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
+using testing_support::Eventually;
 using testing_support::FreePort;
 using testing_support::RedisServer;
 
@@ -59,11 +61,7 @@ Expected<Decision> Check(RedisStore& store, const Limit& limit = kMany,
 
 // Until it decides again, for as long as a server may take to come back.
 bool Recovers(RedisStore& store) {
-  for (int i = 0; i < 400; ++i) {
-    if (Check(store)) return true;
-    std::this_thread::sleep_for(25ms);
-  }
-  return false;
+  return Eventually([&] { return Check(store).has_value(); });
 }
 
 TEST(RedisStore, DecidesAndResets) {
@@ -417,10 +415,7 @@ TEST(RedisSentinel, GoesToTheNewMasterWhenTheSentinelsSaySo) {
   ASSERT_TRUE(Recovers(*store));
   ASSERT_EQ(group.sentinel(0).Cli("sentinel failover main"), "OK\n");
   // Not a single request is made that the old master, which lives on, could turn away.
-  for (int i = 0; i < 800 && store->GetStats().connects < 2; ++i) {
-    std::this_thread::sleep_for(25ms);
-  }
-  EXPECT_EQ(store->GetStats().connects, 2);
+  EXPECT_TRUE(Eventually([&] { return store->GetStats().connects == 2; }));
   EXPECT_TRUE(Recovers(*store));
 }
 
