@@ -391,13 +391,15 @@ while ARGV[at] do
   at = first + width * charges
 
   if action == 'refund' then
-    reply[filled + 1] = times
-    for i = 1, charges do
-      give_back(KEYS[key_at + i], under[i], costs[i], tonumber(ARGV[first + width * i - 1]))
-      reply[filled + 3 * i - 1], reply[filled + 3 * i], reply[filled + 3 * i + 1] = 0, 0, 0
+    for _ = 1, groups do
+      reply[filled + 1] = times
+      for i = 1, charges do
+        give_back(KEYS[key_at + i], under[i], costs[i], tonumber(ARGV[first + width * i - 1]))
+        reply[filled + 3 * i - 1], reply[filled + 3 * i], reply[filled + 3 * i + 1] = 0, 0, 0
+      end
+      filled = filled + 1 + 3 * charges
+      key_at = key_at + charges
     end
-    filled = filled + 1 + 3 * charges
-    key_at = key_at + charges
     groups = 0
   end
 
