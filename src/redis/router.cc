@@ -334,8 +334,17 @@ void Router::Send(std::string command, Target target, Connection::Handler handle
     asio::steady_timer timer;
     std::shared_ptr<Errand> errand = std::make_shared<Errand>();
   };
-  const auto wait = std::make_shared<Wait>(std::move(handler), asio::steady_timer(executor_));
+  if (outstanding_ == kOutstandingMax) {
+    return handler(std::unexpected(Error{
+        ErrorCode::kUnavailable, text::Cat(outstanding_, " commands wait for Redis already")}));
+  }
+  ++outstanding_;
   const auto self = shared_from_this();
+  auto counted = [this, self, handler = std::move(handler)](auto reply) mutable {
+    --outstanding_;
+    handler(std::move(reply));
+  };
+  const auto wait = std::make_shared<Wait>(std::move(counted), asio::steady_timer(executor_));
   // TRYAGAIN: the keys are on two nodes for the moment.
   const auto send = [this, self, wait](const auto& again) -> void {
     wait->errand->handler = [this, wait, again](Expected<std::span<const RespNode>> reply) {
@@ -423,6 +432,12 @@ void Router::OnReply(const std::shared_ptr<Errand>& errand, const std::shared_pt
   const RespNode& first = reply->front();
   if (first.type != RespType::kError) return Deliver(errand, std::move(reply));
   if (Follow(errand, first.text, from)) return;
+  if (!cluster() && (first.text.starts_with("MOVED ") || first.text.starts_with("CROSSSLOT "))) {
+    return Deliver(
+        errand, std::unexpected(Error{ErrorCode::kStoreError,
+                                      text::Cat("Redis at ", from.ToString(),
+                                                " is part of a Cluster; expected mode=cluster")}));
+  }
   const bool is_replica = first.text.starts_with("READONLY");
   const Error reason = ErrorOf(first.text);
   if (is_replica || first.text.starts_with("CLUSTERDOWN") || first.text.starts_with("LOADING")) {

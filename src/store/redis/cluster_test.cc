@@ -8,17 +8,16 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <map>
 #include <set>
-#include <sstream>
 #include <thread>
 #include <vector>
 
 #include "redis/slots.h"
 #include "sluice/redis_store.h"
 #include "store/redis/state_key.h"
+#include "support/documented_acl.h"
 #include "support/eventually.h"
 #include "support/redis_cluster.h"
 
@@ -107,6 +106,20 @@ TEST(RedisCluster, StartsFromAnySeedEvenIfOthersAreGone) {
   const auto no_cluster = Open(plain.Uri("?mode=cluster"));
   EXPECT_THAT(no_cluster->Check({.key = "k", .limit = &kFive}).error().message,
               HasSubstr("cluster support disabled"));
+}
+
+TEST(RedisCluster, SaysSoToWhomeverTakesItForASingleServer) {
+  const auto store = Open(Cluster().node(0).Uri("?timeout=10s"));
+  const std::string here = KeysInSlot(0, 1).front();
+  const std::string there = KeysInSlot(16'383, 1).front();
+  EXPECT_TRUE(store->Check({.key = here, .limit = &kFive, .cost = 0}));
+  const std::vector<Charge> both = {{.key = here, .limit = &kFive},
+                                    {.key = there, .limit = &kFive}};
+  for (const auto& wrong : {store->Check({.key = there, .limit = &kFive}), store->CheckAll(both)}) {
+    ASSERT_FALSE(wrong);
+    EXPECT_EQ(wrong.error().code, ErrorCode::kStoreError);
+    EXPECT_THAT(wrong.error().message, HasSubstr("mode=cluster"));
+  }
 }
 
 TEST(RedisCluster, KeepsHostileKeysApartAndChoosesTheirSlotsItself) {
@@ -280,18 +293,9 @@ TEST(RedisCluster, GroupsOverSeveralSlotsAdmitExactlyAndChargeAllOrNothing) {
 }
 
 TEST(RedisCluster, NeedsNoMoreThanTheDocumentedAcl) {
-  std::ifstream docs(SLUICE_DOCS "/reference/redis.md");
-  std::string line;
-  while (std::getline(docs, line) && !line.starts_with("ACL SETUSER sluice ")) {
-  }
-  std::getline(docs, line);
-  ASSERT_TRUE(line.starts_with("ACL SETUSER sluice-cluster ")) << line;
-  line.replace(line.find(">PASSWORD"), 9, ">pw");
-  std::string quoted;
-  std::istringstream words(line);
-  for (std::string word; words >> word;) quoted += "'" + word + "' ";
   for (std::size_t i = 0; i < Cluster().size(); ++i) {
-    ASSERT_EQ(Cluster().node(i).Cli(quoted), "OK\n");
+    ASSERT_EQ(Cluster().node(i).Cli(testing_support::DocumentedAcl("sluice-cluster", "pw")),
+              "OK\n");
   }
   std::string uri = Cluster().Uri("?timeout=10s");
   uri.insert(std::string("redis://").size(), "sluice-cluster:pw@");
@@ -383,6 +387,63 @@ TEST(RedisClusterFailover, SurvivesAMasterThatIsKilledUnderLoad) {
     // What was charged without an answer is missing from our count.
     EXPECT_GE(count, kLimit - unknown) << key_of(i);
   }
+}
+
+TEST(RedisClusterFailover, SaysThatItIsDownAndComesBack) {
+  RedisCluster cluster({.replicas = false});
+  const auto store = Open(cluster.Uri("?timeout=1s"));
+  const std::string key = KeysInSlot(16'383, 1).front();
+  ASSERT_TRUE(Recovers(*store, key));
+  cluster.node(0).Kill();
+  EXPECT_TRUE(Eventually([&] {
+    const auto decision = store->Check({.key = key, .limit = &kMany, .cost = 0});
+    if (decision) return false;
+    EXPECT_EQ(decision.error().code, ErrorCode::kUnavailable) << decision.error().message;
+    return decision.error().message.contains("CLUSTERDOWN");
+  }));
+  cluster.node(0).Start();
+  EXPECT_TRUE(Recovers(*store, key));
+  EXPECT_TRUE(Recovers(*store, KeysInSlot(0, 1).front()));
+}
+
+// Many requests over two masters want the last token of one of them, so that the others give back
+// what they took from the other one, which dies meanwhile.
+TEST(RedisClusterFailover, AdmitsNothingTwiceWhenAMasterIsLostBetweenTakingAndGivingBack) {
+  RedisCluster cluster(
+      {.arguments = {"--appendonly", "yes", "--appendfsync", "always"}, .replicas = false});
+  const auto store = Open(cluster.Uri("?timeout=1s"));
+  const std::string dies = KeysInSlot(0, 1).front();
+  const std::string lives = KeysInSlot(16'383, 1).front();
+  const Limit scarce = *Limit::Parse("algorithm=token_bucket,capacity=1,refill=100,period=1s");
+  const std::vector<Charge> both = {{.key = dies, .limit = &kMany},
+                                    {.key = lives, .limit = &scarce}};
+  ASSERT_TRUE(Recovers(*store, dies));
+  std::atomic<std::int64_t> admitted = 0;
+  const auto start = std::chrono::steady_clock::now();
+  {
+    Load load(16, [&](int) {
+      const auto decision = store->CheckAll(both);
+      if (decision) {
+        admitted += decision->allowed;
+      } else {
+        EXPECT_TRUE(decision.error().transient()) << decision.error().message;
+        std::this_thread::sleep_for(1ms);
+      }
+    });
+    for (int i = 0; i < 20 && store->GetStats().refunds_lost == 0; ++i) {
+      const std::int64_t before = store->GetStats().refunds;
+      EXPECT_TRUE(Eventually([&] { return store->GetStats().refunds > before + 10; }));
+      cluster.node(0).Kill();
+      cluster.node(0).Start();
+      EXPECT_TRUE(Recovers(*store, dies));
+    }
+  }
+  const auto elapsed = std::chrono::steady_clock::now() - start;
+  EXPECT_GT(store->GetStats().refunds_lost, 0) << "otherwise nothing was tested";
+  EXPECT_LE(admitted, 1 + elapsed / 10ms + 1);
+  const auto left = store->Check({.key = dies, .limit = &kMany, .cost = 0});
+  ASSERT_TRUE(left);
+  EXPECT_GE(kMany.amount() - left->remaining, admitted) << "what was taken stays taken";
 }
 
 TEST(RedisClusterSecurity, TlsAndPasswordsOnEveryNode) {

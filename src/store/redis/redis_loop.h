@@ -24,14 +24,7 @@ namespace sluice::redis {
 // The Redis store on one event loop, which runs on one thread: every method is called there.
 class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
  public:
-  struct Options {
-    Endpoint endpoint;
-    std::size_t batch_max;
-    std::size_t in_flight_max;
-    std::size_t waiting_max;
-  };
-
-  RedisLoop(boost::asio::any_io_executor executor, Options options);
+  RedisLoop(boost::asio::any_io_executor executor, Endpoint endpoint);
 
   // Begins to connect.
   void Start();
@@ -43,7 +36,7 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   void Apply(std::span<Request> requests, std::move_only_function<void()> done);
 
   Router& router() { return *router_; }
-  const Endpoint& endpoint() const { return options_.endpoint; }
+  const Endpoint& endpoint() const { return endpoint_; }
 
   // Read from any thread.
   struct Counters {
@@ -143,7 +136,7 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   void OnTimer();
 
   const boost::asio::any_io_executor executor_;
-  const Options options_;
+  const Endpoint endpoint_;
   const bool cluster_;
   const std::string sha_;
   std::shared_ptr<Router> router_;

@@ -74,12 +74,8 @@ std::map<std::uint16_t, std::vector<std::string_view>> BySlot(const std::vector<
 
 class RedisStore::Impl {
  public:
-  Impl(const Options& options, redis::Endpoint endpoint)
-      : loop_(std::make_shared<redis::RedisLoop>(
-            thread_.executor(), redis::RedisLoop::Options{.endpoint = std::move(endpoint),
-                                                          .batch_max = options.batch_max,
-                                                          .in_flight_max = options.in_flight_max,
-                                                          .waiting_max = options.waiting_max})) {
+  explicit Impl(redis::Endpoint endpoint)
+      : loop_(std::make_shared<redis::RedisLoop>(thread_.executor(), std::move(endpoint))) {
     thread_.Post([loop = loop_] { loop->Start(); });
   }
 
@@ -153,8 +149,7 @@ Expected<std::unique_ptr<RedisStore>> RedisStore::Create(const Options& options)
     }
     endpoint->prefix = options.prefix;
   }
-  return std::unique_ptr<RedisStore>(
-      new RedisStore(std::make_unique<Impl>(options, *std::move(endpoint))));
+  return std::unique_ptr<RedisStore>(new RedisStore(std::make_unique<Impl>(*std::move(endpoint))));
 }
 
 RedisStore::RedisStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -273,5 +268,9 @@ RedisStore::Stats RedisStore::GetStats() const {
 }
 
 std::string RedisStore::Description() const { return impl_->loop().endpoint().ToString(); }
+
+const std::vector<std::string>& RedisStore::Warnings() const {
+  return impl_->loop().endpoint().warnings;
+}
 
 }  // namespace sluice
