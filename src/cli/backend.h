@@ -41,8 +41,11 @@ class Backend {
   virtual api::Health::Store Health() const = 0;
   virtual std::string Description() const = 0;
 
-  // A JSON object; "null" if there is nothing to tell.
+  // A JSON object.
   virtual std::string GuardStatus() const = 0;
+
+  // After limits have changed; see GuardedStore.
+  virtual void ForgetDenials() = 0;
 };
 
 }  // namespace sluice::cli
