@@ -41,7 +41,7 @@ class Backend {
   virtual api::Health::Store Health() const = 0;
   virtual std::string Description() const = 0;
 
-  // A JSON object.
+  // A JSON object; "null" if there is nothing to tell.
   virtual std::string GuardStatus() const = 0;
 
   // After limits have changed; see GuardedStore.
