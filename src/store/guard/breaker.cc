@@ -140,6 +140,7 @@ void Breaker::Enter(State to, Reason reason, const Counts& counts, Micros open_f
                                 .slow = counts.slow,
                                 .open_for = open_for,
                                 .last_failure = to == State::kOpen ? last_failure_ : std::nullopt};
+  ++by_reason_[static_cast<std::size_t>(reason)];
   state_ = to;
   ++epoch_;
 }

@@ -45,6 +45,7 @@ class Breaker {
 
   State state() const { return state_; }
   std::int64_t transitions() const { return transitions_; }
+  const GuardedStore::TransitionCounts& transitions_by_reason() const { return by_reason_; }
   const std::optional<Error>& last_failure() const { return last_failure_; }
   const std::optional<Transition>& last_transition() const { return last_transition_; }
 
@@ -69,6 +70,7 @@ class Breaker {
   State state_ = State::kClosed;
   std::uint64_t epoch_ = 0;  // Passes from before the last transition count no more.
   std::int64_t transitions_ = 0;
+  GuardedStore::TransitionCounts by_reason_{};
   std::optional<Transition> last_transition_;
   std::optional<Error> last_failure_;
 

@@ -351,7 +351,11 @@ TEST(RedisStore, NeedsNoMoreThanTheDocumentedAcl) {
       ASSERT_TRUE(decision) << decision.error().message;
     }
   }
+  const auto heard = std::make_shared<std::atomic<int>>(0);
+  store->Watch([heard](const Charge* charge) { *heard += charge ? 1 : 0; });
+  ASSERT_TRUE(Eventually([&] { return store->GetStats().listening == 1; }));
   EXPECT_TRUE(store->Reset({.key = "k", .limit = &kFive, .name = "n"}).value());
+  EXPECT_TRUE(Eventually([&] { return *heard == 1; }));
   EXPECT_TRUE(store->Ping());
   EXPECT_TRUE(store->Purge("*", false));
   // And no less is of use: a clear error, and never a budget that is whole again and again.
