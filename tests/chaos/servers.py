@@ -93,8 +93,8 @@ class Cluster:
         for number, node in enumerate(self.nodes):
             node.cli("cluster", "set-config-epoch", str(number + 1))
             if number < self.MASTERS:
-                bounds = [16384 * part // self.MASTERS for part in (number, number + 1)]
-                node.cli("cluster", "addslotsrange", str(bounds[0]), str(bounds[1] - 1))
+                node.cli("cluster", "addslotsrange", str(self.first_slot(number)),
+                         str(self.first_slot(number + 1) - 1))
             if node is not first:
                 node.cli("cluster", "meet", "127.0.0.1", str(first.port), str(first.bus))
         for number, replica in enumerate(self.nodes[self.MASTERS:]):
@@ -112,6 +112,18 @@ class Cluster:
         return ("cluster_state:ok" in info and "cluster_slots_ok:16384" in info
                 and f"cluster_known_nodes:{len(self.nodes)}" in info
                 and (role[0] == "master" or "connected" in role))
+
+    @staticmethod
+    def wait_for_master(replica):
+        eventually(lambda: replica.cli("role").startswith("master"), "a replica takes over")
+
+    def first_owner(self, slot):
+        """Whose slot it was at first, as the number of its master."""
+        return next(number for number in range(self.MASTERS)
+                    if slot < self.first_slot(number + 1))
+
+    def first_slot(self, number):
+        return 16384 * number // self.MASTERS
 
     @staticmethod
     def id_of(node):
