@@ -141,7 +141,7 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   void DecideWithout(Request& request, const Error& error);
   void Owe(std::span<const Charge> charges);
   void RunErrand();
-  void Report();
+  bool Report(const std::vector<guard::Ledger::Debt>& debts);
   void ProbeIfIdle();
   void Send(Flight* flight, std::span<const Charge> charges, Action action, TimePoint now);
   void FinishErrand(const Flight& flight);
@@ -260,7 +260,8 @@ void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_funct
       flight = Admit(For::kCaller, now);
       rejected = !flight;
     }
-    if (rejected) {
+    // What was granted without the store comes first: it would grant that again.
+    if (rejected || !Report(ledger_.TakeOf(request.charges))) {
       Count(counters_.breaker_rejections);
       DecideWithout(request, {ErrorCode::kUnavailable,
                               "the store is not asked, because its circuit breaker is open"});
@@ -273,6 +274,7 @@ void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_funct
     }
   }
   if (flight && flight->asked.empty()) {
+    Locked([&] { breaker_.GiveBack(flight->pass); });
     Release(flight);
     flight = nullptr;
   }
@@ -482,16 +484,15 @@ void GuardedStore::Impl::RunErrand() {
     next_errand_ = Steady::now() + kErrandEvery;
   }
   if (ledger_.size() > 0) {
-    Report();
+    Report(ledger_.Take(kReportMax));
   } else {
     ProbeIfIdle();
   }
 }
 
 // Debits what was taken locally from the store. Units that the local share no longer counts as used
-// have come back in the meantime, here as there.
-void GuardedStore::Impl::Report() {
-  auto debts = ledger_.Take(kReportMax);
+// have come back in the meantime, here as there. Says whether all of it is on its way.
+bool GuardedStore::Impl::Report(const std::vector<guard::Ledger::Debt>& debts) {
   std::vector<Charge> charges;
   for (const auto& debt : debts) {
     Charge charge{.key = debt.key,
@@ -502,13 +503,14 @@ void GuardedStore::Impl::Report() {
     Count(counters_.recovered_units, debt.units - charge.cost);
     if (charge.cost > 0) charges.push_back(charge);
   }
-  if (charges.empty()) return;
+  if (charges.empty()) return true;
   const TimePoint now = clock_->Now();
   Flight* const flight = Admit(For::kErrand, now);
   // A probe that is not answered takes one state's units with it, not those of many.
   const std::size_t sent = !flight ? 0 : flight->pass.probe ? 1 : charges.size();
   Owe(std::span(charges).subspan(sent));
   if (flight) Send(flight, std::span(charges).first(sent), Action::kDebit, now);
+  return sent == charges.size();
 }
 
 void GuardedStore::Impl::ProbeIfIdle() {
