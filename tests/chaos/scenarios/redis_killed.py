@@ -2,11 +2,13 @@
 """Redis is killed under load and comes back, with what it had or without."""
 
 import time
+import typing
 
 from harness import Bucket, Quota, of_rule_set, rule_set, scenario, wait_for, wait_for_store
 from load import subjects
 
 LIMIT = Bucket(capacity=50, refill_per_s=5)
+RATE = 1000
 PLENTY = Quota(capacity=1_000_000)
 
 
@@ -26,21 +28,36 @@ def redis_killed_persistent(trial):
 def kill_and_restart(trial, redis):
     service = trial.service([rule_set("local", LIMIT), rule_set("plenty", PLENTY)],
                             "--store", redis.uri)
-    load = trial.load([service], subjects("local", 20) + subjects("plenty", 20),
-                      rate=trial.length(1000, 400))
-    for _ in range(trial.length(3, 1)):
-        time.sleep(trial.length(5.0, 1.0))
-        killed = time.monotonic()
-        redis.kill()
-        wait_for(load, "local", 50, killed)
-        time.sleep(trial.length(3.0, 1.0))
-        redis.restart()
-        back = time.monotonic()
-        wait_for_store(load)
-        trial.progress("killed and restarted")
+    load = trial.load([service], subjects("local", 10) + subjects("plenty", 10), RATE)
+    outages = [outage(trial, load, redis) for _ in range(trial.length(3, 1))]
     time.sleep(trial.length(5.0, 0.5))
     records = load.stop()
     trial.expect_answers(load, records)
-    trial.expect_back(records, back, within=3.0)
-    trial.expect_bounded(of_rule_set(records, "local"), LIMIT, extra_bursts=1)
+    trial.expect_back(records, outages[-1].back, within=3.0)
+    for before, this, after in zip([None, *outages], outages, [*outages[1:], None]):
+        around = [record for record in of_rule_set(records, "local")
+                  if (not before or record.sent > before.over)
+                  and (not after or record.answered < after.killed)]
+        strays = [record for record in around if record.source == "local"
+                  and not this.killed < record.answered < this.over]
+        trial.expect_bounded(around, LIMIT, extra_bursts=1, strays=strays)
     return service, records
+
+
+class Outage(typing.NamedTuple):
+    killed: float
+    back: float   # Redis is there
+    over: float   # and decides
+
+
+def outage(trial, load, redis):
+    time.sleep(trial.length(5.0, 1.0))
+    killed = time.monotonic()
+    redis.kill()
+    wait_for(load, "local", 50, killed)
+    time.sleep(trial.length(3.0, 1.0))
+    redis.restart()
+    back = time.monotonic()
+    wait_for_store(load)
+    trial.progress("killed and restarted")
+    return Outage(killed, back, time.monotonic())
