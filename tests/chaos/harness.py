@@ -190,14 +190,13 @@ class Trial:
         if back is not None and not self.short:
             self.expect(back <= within, f"the store decided again only after {back:.1f} s")
 
-    def expect_bounded(self, records, limit, extra_bursts=0, strays=()):
+    def expect_bounded(self, records, limit, extra_bursts=0, outside=()):
         """No subject was ever granted more than its budget, what flowed back, and so many budgets
-        more. Strays are records of a store that was well but missed a deadline: what was granted
-        then comes on top, because each of them is an outage of its own."""
+        more. Grants outside the outage, by the policy because a store that was well missed a
+        deadline, come on top: each is an outage of its own."""
         bound = limit.capacity * (1 + extra_bursts)
-        stray = {subject: sum(record.allowed for record in of_subject)
-                 for subject, of_subject in by_subject(strays).items()}
-        bursts = {subject: worst_burst(of_subject, limit.refill_per_s) - stray.get(subject, 0)
+        on_top = collections.Counter(record.subject for record in outside if record.allowed)
+        bursts = {subject: worst_burst(of_subject, limit.refill_per_s) - on_top[subject]
                   for subject, of_subject in by_subject(records).items()}
         worst = max(bursts.values(), default=0.0)
         self.measure("worst burst", f"{worst:.0f} of {limit.capacity} (at most {bound})")
@@ -241,6 +240,12 @@ def wait_for_store(load):
         outcomes = load.outcomes(time.monotonic() - 0.5)
         return outcomes["store"] >= 10 and outcomes.keys() <= {"store", "deny-cache"}
     eventually(only_the_store, "only the store decides")
+
+
+def strays(records, begin, end):
+    """What was decided locally outside an outage."""
+    return [record for record in records
+            if record.source == "local" and not begin <= record.answered <= end]
 
 
 def of_rule_set(records, name):

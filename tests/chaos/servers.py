@@ -131,6 +131,7 @@ class Cluster:
 
     def move_slots(self, origin, destination, count):
         """As an operator would; returns how long it took."""
+        eventually(self.agree, "the nodes agree about the slots")
         begun = time.monotonic()
         done = subprocess.run(
             ["redis-cli", "--cluster", "reshard", f"127.0.0.1:{self.nodes[0].port}",
@@ -140,6 +141,12 @@ class Cluster:
         if done.returncode != 0 or len(re.findall("Moving slot", done.stdout)) < count:
             raise AssertionError(f"redis-cli --cluster reshard: {done.stdout[-500:]}{done.stderr}")
         return time.monotonic() - begun
+
+    def agree(self):
+        check = subprocess.run(
+            ["redis-cli", "--cluster", "check", f"127.0.0.1:{self.nodes[0].port}"],
+            capture_output=True, text=True, check=False, timeout=support.PATIENCE)
+        return "All nodes agree about slots configuration" in check.stdout
 
     @property
     def uri(self):

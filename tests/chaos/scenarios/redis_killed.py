@@ -4,7 +4,8 @@
 import time
 import typing
 
-from harness import Bucket, Quota, of_rule_set, rule_set, scenario, wait_for, wait_for_store
+from harness import (Bucket, Quota, of_rule_set, rule_set, scenario, strays, wait_for,
+                     wait_for_store)
 from load import subjects
 
 LIMIT = Bucket(capacity=50, refill_per_s=5)
@@ -38,9 +39,8 @@ def kill_and_restart(trial, redis):
         around = [record for record in of_rule_set(records, "local")
                   if (not before or record.sent > before.over)
                   and (not after or record.answered < after.killed)]
-        strays = [record for record in around if record.source == "local"
-                  and not this.killed < record.answered < this.over]
-        trial.expect_bounded(around, LIMIT, extra_bursts=1, strays=strays)
+        trial.expect_bounded(around, LIMIT, extra_bursts=1,
+                             outside=strays(around, this.killed, this.over))
     return service, records
 
 
