@@ -52,12 +52,13 @@ def resharding(trial):
     cluster = trial.cluster()
     service = trial.service([rule_set("small", SMALL), rule_set("plenty", PLENTY)],
                             "--store", f"{cluster.uri}?timeout=5s", *PATIENT)
-    rounds = trial.length(6, 2)
+    rounds = trial.length(20, 2)
     load = trial.load([service], movers("small", rounds) + movers("plenty", rounds),
                       rate=trial.length(1000, 400))
     for number in range(rounds):
         took = cluster.move_slots(cluster.nodes[0], cluster.nodes[1 + number % 2], SLOTS_AT_A_TIME)
         trial.progress(f"{SLOTS_AT_A_TIME} slots moved in {took:.1f} s")
+        time.sleep(0.5)
     records = load.stop()
 
     trial.expect_answers(load, records, PATIENCE_S)
