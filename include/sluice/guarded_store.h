@@ -87,7 +87,7 @@ class GuardedStore final : public Store {
     // `settled_after` of closing, this doubles. Up to `jitter_percent` is added at random, so that
     // instances do not probe in step.
     Micros open_min{200'000};
-    Micros open_max{1'000'000};
+    Micros open_max{500'000};
     Micros settled_after{10'000'000};
     std::int64_t jitter_percent = 20;
     std::optional<std::uint64_t> jitter_seed = {};  // None: from the operating system.

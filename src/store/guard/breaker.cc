@@ -87,6 +87,10 @@ void Breaker::Record(const Pass& pass, const Call& call, TimePoint now) {
   slices_ = {};
 }
 
+void Breaker::GiveBack(const Pass& pass) {
+  if (pass.probe && pass.epoch == epoch_) --probes_out_;
+}
+
 // The slice of this moment, after those that have left the window were emptied.
 Breaker::Counts& Breaker::SliceAt(TimePoint now) {
   const Micros length = options_.window / std::int64_t{kSlices};

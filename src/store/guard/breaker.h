@@ -40,6 +40,9 @@ class Breaker {
 
   void Record(const Pass& pass, const Call& call, TimePoint now);
 
+  // The call is not made after all: another may be.
+  void GiveBack(const Pass& pass);
+
   // Remembered as the reason of the next failure.
   void set_last_failure(const Error& error) { last_failure_ = error; }
 

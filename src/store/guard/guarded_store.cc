@@ -137,7 +137,7 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   void DecideWithout(Request& request, const Error& error);
   void Owe(std::span<const Charge> charges);
   void RunErrand();
-  void Report();
+  bool Report(const std::vector<guard::Ledger::Debt>& debts);
   void ProbeIfIdle();
   std::size_t Send(Flight* flight, std::span<const Charge> charges, Action action, TimePoint now);
   bool AccountErrand(const Flight& flight);
@@ -258,7 +258,8 @@ void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_funct
       flight = Admit(For::kCaller, now);
       rejected = !flight;
     }
-    if (rejected) {
+    // What was granted without the store comes first: it would grant that again.
+    if (rejected || !Report(ledger_.TakeOf(request.charges))) {
       Count(counters_.breaker_rejections);
       DecideWithout(request, {ErrorCode::kUnavailable,
                               "the store is not asked, because its circuit breaker is open"});
@@ -271,6 +272,7 @@ void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_funct
     }
   }
   if (flight && flight->asked.empty()) {
+    Locked([&] { breaker_.GiveBack(flight->pass); });
     Release(flight);
     flight = nullptr;
   }
@@ -492,16 +494,15 @@ void GuardedStore::Impl::RunErrand() {
     next_errand_ = Steady::now() + kErrandEvery;
   }
   if (ledger_.size() > 0) {
-    Report();
+    Report(ledger_.Take(kReportMax));
   } else {
     ProbeIfIdle();
   }
 }
 
 // Debits what was taken locally from the store. Units that the local share no longer counts as used
-// have come back in the meantime, here as there.
-void GuardedStore::Impl::Report() {
-  auto debts = ledger_.Take(kReportMax);
+// have come back in the meantime, here as there. Says whether all of it is on its way.
+bool GuardedStore::Impl::Report(const std::vector<guard::Ledger::Debt>& debts) {
   std::vector<Charge> charges;
   for (const auto& debt : debts) {
     Charge charge{.key = debt.key,
@@ -512,15 +513,18 @@ void GuardedStore::Impl::Report() {
     Count(counters_.recovered_units, debt.units - charge.cost);
     if (charge.cost > 0) charges.push_back(charge);
   }
-  if (charges.empty()) return;
+  if (charges.empty()) return true;
   const TimePoint now = clock_->Now();
   Flight* const flight = Admit(For::kErrand, now);
-  if (!flight) return Owe(charges);
+  if (!flight) {
+    Owe(charges);
+    return false;
+  }
   // A probe that is not answered takes one state's units with it, not those of many.
   const std::size_t most = flight->pass.probe ? 1 : charges.size();
-  Owe(std::span(charges).subspan(most));
-  const auto due = std::span(charges).first(most);
-  Owe(due.subspan(Send(flight, due, Action::kDebit, now)));
+  const std::size_t sent = Send(flight, std::span(charges).first(most), Action::kDebit, now);
+  Owe(std::span(charges).subspan(sent));
+  return sent == charges.size();
 }
 
 void GuardedStore::Impl::ProbeIfIdle() {
@@ -547,6 +551,7 @@ std::size_t GuardedStore::Impl::Send(Flight* flight, std::span<const Charge> cha
     flight->asked.push_back(&requests[sent]);
   }
   if (sent == 0) {
+    Locked([&] { breaker_.GiveBack(flight->pass); });
     Release(flight);
     return 0;
   }

@@ -328,6 +328,35 @@ TEST_F(GuardTest, ReportsEachUnitOnceAndALaterOutageFindsTheShareUsed) {
   EXPECT_EQ(store.Remaining(kTen), 6);
 }
 
+TEST_F(GuardTest, TheStoreHearsWhatWasTakenBeforeItIsAskedAgain) {
+  store.Fail(ErrorCode::kUnavailable);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(Ask(kTen, kLocal).outcome->allowed);
+  store.AnswerAtOnce();  // With an empty state.
+  const Answer next = Ask(kTen, kOpen);
+  EXPECT_EQ(next.source, Source::kStore);
+  EXPECT_FALSE(next.outcome->allowed) << "that would be a second budget";
+  EXPECT_EQ(stats().reported_units, 10);
+}
+
+TEST_F(GuardTest, AStateIsNotAskedForWhileItCannotBeReported) {
+  options.breaker.minimum_calls = 3;
+  options.breaker.probes_max = 2;
+  store.Fail(ErrorCode::kUnavailable);
+  for (const char* key : {"a", "b"}) {
+    for (int i = 0; i < 10; ++i) Ask(kTen, kLocal, 1, key);
+  }
+  ASSERT_EQ(breaker(), State::kOpen);
+  store.Hold();
+  time.Advance(1s);
+  // One probe is a report, by whoever comes first; the other one, a request, would need another.
+  auto first = std::async(std::launch::async, [&] { return Ask(kMany, kClosed, 1, "c"); });
+  ASSERT_TRUE(Eventually([&] { return store.held() == 2; }));
+  EXPECT_EQ(Ask(kTen, kLocal, 1, "a").source, Source::kLocal);
+  EXPECT_EQ(Ask(kTen, kLocal, 1, "b").source, Source::kLocal);
+  store.AnswerHeld();
+  EXPECT_EQ(first.get().source, Source::kStore);
+}
+
 TEST_F(GuardTest, ReportsOnlyWhatStillCounts) {
   store.Fail(ErrorCode::kUnavailable);
   for (int i = 0; i < 3; ++i) Ask(kTen, kLocal);
