@@ -31,7 +31,7 @@ PATIENT_DEADLINE_S = 0.200
 GRACE_S = 0.005
 
 # In a short run beside other tests, only what hangs is too late.
-HANGS_S = 1.0
+HANGS_S = 2.0
 
 SCENARIOS = {}
 
@@ -172,11 +172,14 @@ class Trial:
     def expect_in_time(self, load, records, deadline):
         took = sorted(record.took for record in records)
         p50, p99, most = (percentile(took, share) for share in (0.5, 0.99, 1.0))
+        noise = load.lag()
         self.measure("answered after", f"p50 {millis(p50)}, p99 {millis(p99)}, most {millis(most)} "
-                                       f"(generator late by {millis(load.lag())} at p99)")
+                                       f"(generator late by {millis(noise)} at p99)")
         if self.short:
             bound = max(HANGS_S, 2 * deadline)
             self.expect(most <= bound, f"an answer took {millis(most)}, more than {millis(bound)}")
+        elif noise > GRACE_S:
+            self.measure("not judged", "how long answers took: the machine was too busy to tell")
         else:
             bound = deadline + GRACE_S
             self.expect(p99 <= bound, f"p99 is {millis(p99)}, more than {millis(bound)}")
