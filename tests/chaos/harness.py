@@ -121,8 +121,12 @@ class Trial:
         return self.own(Proxy(port))
 
     def service(self, rule_sets, *arguments, **keywords):
-        """One instance with these rule sets. One thread: the machine has other things to do."""
+        """One instance with these rule sets."""
         rules = self.folder().write("rules.yaml", json.dumps({"ruleSets": rule_sets}))
+        return self.service_of(rules, *arguments, **keywords)
+
+    def service_of(self, rules, *arguments, **keywords):
+        """One instance with a file of rules. One thread: the machine has other things to do."""
         if "--threads" not in arguments:
             arguments = ("--threads", "1", *arguments)
         service = self.own(support.Service("--rules", rules, *arguments, **keywords))
