@@ -204,7 +204,7 @@ class Service(Process):
                      for part in (flag, "127.0.0.1:0")]
         super().__init__([PROGRAM, "serve", *listeners, *arguments], env)
         self.description = None
-        self.port = self.admin_port = None
+        self.port = self.admin_port = self.ports = None
         if wait:
             try:
                 self.wait_until_up()
@@ -213,14 +213,17 @@ class Service(Process):
                 raise
 
     def wait_until_up(self):
+        expected = {door for door in ("http", "admin", "resp", "grpc") if f"--{door}" in self.arguments}
+
         def announced():
             if not self.running():
                 raise AssertionError(f"the service ended: {self.log()}")
             lines = dict(re.findall(r"^(\w+) listening on .*:(\d+)$", self.output(), re.M))
-            return lines if {"http", "admin"} <= lines.keys() else None
+            return lines if expected <= lines.keys() else None
 
         ports = eventually(announced, "the service listens")
         self.port, self.admin_port = int(ports["http"]), int(ports["admin"])
+        self.ports = {door: int(port) for door, port in ports.items() if door != "admin"}
         # It is announced before its loops run; the first answer shows that they do.
         document = self.request("GET", "/openapi.json").json
         self.description = openapi.Description(document)
