@@ -35,8 +35,8 @@ class Asked(typing.NamedTuple):
 
 
 class GoodClients:
-    """So many clients at each door, each of which asks so often. Every so many requests they connect
-    anew; 0 is never."""
+    """So many clients at each door, each of which asks so often. Every so many requests they
+    connect anew; 0 is never."""
 
     def __init__(self, ports, clients, per_second, requests_per_connection=50):
         self.worker = Worker(lambda: _Crowd(ports, clients, per_second, requests_per_connection))
@@ -147,7 +147,7 @@ class RespConnection(_Connection):
 
 # --- gRPC: as little of HTTP/2, HPACK and protobuf as it takes -----------------------------------
 
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, CONTINUATION = 0, 1, 3, 4, 6, 7, 9
 END_STREAM = ACK = 1
 END_HEADERS = 4
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

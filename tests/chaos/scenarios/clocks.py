@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock that decides jumps an hour, in both directions, and so does one that must not matter."""
+"""The clock that decides jumps an hour, in both directions; so does one that must not matter."""
 
 import time
 import typing
@@ -44,7 +44,7 @@ def clock_of_service(trial):
     jump(trial, clock, lambda rules: trial.service(rules, env=clock.environment), extra_bursts=1)
 
 
-@scenario("clock-of-service-on-redis", "the clock of the service does not matter: Redis has its own")
+@scenario("clock-of-service-on-redis", "the service's clock does not matter: Redis has its own")
 def clock_of_service_on_redis(trial):
     clock = trial.own(Clock())
     redis = trial.redis()

@@ -43,14 +43,15 @@ def service_killed(trial):
     trial.expect(max(lost_s) <= bound, f"the last {max(lost_s):.2f} s were lost")
 
 
-@scenario("snapshot-damaged", "a damaged snapshot is set aside and said so; the service starts empty")
+@scenario("snapshot-damaged", "a damaged snapshot is set aside, which is said; it starts empty")
 def snapshot_damaged(trial):
     def truncate(content):
         return content[:trial.random.randrange(1, len(content))]
 
     def flip_a_bit(content):
-        at = trial.random.randrange(len(content))
-        return content[:at] + bytes([content[at] ^ 1 << trial.random.randrange(8)]) + content[at + 1:]
+        flipped = bytearray(content)
+        flipped[trial.random.randrange(len(content))] ^= 1 << trial.random.randrange(8)
+        return bytes(flipped)
 
     for damage in [truncate, flip_a_bit, lambda _: b""] * trial.length(10, 1):
         snapshot = pathlib.Path(trial.folder() / "state")
