@@ -48,6 +48,10 @@ class GoodClients:
         """All that was asked, in the order of the answers."""
         return self.worker.call("stop")
 
+    def lags(self):
+        """How late requests were sent, in order, in seconds: the noise of the machine."""
+        return self.worker.call("sorted_lags")
+
     def remove(self):
         self.worker.remove()
 
@@ -57,6 +61,7 @@ class _Crowd:
         self.pause_s = 1 / per_second
         self.requests_per_connection = requests_per_connection
         self.records = []
+        self.lags = []
         self.tasks = [asyncio.ensure_future(self.live(DOORS[door], door, port, f"{door}-{number}"))
                       for door, port in ports.items() for number in range(clients)]
 
@@ -74,7 +79,9 @@ class _Crowd:
                 problem = f"{type(error).__name__}: {error}"
                 connection = await self.close(connection)
             self.records.append(Asked(door, sent, time.monotonic() - sent, problem))
+            due = time.monotonic() + self.pause_s
             await asyncio.sleep(self.pause_s)
+            self.lags.append(time.monotonic() - due)
 
     @staticmethod
     async def ask(connection, name, number):
@@ -91,6 +98,9 @@ class _Crowd:
 
     def count(self):
         return len(self.records)
+
+    def sorted_lags(self):
+        return sorted(self.lags)
 
     def stop(self):
         for task in self.tasks:

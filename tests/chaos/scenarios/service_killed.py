@@ -37,6 +37,7 @@ def service_killed(trial):
         trial.progress(f"killed {number + 1}: lost {max(lost_s):.2f} s so far")
         trial.expect(service.log_lines("state restored"), "the log does not say what was restored")
         trial.expect_answers(load, records, but={BROKEN})
+        load.remove()
     # A snapshot begins an interval after the one before has ended, whenever the machine lets it.
     bound = INTERVAL_S + trial.length(0.25, 3.0)
     trial.measure("lost", f"at most the last {max(lost_s):.2f} s, of at most {bound:.2f} s")
