@@ -93,8 +93,8 @@ class Cluster:
         for number, node in enumerate(self.nodes):
             node.cli("cluster", "set-config-epoch", str(number + 1))
             if number < self.MASTERS:
-                bounds = [16384 * part // self.MASTERS for part in (number, number + 1)]
-                node.cli("cluster", "addslotsrange", str(bounds[0]), str(bounds[1] - 1))
+                node.cli("cluster", "addslotsrange", str(self.first_slot(number)),
+                         str(self.first_slot(number + 1) - 1))
             if node is not first:
                 node.cli("cluster", "meet", "127.0.0.1", str(first.port), str(first.bus))
         for number, replica in enumerate(self.nodes[self.MASTERS:]):
@@ -114,11 +114,24 @@ class Cluster:
                 and (role[0] == "master" or "connected" in role))
 
     @staticmethod
+    def wait_for_master(replica):
+        eventually(lambda: replica.cli("role").startswith("master"), "a replica takes over")
+
+    def first_owner(self, slot):
+        """Whose slot it was at first, as the number of its master."""
+        return next(number for number in range(self.MASTERS)
+                    if slot < self.first_slot(number + 1))
+
+    def first_slot(self, number):
+        return 16384 * number // self.MASTERS
+
+    @staticmethod
     def id_of(node):
         return node.cli("cluster", "myid").strip()
 
     def move_slots(self, origin, destination, count):
         """As an operator would; returns how long it took."""
+        eventually(self.agree, "the nodes agree about the slots")
         begun = time.monotonic()
         done = subprocess.run(
             ["redis-cli", "--cluster", "reshard", f"127.0.0.1:{self.nodes[0].port}",
@@ -128,6 +141,12 @@ class Cluster:
         if done.returncode != 0 or len(re.findall("Moving slot", done.stdout)) < count:
             raise AssertionError(f"redis-cli --cluster reshard: {done.stdout[-500:]}{done.stderr}")
         return time.monotonic() - begun
+
+    def agree(self):
+        check = subprocess.run(
+            ["redis-cli", "--cluster", "check", f"127.0.0.1:{self.nodes[0].port}"],
+            capture_output=True, text=True, check=False, timeout=support.PATIENCE)
+        return "All nodes agree about slots configuration" in check.stdout
 
     @property
     def uri(self):

@@ -197,14 +197,16 @@ class Client:
 
 
 class Service(Process):
-    """The running service. Its public and its admin listener are at ports that it told."""
+    """The running service. Its doors are at ports that it told."""
 
     def __init__(self, *arguments, env=None, wait=True):
         listeners = [part for flag in ("--http", "--admin") if flag not in arguments
                      for part in (flag, "127.0.0.1:0")]
         super().__init__([PROGRAM, "serve", *listeners, *arguments], env)
         self.description = None
-        self.port = self.admin_port = self.ports = None
+        self.doors = {"http", "admin"} | {name for name in ("resp", "grpc")
+                                          if f"--{name}" in arguments}
+        self.port = self.admin_port = self.resp_port = self.grpc_port = None
         if wait:
             try:
                 self.wait_until_up()
@@ -213,17 +215,16 @@ class Service(Process):
                 raise
 
     def wait_until_up(self):
-        expected = {door for door in ("http", "admin", "resp", "grpc") if f"--{door}" in self.arguments}
-
         def announced():
             if not self.running():
                 raise AssertionError(f"the service ended: {self.log()}")
-            lines = dict(re.findall(r"^(\w+) listening on .*:(\d+)$", self.output(), re.M))
-            return lines if expected <= lines.keys() else None
+            lines = re.findall(r"^(\w+) listening on .*:(\d+)$", self.output(), re.M)
+            ports = {door: int(port) for door, port in lines}
+            return ports if self.doors <= ports.keys() else None
 
         ports = eventually(announced, "the service listens")
-        self.port, self.admin_port = int(ports["http"]), int(ports["admin"])
-        self.ports = {door: int(port) for door, port in ports.items() if door != "admin"}
+        self.port, self.admin_port = ports["http"], ports["admin"]
+        self.resp_port, self.grpc_port = ports.get("resp"), ports.get("grpc")
         # It is announced before its loops run; the first answer shows that they do.
         document = self.request("GET", "/openapi.json").json
         self.description = openapi.Description(document)

@@ -92,7 +92,8 @@ class GoodCompany(contextlib.AbstractContextManager):
         rls.write("edge.yaml", RLS_CONFIG)
         self.service = trial.service(RULE_SETS, "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
                                      "--rls-config", str(rls), *arguments)
-        self.ports = self.service.ports
+        self.ports = {"http": self.service.port, "resp": self.service.resp_port,
+                      "grpc": self.service.grpc_port}
         # It stays, so that what it asks for is not refused.
         self.watcher = support.Client(self.service.port)
         self.watcher.request("GET", "/metrics")
