@@ -19,8 +19,7 @@ namespace sluice {
 // about as much as a look-up in a good hash map; it allocates only if the key is new or a
 // sliding_window must remember more. State that has recovered to an untouched budget is dropped bit
 // by bit by the checks that follow. If the clock is then set back, that budget is whole; see
-// Options::recovered_kept_for. So is one whose state is further ahead of the clock than it takes to
-// recover, and than a second; time that the caller gives is held for it at any distance.
+// Options::recovered_kept_for.
 //
 // When `keys_max` states are live, none of them is dropped for a newcomer: new keys then share a
 // few overflow states per limit until room returns, so that a flood of fresh keys can neither reset

@@ -39,18 +39,4 @@ class Instant {
 
 constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
 
-// Threads that decide in another order than they read the clock are apart by less than this.
-inline constexpr Micros kApartMax{1'000'000};
-
-// Whether the clock was set back since a state was written: the state is further ahead of it than
-// kApartMax, and than its budget takes to become whole. Holding time for such a state would lock
-// its key out until the clock is there again.
-inline bool WasSetBackSince(const Limit& limit, std::int64_t newest_tick, TimePoint now) {
-  const Micros ahead = newest_tick * limit.tick() - now.time_since_epoch();
-  if (ahead <= kApartMax) [[likely]]
-    return false;
-  const bool is_bucket = limit.refill() > 0;
-  return ahead / limit.tick() > (is_bucket ? CeilDiv(limit.whole(), limit.rate()) : limit.unit());
-}
-
 }  // namespace sluice::core

@@ -51,23 +51,4 @@ inline Evaluation Evaluate(const Limit& limit, const Slot* slot, TimePoint now, 
   std::unreachable();
 }
 
-// The newest time in a state, in ticks.
-inline std::int64_t NewestTick(const Limit& limit, const Packed& state) {
-  switch (limit.algorithm()) {
-    case Algorithm::kTokenBucket:
-    case Algorithm::kLeakyBucket:
-    case Algorithm::kGcra:
-      return Unpack<core::BucketState>(state).time;
-    case Algorithm::kFixedWindow:
-      return Unpack<core::WindowState>(state).start;
-    case Algorithm::kSlidingWindow: {
-      const core::Log& log = *Unpack<core::Log*>(state);
-      return log.empty() ? 0 : log.entries().back().time;
-    }
-    case Algorithm::kSlidingWindowCounter:
-      return Unpack<core::CounterState>(state).window * limit.unit();
-  }
-  std::unreachable();
-}
-
 }  // namespace sluice::memory

@@ -16,7 +16,6 @@ namespace {
 
 using memory::Evaluate;
 using memory::Evaluation;
-using memory::Moment;
 using memory::Shard;
 using memory::Slot;
 
@@ -51,14 +50,6 @@ memory::Identity IdentityOf(const Hash128& hash) {
   return {.hash = hash.low, .check = static_cast<std::uint32_t>(hash.high)};
 }
 
-// The state, or null for an untouched budget. Requires the shard's lock.
-Slot* Find(Shard& shard, const memory::Identity& identity, const Moment& moment) {
-  Slot* const slot = shard.Find(identity);
-  if (!slot || !shard.IsFromAhead(*slot, moment)) return slot;
-  shard.Erase(slot);
-  return nullptr;
-}
-
 MemoryStore::Options Sane(MemoryStore::Options options) {
   options.keys_max = std::max<std::int64_t>(1, options.keys_max);
   options.recovered_kept_for = std::max(Micros{0}, options.recovered_kept_for);
@@ -80,10 +71,6 @@ MemoryStore::Impl::Place MemoryStore::Impl::PlaceOf(const Charge& charge) const 
 
 TimePoint MemoryStore::Impl::Horizon(TimePoint now) const {
   return std::max(TimePoint{}, now - options_.recovered_kept_for);
-}
-
-Moment MemoryStore::Impl::MomentOf(std::optional<TimePoint> given) const {
-  return {.now = given ? *given : options_.clock->Now(), .is_given = given.has_value()};
 }
 
 // Whether recording a request would take more memory than all logs together may have.
@@ -109,11 +96,11 @@ bool MemoryStore::Impl::HasRoom(const Limit& limit, std::int64_t new_keys) const
 // The slot to decide on, or null for an untouched budget. When there is no room for a new key, the
 // place becomes the shard's overflow state of this limit. `new_keys` are new in the same request.
 // Requires the shard's lock.
-Expected<Slot*> MemoryStore::Impl::Resolve(Place& place, const Charge& charge, const Moment& moment,
+Expected<Slot*> MemoryStore::Impl::Resolve(Place& place, const Charge& charge, TimePoint now,
                                            std::int64_t new_keys) {
   const Limit& limit = *charge.limit;
   Shard& shard = shards_[place.shard];
-  Slot* slot = Find(shard, place.identity, moment);
+  Slot* slot = shard.Find(place.identity);
   if (slot && shard.LimitOf(*slot) == limit) return slot;
   if (!shard.CanAcquire(limit, kChargesMax)) {
     return std::unexpected(Error{ErrorCode::kStoreFull,
@@ -121,40 +108,39 @@ Expected<Slot*> MemoryStore::Impl::Resolve(Place& place, const Charge& charge, c
                                            " different limits are live, the most there can be")});
   }
   // Overflow states may have taken it past its bound, so that one place less is not always enough.
-  while (!slot && !HasRoom(limit, new_keys) && Reclaim(shard, moment)) {
+  while (!slot && !HasRoom(limit, new_keys) && Reclaim(shard, now)) {
   }
   if (!slot && !HasRoom(limit, new_keys)) {
     ++shard.overflow_decisions;
     // No real key is empty.
     place.identity = IdentityOf(SipHash<1, 3>(seed_, WordsOf(seed_, charge), ""));
     place.overflow = true;
-    slot = Find(shard, place.identity, moment);
+    slot = shard.Find(place.identity);
   }
-  if (slot && shard.LimitOf(*slot) != limit) shard.Convert(slot, limit, moment.now);
+  if (slot && shard.LimitOf(*slot) != limit) shard.Convert(slot, limit, now);
   return slot;
 }
 
 // Sweeps a bit of the shard whose turn it is, with traffic or without. Never waits for its lock, so
 // that the caller may hold others.
-std::size_t MemoryStore::Impl::SweepNext(const Moment& moment, std::size_t slots) {
+std::size_t MemoryStore::Impl::SweepNext(TimePoint horizon, std::size_t slots) {
   Shard& shard = shards_[sweep_next_.fetch_add(1, std::memory_order_relaxed) % kShards];
   const std::unique_lock lock(shard.lock(), std::try_to_lock);
-  return lock ? shard.Sweep(Horizon(moment.now), moment, slots) : 0;
+  return lock ? shard.Sweep(horizon, slots) : 0;
 }
 
 // Makes room for one key by dropping recovered state, of this shard or of any that is not locked.
 // Bounded work: after a vain search the next one waits a while, so that a flood of new keys costs
 // little.
-bool MemoryStore::Impl::Reclaim(Shard& own, const Moment& moment) {
+bool MemoryStore::Impl::Reclaim(Shard& own, TimePoint now) {
   constexpr std::int64_t kPauseUs = 1'000;
-  const std::int64_t now_us = moment.now.time_since_epoch().count();
-  const std::int64_t pause_us = reclaim_after_us_.load(std::memory_order_relaxed) - now_us;
-  // A longer one is of a clock that was set back since.
-  if (pause_us > 0 && pause_us <= kPauseUs) return false;
+  const std::int64_t now_us = now.time_since_epoch().count();
+  if (now_us < reclaim_after_us_.load(std::memory_order_relaxed)) return false;
 
-  if (own.Sweep(Horizon(moment.now), moment, memory::kSlotsPerSweep) > 0) return true;
+  const TimePoint horizon = Horizon(now);
+  if (own.Sweep(horizon, memory::kSlotsPerSweep) > 0) return true;
   for (std::size_t i = 0; i < kShards; ++i) {
-    if (SweepNext(moment, memory::kSlotsPerSweep) > 0) return true;
+    if (SweepNext(horizon, memory::kSlotsPerSweep) > 0) return true;
   }
   reclaim_after_us_.store(now_us + kPauseUs, std::memory_order_relaxed);
   return false;
@@ -163,14 +149,13 @@ bool MemoryStore::Impl::Reclaim(Shard& own, const Moment& moment) {
 // Inlined into both that ask for one charge: a call would show in what a check costs.
 [[gnu::always_inline]] inline Expected<Decision> MemoryStore::Impl::Decide(const Charge& charge,
                                                                            Place place,
-                                                                           const Moment& moment) {
-  const TimePoint now = moment.now;
+                                                                           TimePoint now) {
   const Limit& limit = *charge.limit;
   Shard& shard = shards_[place.shard];
   std::unique_lock lock(shard.lock());
-  Slot* slot = Find(shard, place.identity, moment);
+  Slot* slot = shard.Find(place.identity);
   if (!slot || shard.LimitOf(*slot) != limit) [[unlikely]] {
-    const auto resolved = Resolve(place, charge, moment, 0);
+    const auto resolved = Resolve(place, charge, now, 0);
     if (!resolved) return std::unexpected(resolved.error());
     slot = *resolved;
   }
@@ -182,20 +167,20 @@ bool MemoryStore::Impl::Reclaim(Shard& own, const Moment& moment) {
   }
   if (shard.CountDecision() || logs_full) [[unlikely]] {
     lock.unlock();
-    SweepNext(moment, memory::kSlotsPerSweep);
+    SweepNext(Horizon(now), memory::kSlotsPerSweep);
     if (logs_full) return std::unexpected(LogsFullError());
   }
   return evaluation.decision;
 }
 
 Expected<Decision> MemoryStore::Impl::Check(const Charge& charge, std::optional<TimePoint> at) {
-  const Moment moment = MomentOf(at);
-  if (!IsValid(charge, moment.now)) [[unlikely]] {
-    return std::unexpected(Invalid(charge, moment.now));
+  const TimePoint now = at ? *at : options_.clock->Now();
+  if (!IsValid(charge, now)) [[unlikely]] {
+    return std::unexpected(Invalid(charge, now));
   }
   const Place place = PlaceOf(charge);
   shards_[place.shard].Prefetch(place.identity.hash);
-  return Decide(charge, place, moment);
+  return Decide(charge, place, now);
 }
 
 // A few at a time: while one is decided, the states of those after it are on their way from memory.
@@ -220,10 +205,9 @@ void MemoryStore::Impl::Apply(std::span<Request> requests) {
       Request& request = some[i];
       const TimePoint now = request.now.value_or(clock_now);
       if (!is_plain(request)) {
-        request.outcome =
-            CheckAll(request.charges, request.each, {now, request.now.has_value()}, request.action);
+        request.outcome = CheckAll(request.charges, request.each, now, request.action);
       } else if (const Charge& charge = request.charges.front(); IsValid(charge, now)) {
-        request.outcome = Decide(charge, places[i], {now, request.now.has_value()});
+        request.outcome = Decide(charge, places[i], now);
       } else {
         request.outcome = std::unexpected(Invalid(charge, now));
       }
@@ -232,10 +216,10 @@ void MemoryStore::Impl::Apply(std::span<Request> requests) {
 }
 
 Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
-                                               std::span<Decision> each, const Moment& moment,
-                                               Action action) {
+                                               std::span<Decision> each,
+                                               std::optional<TimePoint> at, Action action) {
   if (!HasValidShape(charges, each)) return std::unexpected(InvalidShape(charges, each));
-  const TimePoint now = moment.now;
+  const TimePoint now = at ? *at : options_.clock->Now();
   std::array<Place, kChargesMax> places;
   for (std::size_t i = 0; i < charges.size(); ++i) {
     if (!IsValid(charges[i], now, action)) {
@@ -254,7 +238,7 @@ Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
 
   std::int64_t new_keys = 0;
   for (std::size_t i = 0; i < charges.size(); ++i) {
-    const auto slot = Resolve(places[i], charges[i], moment, new_keys);
+    const auto slot = Resolve(places[i], charges[i], now, new_keys);
     if (!slot) return std::unexpected(slot.error());
     new_keys += !*slot && charges[i].cost > 0 ? 1 : 0;
   }
@@ -290,7 +274,7 @@ Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
     logs_full = logs_full || (costs[i] > 0 && LogsFull(limit, slot, now));
   }
   if (allowed && logs_full) {
-    SweepNext(moment, memory::kSlotsPerSweep);
+    SweepNext(Horizon(now), memory::kSlotsPerSweep);
     return std::unexpected(LogsFullError());
   }
 
@@ -311,7 +295,7 @@ Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
   }
   bool sweep_due = false;
   locks.ForEach([&](Shard& shard) { sweep_due |= shard.CountDecision(); });
-  if (sweep_due) SweepNext(moment, memory::kSlotsPerSweep);
+  if (sweep_due) SweepNext(Horizon(now), memory::kSlotsPerSweep);
   std::ranges::copy(std::span(decisions).first(each.size()), each.begin());
   return core::Combine(std::span(decisions).first(charges.size()));
 }
@@ -352,7 +336,7 @@ Expected<Decision> MemoryStore::Check(const Charge& charge, std::optional<TimePo
 
 Expected<Decision> MemoryStore::CheckAll(std::span<const Charge> charges, std::span<Decision> each,
                                          std::optional<TimePoint> now) {
-  return impl_->CheckAll(charges, each, impl_->MomentOf(now));
+  return impl_->CheckAll(charges, each, now);
 }
 
 void MemoryStore::Apply(std::span<Request> requests, std::move_only_function<void()> done) {

@@ -22,10 +22,9 @@ class MemoryStore::Impl {
 
   Impl(const Options& options, const Seed& seed);
 
-  memory::Moment MomentOf(std::optional<TimePoint> given) const;
   Expected<Decision> Check(const Charge& charge, std::optional<TimePoint> at);
   Expected<Decision> CheckAll(std::span<const Charge> charges, std::span<Decision> each,
-                              const memory::Moment& moment, Action action = Action::kCheck);
+                              std::optional<TimePoint> at, Action action = Action::kCheck);
   void Apply(std::span<Request> requests);
   Expected<bool> Reset(const Charge& charge);
   Stats GetStats() const;
@@ -48,12 +47,12 @@ class MemoryStore::Impl {
   }
 
   Place PlaceOf(const Charge& charge) const;
-  Expected<Decision> Decide(const Charge& charge, Place place, const memory::Moment& moment);
-  Expected<memory::Slot*> Resolve(Place& place, const Charge& charge, const memory::Moment& moment,
+  Expected<Decision> Decide(const Charge& charge, Place place, TimePoint now);
+  Expected<memory::Slot*> Resolve(Place& place, const Charge& charge, TimePoint now,
                                   std::int64_t new_keys);
   bool HasRoom(const Limit& limit, std::int64_t new_keys) const;
-  std::size_t SweepNext(const memory::Moment& moment, std::size_t slots);
-  bool Reclaim(memory::Shard& own, const memory::Moment& moment);
+  std::size_t SweepNext(TimePoint horizon, std::size_t slots);
+  bool Reclaim(memory::Shard& own, TimePoint now);
   bool LogsFull(const Limit& limit, const memory::Slot* slot, TimePoint now) const;
   Error LogsFullError() const;
   TimePoint Horizon(TimePoint now) const;

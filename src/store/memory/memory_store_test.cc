@@ -172,51 +172,6 @@ TEST_F(MemoryStoreTest, DropsRecoveredStateAsTrafficGoesOn) {
   EXPECT_LT(stats.bytes, full.bytes / 4);
 }
 
-TEST_F(MemoryStoreTest, AClockSetBackLocksNobodyOutForMoreThanAWindow) {
-  for (const std::string_view text :
-       {"algorithm=token_bucket,capacity=10,refill=1,period=1s",
-        "algorithm=leaky_bucket,capacity=10,leak=1,period=1s",
-        "algorithm=gcra,burst=9,count=1,period=1s", "algorithm=fixed_window,limit=10,window=10s",
-        "algorithm=sliding_window,limit=10,window=10s",
-        "algorithm=sliding_window_counter,limit=10,window=10s"}) {
-    SCOPED_TRACE(text);
-    const Limit limit = *Limit::Parse(text);
-    const auto store = Make();
-    const auto left = [&] {
-      return store->Check({.key = "k", .limit = &limit, .cost = 0})->remaining;
-    };
-    clock_.Set(kStart);
-    ASSERT_TRUE(store->Check({.key = "k", .limit = &limit, .cost = 10})->allowed);
-    clock_.Set(kStart - 10s);
-    EXPECT_EQ(left(), 0) << "time is held for it";
-    clock_.Set(kStart - 10s - 1us);
-    EXPECT_EQ(left(), 10);
-    ASSERT_TRUE(store->Check({.key = "k", .limit = &limit, .cost = 10})->allowed);
-    EXPECT_EQ(left(), 0) << "it is a budget like any other";
-    EXPECT_EQ(store->GetStats().keys, 1);
-  }
-}
-
-TEST_F(MemoryStoreTest, ThreadsThatReadTheClockInAnotherOrderForgetNothing) {
-  const Limit limit = *Limit::FixedWindow({.limit = 1, .window = 1ms});
-  const auto store = Make();
-  ASSERT_TRUE(store->Check({.key = "k", .limit = &limit})->allowed);
-  clock_.Advance(-1s);
-  EXPECT_FALSE(store->Check({.key = "k", .limit = &limit})->allowed);
-}
-
-TEST_F(MemoryStoreTest, AFullStoreReclaimsAfterTheClockWasSetBack) {
-  const Limit limit = Bucket(1);
-  const auto store = Make({.keys_max = 1});
-  store->Check({.key = "a", .limit = &limit}).value();
-  store->Check({.key = "b", .limit = &limit}).value();
-  ASSERT_EQ(store->GetStats().overflow_decisions, 1) << "a vain search, and a pause until the next";
-  clock_.Advance(-1h);
-  EXPECT_TRUE(store->Check({.key = "c", .limit = &limit})->allowed);
-  EXPECT_EQ(store->GetStats().overflow_decisions, 1);
-  EXPECT_EQ(store->GetStats().keys, 1);
-}
-
 TEST_F(MemoryStoreTest, AFloodOfFreshKeysResetsNoLiveCounter) {
   constexpr int kLive = 1000;
   const auto store = Make({.keys_max = kLive});
@@ -432,9 +387,9 @@ TEST_F(ChangedLimit, NeverMovesTimeBackwards) {
   const Limit after = Bucket(100, 2, 1s);
   store->Check({.key = "k", .limit = &before, .name = "n", .cost = 100}).value();
   const Charge peek{.key = "k", .limit = &after, .name = "n", .cost = 0};
-  clock_.Advance(-40s);
+  clock_.Advance(-200s);
   EXPECT_EQ(store->Check(peek)->remaining, 0);
-  clock_.Advance(40s);
+  clock_.Advance(200s);
   EXPECT_EQ(store->Check(peek)->remaining, 0);
 }
 

@@ -206,7 +206,7 @@ void Shard::Erase(Slot* slot) {
   totals_->keys.fetch_sub(1, std::memory_order_relaxed);
 }
 
-std::size_t Shard::Sweep(TimePoint horizon, const Moment& moment, std::size_t count) {
+std::size_t Shard::Sweep(TimePoint horizon, std::size_t count) {
   std::size_t erased = 0;
   for (; count > 0; --count) {
     const auto slots = table_.slots();
@@ -217,8 +217,7 @@ std::size_t Shard::Sweep(TimePoint horizon, const Moment& moment, std::size_t co
       continue;
     }
     Slot& slot = slots[hand_];
-    if (!slot.empty() &&
-        (Recovered(LimitOf(slot), slot.state(), horizon) || IsFromAhead(slot, moment))) {
+    if (!slot.empty() && Recovered(LimitOf(slot), slot.state(), horizon)) {
       Erase(&slot);  // Another slot may have moved here: look again.
       ++erased;
     } else {

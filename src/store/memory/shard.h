@@ -21,12 +21,6 @@ struct Totals {
   std::atomic<std::int64_t> log_entries = 0;
 };
 
-// When something is decided. Time that the caller gives may be in any order.
-struct Moment {
-  TimePoint now;
-  bool is_given;
-};
-
 // Sweeping goes on half a slot per decision, so that recovered state is gone after twice as many
 // decisions as there are slots. Many slots at a time: the first of a stretch costs a cache miss and
 // those after it hardly anything.
@@ -62,16 +56,9 @@ class alignas(128) Shard {
 
   void Erase(Slot* slot);
 
-  // Whether the clock was set back since the state was written, so that it says nothing any more.
-  bool IsFromAhead(const Slot& slot, const Moment& moment) const {
-    const Limit& limit = LimitOf(slot);
-    return !moment.is_given &&
-           core::WasSetBackSince(limit, NewestTick(limit, slot.state()), moment.now);
-  }
-
-  // Looks at the next `count` slots and drops the states that had recovered by `horizon`, or are
-  // from ahead. Returns how many it dropped.
-  std::size_t Sweep(TimePoint horizon, const Moment& moment, std::size_t count);
+  // Looks at the next `count` slots and drops the states that had recovered by `horizon`. Returns
+  // how many it dropped.
+  std::size_t Sweep(TimePoint horizon, std::size_t count);
 
   // Called once per decision: whether it is time for a sweep.
   bool CountDecision() { return ++decisions_ % kDecisionsPerSweep == 0; }
