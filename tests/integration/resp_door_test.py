@@ -8,17 +8,16 @@ Usage: resp_door_test.py PROGRAM
 import json
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
-import time
 import unittest
 
 import redis
+
+import support
 
 PROGRAM = sys.argv[1]
 NODE_CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "node", "resp_client.js")
@@ -37,52 +36,36 @@ ruleSets:
 """
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Service:
+class Service(support.Process):
     """A `sluice serve` with a RESP door on a free port."""
 
     def __init__(self, *arguments, environment=None):
-        self.folder = tempfile.TemporaryDirectory()
-        config = os.path.join(self.folder.name, "sluice.yaml")
-        with open(config, "w", encoding="utf-8") as file:
-            file.write(CONFIG)
-        self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--config", config, "--http", "", "--admin", "",
-             "--resp", "127.0.0.1:0", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, **(environment or {})})
-        self.lines = []
-        self.port = self.announced_port()
-        # Whatever it says later must not fill the pipe.
-        self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stdout))
-        self.reader.start()
+        self.files = support.Folder()
+        config = self.files.write("sluice.yaml", CONFIG)
+        super().__init__([PROGRAM, "serve", "--config", config, "--http", "", "--admin", "",
+                          "--resp", "127.0.0.1:0", *arguments], environment)
+        try:
+            self.port = support.eventually(self.announced_port, "the door is announced")
+        except BaseException:
+            self.remove()
+            raise
 
     def announced_port(self):
-        deadline = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline:
-            ready, _, _ = select.select([self.process.stdout], [], [], 1)
-            line = self.process.stdout.readline() if ready else ""
-            if ready and not line:
-                break
-            self.lines.append(line)
-            found = re.search(r"resp listening on \S+?:(\d+)", line)
-            if found:
-                return int(found.group(1))
-        self.process.kill()
-        raise AssertionError("no door was announced: " + "".join(self.lines))
+        if not self.running():
+            raise AssertionError(f"the service ended: {self.log()}")
+        found = re.search(r"resp listening on \S+?:(\d+)\n", self.output())
+        return found and int(found[1])
 
     def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(WAIT_S)
-        self.reader.join()
-        self.process.stdout.close()
-        self.folder.cleanup()
+        """Asks it to end, and says with which status it did."""
+        self.send(signal.SIGTERM)
+        code = self.wait()
+        self.remove()
         return code
+
+    def remove(self):
+        super().remove()
+        self.files.remove()
 
 
 def redis_cli(port, *arguments, stdin=None):
@@ -98,8 +81,7 @@ class Door(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        code = cls.service.stop()
-        assert code == 0, f"exit status {code}: " + "".join(cls.service.lines)
+        assert cls.service.stop() == 0
 
     def client(self, **options):
         client = redis.Redis(port=self.port, decode_responses=True, socket_timeout=WAIT_S,
@@ -234,48 +216,111 @@ class Password(unittest.TestCase):
             self.assertEqual(service.stop(), 0)
 
 
+def command(*arguments):
+    parts = [argument.encode() for argument in arguments]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part)
+                                              for part in parts)
+
+
+class AsRedis(unittest.TestCase):
+    """What a real redis-server of the same version answers to the same bytes."""
+
+    PROTOCOL = [
+        b"*1\r\n:1\r\n", b"*1\r\nPING\r\n", b"*1\r\n$-5\r\n", b"*1\r\n$-1\r\n",
+        b"*1\r\n$999999999\r\n", b"*01\r\n$4\r\nPING\r\n", b"*1\r\n$04\r\nPING\r\n",
+        b"*+1\r\n$4\r\nPING\r\n", b"*1\r\n$+4\r\nPING\r\n", b"* 1\r\n", b"*abc\r\n", b"*\r\n",
+        b"*1\r\n$\r\n", b"*0\r\nPING\r\n", b"*-1\r\nPING\r\n", b'"unbalanced\r\n', b"'open\r\n",
+        b'"a"b\r\n', b"PING\r\nPING\n\r\n\n PING\r\n", b'ECHO "a\\x41\\n\\t\\q"\r\n',
+        b"ECHO 'it\\'s'\r\n", b'ECHO ""\r\n', b"POST / HTTP/1.1\r\n\r\n",
+    ]
+    ENDLESS = [b"*1" + b"0" * 70_000, b"*1\r\n$" + b"1" * 70_000, b"x" * 70_000]
+    COMMANDS = [
+        "PING", "PING x", "PING x y", "ECHO", "ECHO a b", "HELLO 4", "HELLO 1", "HELLO x",
+        "HELLO 3 SETNAME", "HELLO 3 AUTH default", "HELLO 3 AUTH bob x", "HELLO 3 FOO", "AUTH",
+        "AUTH x", "AUTH default x", "AUTH bob x", "AUTH a b c", "SELECT", "SELECT 0", "SELECT 1000",
+        "SELECT x", "SELECT -1", "SELECT 0 1", "SELECT 99999999999999999999", "RESET", "RESET x",
+        "CLIENT", "CLIENT FOO", "client foo", "CLIENT GETNAME", "CLIENT GETNAME x", "CLIENT SETNAME",
+        "CLIENT ID x", "CLIENT REPLY ON", "CLIENT REPLY FOO", "CLIENT REPLY", "CLIENT NO-EVICT ON",
+        "CLIENT NO-EVICT X", "COMMAND FOO", "COMMAND COUNT x", "COMMAND LIST x",
+        "COMMAND INFO nosuch", "COMMAND DOCS nosuch", "COMMAND GETKEYS", "COMMAND GETKEYS nosuch",
+        "COMMAND GETKEYS nosuch x", "COMMAND GETKEYS ECHO x", "COMMAND GETKEYS DEL a b", "CONFIG",
+        "CONFIG GET", "CONFIG GET save", "CONFIG GET s*ve", "CONFIG GET nosuch", "CONFIG FOO", "ACL",
+        "ACL WHOAMI", "ACL FOO", "INFO nosuch", "NOSUCH", "NOSUCH a b", "DEL", "DEL x", "UNLINK x y",
+        "NOSUCH " + "x" * 200 + " y", "N" * 300 + " a", "NOSUCH" + " abcdefghij" * 40,
+    ]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.redis = support.Redis()
+        cls.service = Service()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.redis.remove()
+        assert cls.service.stop() == 0
+
+    @staticmethod
+    def conversation(port, sent):
+        """All that is answered until the server closes."""
+        with support.RawConnection(port) as connection:
+            connection.send(sent)
+            return connection.read_until_closed()
+
+    def assert_same(self, sent, last=b"QUIT\r\n"):
+        with self.subTest(sent=sent[:80]):
+            self.assertEqual(self.conversation(self.service.port, sent + last),
+                             self.conversation(self.redis.port, sent + last))
+
+    def test_says_what_redis_says(self):
+        for sent in self.PROTOCOL:
+            self.assert_same(sent)
+        for sent in self.ENDLESS:
+            self.assert_same(sent, last=b"")
+        for text in self.COMMANDS:
+            self.assert_same(command(*text.split(" ")))
+        self.assert_same(command("ECHO", ""))
+        self.assert_same(command("") + command("", "a") + command("NO\r\nSUCH", "x\r\ny"))
+        self.assert_same(command("CLIENT", "SETNAME", "a b") + command("CLIENT", "SETNAME", "a\n"))
+        self.assert_same(command("CLIENT", "SETNAME", "me") + command("CLIENT", "GETNAME") +
+                         command("CLIENT", "SETNAME", "") + command("CLIENT", "GETNAME"))
+        self.assert_same(command("CLIENT", "SETNAME", "me") + command("RESET") +
+                         command("CLIENT", "GETNAME"))
+        self.assert_same(command("QUIT", "x") + command("PING"))
+
+
 class SharedState(unittest.TestCase):
     """Two instances on one Redis are one limiter; an outage is an error and no denial."""
 
     def test_instances_share_and_an_outage_is_an_error(self):
-        with tempfile.TemporaryDirectory() as folder:
-            port = free_port()
-            server = subprocess.Popen(
-                ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "",
-                 "--dir", folder], stdout=subprocess.DEVNULL)
-            services = []
-            try:
-                while redis_cli(port, "ping") != "PONG\n":
-                    time.sleep(0.01)
-                store = f"redis://127.0.0.1:{port}"
-                services = [Service("--store", store, "--resp-on-store-failure", "FAIL_CLOSED")
-                            for _ in range(2)]
-                clients = [redis.Redis(port=service.port) for service in services]
-                remaining = []
-                for i in range(10):
-                    pipeline = clients[i % 2].pipeline(transaction=False)
-                    for _ in range(5):
-                        pipeline.execute_command("CL.THROTTLE", "shared", 49, 1, 36000)
-                    remaining += [reply[2] for reply in pipeline.execute()]
-                self.assertEqual(remaining, list(range(49, -1, -1)))
-                self.assertEqual(clients[0].execute_command("CL.THROTTLE", "shared", 49, 1,
-                                                            36000)[0], 1)
-                # By the same instance: others remember the denial until it ends.
-                self.assertEqual(clients[0].delete("shared"), 1)
-                self.assertEqual(clients[0].execute_command("CL.THROTTLE", "shared", 49, 1,
-                                                            36000)[0], 0)
-                server.kill()
-                server.wait()
-                with self.assertRaisesRegex(redis.ResponseError, "UNAVAILABLE|OUTCOME_UNKNOWN"):
-                    clients[0].execute_command("CL.THROTTLE", "shared", 49, 1, 36000)
-                self.assertTrue(clients[0].ping())
-                for client in clients:
-                    client.close()
-            finally:
-                for service in services:
-                    self.assertEqual(service.stop(), 0)
-                server.kill()
-                server.wait()
+        server = support.Redis()
+        self.addCleanup(server.remove)
+        services = []
+        try:
+            services = [Service(*server.patient_store(), "--resp-on-store-failure",
+                                "FAIL_CLOSED") for _ in range(2)]
+            clients = [redis.Redis(port=service.port) for service in services]
+            remaining = []
+            for i in range(10):
+                pipeline = clients[i % 2].pipeline(transaction=False)
+                for _ in range(5):
+                    pipeline.execute_command("CL.THROTTLE", "shared", 49, 1, 36000)
+                remaining += [reply[2] for reply in pipeline.execute()]
+            self.assertEqual(remaining, list(range(49, -1, -1)))
+            self.assertEqual(clients[0].execute_command("CL.THROTTLE", "shared", 49, 1,
+                                                        36000)[0], 1)
+            # By the same instance: others remember the denial until it ends.
+            self.assertEqual(clients[0].delete("shared"), 1)
+            self.assertEqual(clients[0].execute_command("CL.THROTTLE", "shared", 49, 1,
+                                                        36000)[0], 0)
+            server.kill()
+            with self.assertRaisesRegex(redis.ResponseError, "UNAVAILABLE|OUTCOME_UNKNOWN"):
+                clients[0].execute_command("CL.THROTTLE", "shared", 49, 1, 36000)
+            self.assertTrue(clients[0].ping())
+            for client in clients:
+                client.close()
+        finally:
+            for service in services:
+                self.assertEqual(service.stop(), 0)
 
 
 if __name__ == "__main__":
