@@ -4,13 +4,10 @@
 Usage: grpc_door_test.py PROGRAM
 """
 
-import http.client
 import importlib
-import json
 import os
 import pathlib
 import random
-import re
 import signal
 import socket
 import ssl
@@ -26,7 +23,6 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 import support
 from support import eventually
 
-PROGRAM = sys.argv[1]
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
 RLS = "envoy.service.ratelimit.v3.RateLimitService"
 CONFIG = """
@@ -64,7 +60,7 @@ descriptors:
   - key: narrow
     rate_limit: {algorithm: GCRA, burst: 0, count: 1, period: 10000h}
 """
-TIMEOUT = 60  # Of a call that should succeed, on however busy a machine.
+TIMEOUT = support.PATIENCE
 
 
 def load_messages(folder):
@@ -84,61 +80,29 @@ FOLDER = tempfile.TemporaryDirectory()
 rls_pb2, health_pb2, reflection_pb2, reflection_alpha_pb2 = load_messages(FOLDER.name)
 
 
-class Server:
-    def __init__(self, folder, *options):
-        config = pathlib.Path(folder, "rls")
-        config.mkdir(exist_ok=True)
-        (config / "edge.yaml").write_text(CONFIG)
-        (config / "strict.yaml").write_text(STRICT)
-        self.config = config
-        self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0",
-             "--admin", "127.0.0.1:0", *options, "--rls-config", str(config)],
-            stdout=subprocess.PIPE, text=True)
-        ports = {}
-        for line in self.process.stdout:
-            found = re.match(r"(\w+) listening on \S+:(\d+)$", line)
-            if found:
-                ports[found.group(1)] = int(found.group(2))
-            if {"grpc", "http"} <= ports.keys():
-                self.port, self.http_port = ports["grpc"], ports["http"]
-                return
-        raise RuntimeError("the server did not start")
+class Server(support.Service):
+    """A service with a gRPC door."""
 
-    def request(self, method, target, body=None):
-        """The status and the body of what the HTTP door answers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=TIMEOUT)
-        try:
-            connection.request(method, target, body)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
-
-    def post_json(self, body):
-        status, answer = self.request("POST", "/json", body)
-        return status, json.loads(answer)
-
-    def refused_reloads(self):
-        _, text = self.request("GET", "/metrics")
-        return support.parse_metrics(text)["sluice_reloads_total", frozenset({("result", "invalid")})]
+    def __init__(self, *options):
+        self.config = support.Folder()
+        self.config.write("rls/edge.yaml", CONFIG)
+        self.config.write("rls/strict.yaml", STRICT)
+        super().__init__("--grpc", "127.0.0.1:0", *options, "--rls-config", self.config / "rls")
 
     def channel(self, credentials=None):
         # Channels to one address share a connection unless told not to.
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
-        target = f"localhost:{self.port}"
+        target = f"localhost:{self.grpc_port}"
         if credentials:
             return grpc.secure_channel(target, credentials, options)
-        return grpc.insecure_channel(f"127.0.0.1:{self.port}", options)
+        return grpc.insecure_channel(f"127.0.0.1:{self.grpc_port}", options)
 
-    def wait(self):
-        code = self.process.wait(TIMEOUT)
-        self.process.stdout.close()
-        return code
+    def post_json(self, document):
+        return self.request("POST", "/json", document)
 
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.wait()
+    def remove(self):
+        super().remove()
+        self.config.remove()
 
 
 def method(channel, kind, path, request, response):
@@ -173,13 +137,12 @@ OVER_LIMIT = rls_pb2.RateLimitResponse.OVER_LIMIT
 class DoorTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.server = Server(cls.folder.name)
+        cls.server = Server()
+        cls.addClassCleanup(cls.server.remove)
 
     @classmethod
     def tearDownClass(cls):
         assert cls.server.stop() == 0
-        cls.folder.cleanup()
 
     def setUp(self):
         self.channel = self.server.channel()
@@ -302,23 +265,24 @@ class DoorTest(unittest.TestCase):
         self.assertFalse(denied.statuses[2].HasField("duration_until_reset"))
 
     def test_answers_json_on_the_http_door(self):
-        body = {"domain": "edge", "descriptors":
-                [{"entries": [{"key": "user", "value": self.user}], "hitsAddend": "2"}]}
-        status, answer = self.server.post_json(json.dumps(body))
-        self.assertEqual((status, answer["overallCode"]), (200, "OK"))
-        self.assertEqual(answer["statuses"][0]["limitRemaining"], 1)
-        self.assertEqual(answer["statuses"][0]["currentLimit"]["unit"], "YEAR")
-        self.assertRegex(answer["statuses"][0]["durationUntilReset"], r"^\d+s$")
-        status, answer = self.server.post_json(json.dumps(body))
-        self.assertEqual((status, answer["overallCode"]), (429, "OVER_LIMIT"))
+        document = {"domain": "edge", "descriptors":
+                    [{"entries": [{"key": "user", "value": self.user}], "hitsAddend": "2"}]}
+        passed = self.server.post_json(document)
+        self.assertEqual((passed.status, passed.json["overallCode"]), (200, "OK"))
+        status = passed.json["statuses"][0]
+        self.assertEqual(status["limitRemaining"], 1)
+        self.assertEqual(status["currentLimit"]["unit"], "YEAR")
+        self.assertRegex(status["durationUntilReset"], r"^\d+s$")
+        denied = self.server.post_json(document)
+        self.assertEqual((denied.status, denied.json["overallCode"]), (429, "OVER_LIMIT"))
         # One limit behind both doors.
         self.assertEqual(should_rate_limit(self.channel)(ask("user", self.user), timeout=TIMEOUT)
                          .statuses[0].limit_remaining, 0)
         for bad in ("", "{", "[]", '{"domain": ""}', '{"domain": "edge"}',
                     '{"domain": "edge", "descriptors": 7}'):
-            status, answer = self.server.post_json(bad)
-            self.assertEqual(status, 400, bad)
-            self.assertTrue(answer["error"], bad)
+            refused = self.server.post_json(bad)
+            self.assertEqual(refused.status, 400, bad)
+            self.assertTrue(refused.json["error"], bad)
 
     def test_h2load(self):
         request = ask("free", "x").SerializeToString()
@@ -328,7 +292,7 @@ class DoorTest(unittest.TestCase):
             done = subprocess.run(
                 ["h2load", "-n", "20000", "-c", "8", "-m", "16", "-d", body.name,
                  "-H", "content-type: application/grpc", "-H", "te: trailers",
-                 f"http://127.0.0.1:{self.server.port}/{RLS}/ShouldRateLimit"],
+                 f"http://127.0.0.1:{self.server.grpc_port}/{RLS}/ShouldRateLimit"],
                 capture_output=True, text=True, timeout=TIMEOUT, check=False)
         self.assertIn("20000 succeeded, 0 failed, 0 errored, 0 timeout", done.stdout, done.stderr)
 
@@ -346,14 +310,14 @@ class DoorTest(unittest.TestCase):
         self.assertFails(grpc.StatusCode.INTERNAL, raw, b"\x0a\xff\xff")
 
     def test_takes_what_is_compressed(self):
-        channel = grpc.insecure_channel(f"127.0.0.1:{self.server.port}",
+        channel = grpc.insecure_channel(f"127.0.0.1:{self.server.grpc_port}",
                                         compression=grpc.Compression.Gzip)
         self.addCleanup(channel.close)
         call = should_rate_limit(channel)
         self.assertEqual(call(ask("user", self.user * 20), timeout=TIMEOUT).overall_code, OK)
         self.assertFails(grpc.StatusCode.RESOURCE_EXHAUSTED, call,
                          ask("free", "0" * (64 << 20)))
-        deflate = grpc.insecure_channel(f"127.0.0.1:{self.server.port}",
+        deflate = grpc.insecure_channel(f"127.0.0.1:{self.server.grpc_port}",
                                         compression=grpc.Compression.Deflate)
         self.addCleanup(deflate.close)
         self.assertFails(grpc.StatusCode.UNIMPLEMENTED, should_rate_limit(deflate),
@@ -483,7 +447,7 @@ class DoorTest(unittest.TestCase):
         sockets = []
         call = should_rate_limit(self.channel)
         for i in range(100):
-            peer = socket.create_connection(("127.0.0.1", self.server.port))
+            peer = socket.create_connection(("127.0.0.1", self.server.grpc_port))
             peer.setblocking(False)
             sockets.append(peer)
             try:
@@ -498,171 +462,151 @@ class DoorTest(unittest.TestCase):
 
 class HeaderTest(unittest.TestCase):
     def test_hands_out_headers_where_told_to(self):
-        with tempfile.TemporaryDirectory() as folder:
-            server = Server(folder, "--grpc-headers=true")
-            try:
-                with server.channel() as channel:
-                    call = should_rate_limit(channel)
-                    answers = [call(ask("user", "ann"), timeout=TIMEOUT) for _ in range(4)]
-                first, *_, denied = [{header.key: header.value for header in
-                                      answer.response_headers_to_add} for answer in answers]
-                self.assertEqual((first["X-RateLimit-Limit"], first["X-RateLimit-Remaining"]),
-                                 ("3", "2"))
-                # A year ends where years of 365 days since the epoch do.
-                self.assertEqual(int(first["X-RateLimit-Reset"]) % (365 * 86400), 0)
-                self.assertEqual(first["RateLimit-Policy"], '"edge.user";q=3;w=31536000')
-                self.assertRegex(first["RateLimit"], r'^"edge.user";r=2;t=\d+$')
-                self.assertNotIn("Retry-After", first)
-                self.assertEqual(denied["X-RateLimit-Remaining"], "0")
-                self.assertEqual(int(denied["Retry-After"]),
-                                 answers[3].statuses[0].duration_until_reset.seconds)
-            finally:
-                self.assertEqual(server.stop(), 0)
+        server = Server("--grpc-headers=true")
+        self.addCleanup(server.remove)
+        with server.channel() as channel:
+            call = should_rate_limit(channel)
+            answers = [call(ask("user", "ann"), timeout=TIMEOUT) for _ in range(4)]
+        first, *_, denied = [{header.key: header.value for header in
+                              answer.response_headers_to_add} for answer in answers]
+        self.assertEqual((first["X-RateLimit-Limit"], first["X-RateLimit-Remaining"]), ("3", "2"))
+        # A year ends where years of 365 days since the epoch do.
+        self.assertEqual(int(first["X-RateLimit-Reset"]) % (365 * 86400), 0)
+        self.assertEqual(first["RateLimit-Policy"], '"edge.user";q=3;w=31536000')
+        self.assertRegex(first["RateLimit"], r'^"edge.user";r=2;t=\d+$')
+        self.assertNotIn("Retry-After", first)
+        self.assertEqual(denied["X-RateLimit-Remaining"], "0")
+        self.assertEqual(int(denied["Retry-After"]),
+                         answers[3].statuses[0].duration_until_reset.seconds)
 
 
 class ReloadTest(unittest.TestCase):
     def test_follows_the_files_and_keeps_what_was_used(self):
-        with tempfile.TemporaryDirectory() as folder:
-            server = Server(folder)
-            self.addCleanup(server.process.kill)
-            with server.channel() as channel:
-                call = should_rate_limit(channel)
+        server = Server()
+        self.addCleanup(server.remove)
+        channel = server.channel()
+        self.addCleanup(channel.close)
+        call = should_rate_limit(channel)
 
-                def remaining(key, domain="edge"):
-                    """Without taking."""
-                    request = ask(key, "ann", domain=domain)
-                    request.descriptors[0].hits_addend.value = 0
-                    status = call(request, timeout=TIMEOUT).statuses[0]
-                    return status.limit_remaining if status.HasField("current_limit") else None
+        def remaining(key, domain="edge"):
+            """Without taking."""
+            request = ask(key, "ann", domain=domain)
+            request.descriptors[0].hits_addend.value = 0
+            status = call(request, timeout=TIMEOUT).statuses[0]
+            return status.limit_remaining if status.HasField("current_limit") else None
 
-                call(ask("user", "ann", hits=2), timeout=TIMEOUT)
-                self.replace(server, "edge.yaml", CONFIG.replace("unit: 3}", "unit: 5}"))
-                eventually(lambda: remaining("user") == 3, "the limit is raised")
-                # What is wrong changes nothing; what is right beside it neither.
-                self.replace(server, "new.yaml", STRICT)  # A domain that is there already.
-                eventually(lambda: server.refused_reloads() > 0, "it is refused")
-                self.assertEqual(remaining("user"), 3)
-                self.replace(server, "new.yaml", STRICT.replace("domain: strict", "domain: new"))
-                self.replace(server, "edge.yaml", CONFIG)
-                eventually(lambda: remaining("wide", domain="new") == 10, "there is a new domain")
-                self.assertEqual(remaining("user"), 1)
-                (server.config / "new.yaml").unlink()
-                eventually(lambda: remaining("wide", domain="new") is None, "it is gone")
-            self.assertEqual(server.stop(), 0)
+        def write(name, content):
+            os.rename(server.config.write(name, content), server.config / f"rls/{name}")
 
-    @staticmethod
-    def replace(server, name, content):
-        draft = server.config / f".{name}"
-        draft.write_text(content)
-        draft.rename(server.config / name)
+        call(ask("user", "ann", hits=2), timeout=TIMEOUT)
+        write("edge.yaml", CONFIG.replace("unit: 3}", "unit: 5}"))
+        eventually(lambda: remaining("user") == 3, "the limit is raised")
+        # What is wrong changes nothing.
+        write("new.yaml", STRICT)  # A domain that is there already.
+        eventually(lambda: server.metric("sluice_reloads_total", result="invalid") > 0,
+                   "it is refused")
+        self.assertEqual(remaining("user"), 3)
+        write("new.yaml", STRICT.replace("domain: strict", "domain: new"))
+        eventually(lambda: remaining("wide", domain="new") == 10, "there is a new domain")
+        write("edge.yaml", CONFIG)
+        eventually(lambda: remaining("user") == 1, "the limit is lowered")
+        os.remove(server.config / "rls/new.yaml")
+        eventually(lambda: remaining("wide", domain="new") is None, "it is gone")
 
 
 class RedisTest(unittest.TestCase):
     """Two instances on one Redis are one limiter; an outage is what the policy says."""
 
     def test_instances_share_and_an_outage_follows_the_policy(self):
-        with tempfile.TemporaryDirectory() as folder:
-            redis = support.Redis()
-            self.addCleanup(redis.remove)
-            servers = []
-            for number in range(2):
-                own = os.path.join(folder, str(number))
-                os.mkdir(own)
-                servers.append(Server(own, *redis.patient_store(), "--grpc-on-store-failure",
-                                      "FAIL_CLOSED"))
-                self.addCleanup(servers[-1].process.kill)
-            with servers[0].channel() as one, servers[1].channel() as two:
-                calls = [should_rate_limit(channel) for channel in (one, two)]
-                futures = [calls[i % 2].future(ask("crowd", "ann"), timeout=TIMEOUT)
-                           for i in range(1200)]
-                codes = [future.result().overall_code for future in futures]
-                self.assertEqual((codes.count(OK), codes.count(OVER_LIMIT)), (1000, 200))
-                redis.kill()
-                with self.assertRaises(grpc.RpcError) as caught:
-                    calls[0](ask("user", "ann"), timeout=TIMEOUT)
-                self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
-                self.assertEqual(calls[0](ask("free", "ann"), timeout=TIMEOUT).overall_code, OK)
-                status, _ = servers[0].post_json(json.dumps(
-                    {"domain": "edge",
-                     "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}))
-                self.assertEqual(status, 503)
-            for server in servers:
-                self.assertEqual(server.stop(), 0)
+        redis = support.Redis()
+        self.addCleanup(redis.remove)
+        calls = []
+        for _ in range(2):
+            server = Server(*redis.patient_store(), "--grpc-on-store-failure", "FAIL_CLOSED")
+            self.addCleanup(server.remove)
+            channel = server.channel()
+            self.addCleanup(channel.close)
+            calls.append(should_rate_limit(channel))
+        futures = [calls[i % 2].future(ask("crowd", "ann"), timeout=TIMEOUT) for i in range(1200)]
+        codes = [future.result().overall_code for future in futures]
+        self.assertEqual((codes.count(OK), codes.count(OVER_LIMIT)), (1000, 200))
+        redis.kill()
+        with self.assertRaises(grpc.RpcError) as caught:
+            calls[0](ask("user", "ann"), timeout=TIMEOUT)
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
+        self.assertEqual(calls[0](ask("free", "ann"), timeout=TIMEOUT).overall_code, OK)
+        answer = server.post_json(
+            {"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]})
+        self.assertEqual(answer.status, 503)
 
 
 class ValidateTest(unittest.TestCase):
     def test_tells_every_problem_with_its_place(self):
-        with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder, "edge.yaml")
-            file.write_text(CONFIG)
-            done = self.validate(file)
-            self.assertEqual((done.returncode, done.stdout),
-                             (0, "valid: 0 rule sets, 0 limits, 1 domains\n"))
-            file.write_text(CONFIG.replace("shadow_mode", "shade_mode")
+        folder = support.Folder()
+        self.addCleanup(folder.remove)
+        done = support.sluice("validate", folder.write("edge.yaml", CONFIG))
+        self.assertEqual((done.returncode, done.stdout),
+                         (0, "valid: 0 rule sets, 0 limits, 1 domains\n"))
+        file = folder.write("edge.yaml", CONFIG.replace("shadow_mode", "shade_mode")
                             .replace("unit: year", "unit: aeon", 1))
-            done = self.validate(file)
-            self.assertEqual(done.returncode, 2)
-            self.assertIn(f"{file}:5:24: unit is \"aeon\"", done.stderr)
-            self.assertRegex(done.stderr, r'edge.yaml:15:5: .*"shade_mode".*shadow_mode')
-
-    @staticmethod
-    def validate(path):
-        return subprocess.run([PROGRAM, "validate", str(path)], capture_output=True, text=True,
-                              timeout=TIMEOUT, check=False)
+        done = support.sluice("validate", file)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(f'{file}:5:24: unit is "aeon"', done.stderr)
+        self.assertRegex(done.stderr, r'edge.yaml:15:5: .*"shade_mode".*shadow_mode')
 
 
 class DrainTest(unittest.TestCase):
     def test_says_so_and_ends(self):
-        with tempfile.TemporaryDirectory() as folder:
-            server = Server(folder)
-            with server.channel() as channel:
-                watch = method(channel, "unary_stream", "/grpc.health.v1.Health/Watch",
-                               health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse)
-                stream = watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
-                self.assertEqual(next(stream).status, health_pb2.HealthCheckResponse.SERVING)
-                self.assertEqual(should_rate_limit(channel)(ask("free", "x"), timeout=TIMEOUT)
-                                 .overall_code, OK)
-                server.process.send_signal(signal.SIGTERM)
-                self.assertEqual(next(stream).status, health_pb2.HealthCheckResponse.NOT_SERVING)
-                with self.assertRaises(grpc.RpcError) as caught:
-                    next(stream)
-                self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
-                self.assertEqual(server.wait(), 0)
+        server = Server()
+        self.addCleanup(server.remove)
+        with server.channel() as channel:
+            watch = method(channel, "unary_stream", "/grpc.health.v1.Health/Watch",
+                           health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse)
+            stream = watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
+            self.assertEqual(next(stream).status, health_pb2.HealthCheckResponse.SERVING)
+            self.assertEqual(should_rate_limit(channel)(ask("free", "x"), timeout=TIMEOUT)
+                             .overall_code, OK)
+            server.send(signal.SIGTERM)
+            self.assertEqual(next(stream).status, health_pb2.HealthCheckResponse.NOT_SERVING)
+            with self.assertRaises(grpc.RpcError) as caught:
+                next(stream)
+            self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
+            self.assertEqual(server.wait(), 0)
 
 
 class TlsTest(unittest.TestCase):
     def test_speaks_h2_over_tls(self):
-        with tempfile.TemporaryDirectory() as folder:
-            cert, key = os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem")
-            subprocess.run(
-                ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
-                 "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
-                 "-keyout", key, "-out", cert], check=True, capture_output=True)
-            server = Server(folder, "--grpc-tls-certificate", cert, "--grpc-tls-key", key)
-            try:
-                roots = pathlib.Path(cert).read_bytes()
-                with server.channel(grpc.ssl_channel_credentials(roots)) as channel:
-                    call = should_rate_limit(channel)
-                    futures = [call.future(ask("user", "x"), timeout=TIMEOUT) for _ in range(50)]
-                    codes = [future.result().overall_code for future in futures]
-                    self.assertEqual(codes.count(OK), 3)
-                    large = ask("free", "x" * (3 << 20))
-                    self.assertEqual(call(large, timeout=TIMEOUT).overall_code, OK)
-                self.assertEqual(self.negotiate(server, cert, ["http/1.1", "h2"]), "h2")
-                with self.assertRaises(ssl.SSLError):
-                    self.negotiate(server, cert, ["http/1.1"])
-            finally:
-                self.assertEqual(server.stop(), 0)
+        folder = support.Folder()
+        self.addCleanup(folder.remove)
+        cert, key = folder / "cert.pem", folder / "key.pem"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
+             "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+             "-keyout", key, "-out", cert], check=True, capture_output=True)
+        server = Server("--grpc-tls-certificate", cert, "--grpc-tls-key", key)
+        self.addCleanup(server.remove)
+        roots = pathlib.Path(cert).read_bytes()
+        with server.channel(grpc.ssl_channel_credentials(roots)) as channel:
+            call = should_rate_limit(channel)
+            futures = [call.future(ask("user", "x"), timeout=TIMEOUT) for _ in range(50)]
+            codes = [future.result().overall_code for future in futures]
+            self.assertEqual(codes.count(OK), 3)
+            large = ask("free", "x" * (3 << 20))
+            self.assertEqual(call(large, timeout=TIMEOUT).overall_code, OK)
+        self.assertEqual(self.negotiate(server, cert, ["http/1.1", "h2"]), "h2")
+        with self.assertRaises(ssl.SSLError):
+            self.negotiate(server, cert, ["http/1.1"])
+        self.assertEqual(server.stop(), 0)
 
     @staticmethod
     def negotiate(server, roots, protocols):
         """What the server chooses of these."""
         context = ssl.create_default_context(cafile=roots)
         context.set_alpn_protocols(protocols)
-        with socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT) as plain:
+        with socket.create_connection(("127.0.0.1", server.grpc_port), timeout=TIMEOUT) as plain:
             with context.wrap_socket(plain, server_hostname="localhost") as secure:
                 return secure.selected_alpn_protocol()
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    support.main()

@@ -7,11 +7,8 @@ Usage: resp_door_test.py PROGRAM
 
 import json
 import os
-import re
-import signal
 import socket
 import subprocess
-import sys
 import threading
 import unittest
 
@@ -19,9 +16,7 @@ import redis
 
 import support
 
-PROGRAM = sys.argv[1]
 NODE_CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "node", "resp_client.js")
-WAIT_S = 60
 
 CONFIG = """
 limits:
@@ -36,55 +31,38 @@ ruleSets:
 """
 
 
-class Service(support.Process):
-    """A `sluice serve` with a RESP door on a free port."""
+class Service(support.Service):
+    """A service with a RESP door."""
 
-    def __init__(self, *arguments, environment=None):
-        self.files = support.Folder()
-        config = self.files.write("sluice.yaml", CONFIG)
-        super().__init__([PROGRAM, "serve", "--config", config, "--http", "", "--admin", "",
-                          "--resp", "127.0.0.1:0", *arguments], environment)
-        try:
-            self.port = support.eventually(self.announced_port, "the door is announced")
-        except BaseException:
-            self.remove()
-            raise
-
-    def announced_port(self):
-        if not self.running():
-            raise AssertionError(f"the service ended: {self.log()}")
-        found = re.search(r"resp listening on \S+?:(\d+)\n", self.output())
-        return found and int(found[1])
-
-    def stop(self):
-        """Asks it to end, and says with which status it did."""
-        self.send(signal.SIGTERM)
-        code = self.wait()
-        self.remove()
-        return code
+    def __init__(self, *arguments, env=None):
+        self.config = support.Folder()
+        super().__init__("--config", self.config.write("sluice.yaml", CONFIG),
+                         "--resp", "127.0.0.1:0", *arguments, env=env)
 
     def remove(self):
         super().remove()
-        self.files.remove()
+        self.config.remove()
 
 
 def redis_cli(port, *arguments, stdin=None):
     return subprocess.run(["redis-cli", "-p", str(port), *arguments], input=stdin,
-                          capture_output=True, text=True, timeout=WAIT_S, check=False).stdout
+                          capture_output=True, text=True, timeout=support.PATIENCE, check=False).stdout
 
 
 class Door(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.service = Service()
-        cls.port = cls.service.port
+        cls.addClassCleanup(cls.service.remove)
+        cls.port = cls.service.resp_port
 
     @classmethod
     def tearDownClass(cls):
-        assert cls.service.stop() == 0
+        code = cls.service.stop()
+        assert code == 0, f"exit status {code}: {cls.service.log()}"
 
     def client(self, **options):
-        client = redis.Redis(port=self.port, decode_responses=True, socket_timeout=WAIT_S,
+        client = redis.Redis(port=self.port, decode_responses=True, socket_timeout=support.PATIENCE,
                              **options)
         self.addCleanup(client.close)
         return client
@@ -111,7 +89,7 @@ class Door(unittest.TestCase):
             done = subprocess.run(
                 ["redis-benchmark", "-p", str(self.port), "-c", "20", "-n", "20000", "-r", "1000",
                  "-P", depth, "--csv", "CL.THROTTLE", "bench:__rand_int__", "100", "1000", "60"],
-                capture_output=True, text=True, timeout=WAIT_S, check=False)
+                capture_output=True, text=True, timeout=support.PATIENCE, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertNotIn("rror", done.stdout + done.stderr)
             self.assertIn("CL.THROTTLE", done.stdout)
@@ -148,7 +126,7 @@ class Door(unittest.TestCase):
 
     def test_ioredis(self):
         done = subprocess.run(["node", NODE_CLIENT, str(self.port)], capture_output=True,
-                              text=True, timeout=WAIT_S, check=False)
+                              text=True, timeout=support.PATIENCE, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         answers = json.loads(done.stdout)
         self.assertEqual(answers["ping"], "PONG")
@@ -196,24 +174,24 @@ class Door(unittest.TestCase):
 
 class Password(unittest.TestCase):
     def test_is_asked_for(self):
-        service = Service(environment={"SLUICE_RESP_PASSWORD": "open sesame"})
-        try:
-            self.assertIn("NOAUTH", redis_cli(service.port, "ping"))
-            self.assertEqual(redis_cli(service.port, "-a", "open sesame", "--no-auth-warning",
-                                       "ping"), "PONG\n")
-            self.assertEqual(redis_cli(service.port, "-3", "-a", "open sesame",
-                                       "--no-auth-warning", "ping"), "PONG\n")
-            with redis.Redis(port=service.port, password="open sesame") as client:
-                self.assertTrue(client.ping())
-            with redis.Redis(port=service.port, username="default", password="no") as client:
-                # What it is called depends on the parser that the library finds.
-                with self.assertRaisesRegex(redis.RedisError, "WRONGPASS|invalid username"):
-                    client.ping()
-            done = subprocess.run(["node", NODE_CLIENT, str(service.port), "open sesame"],
-                                  capture_output=True, text=True, timeout=WAIT_S, check=False)
-            self.assertEqual(done.returncode, 0, done.stderr)
-        finally:
-            self.assertEqual(service.stop(), 0)
+        service = Service(env={"SLUICE_RESP_PASSWORD": "open sesame"})
+        self.addCleanup(service.remove)
+        port = service.resp_port
+        self.assertIn("NOAUTH", redis_cli(port, "ping"))
+        self.assertEqual(redis_cli(port, "-a", "open sesame", "--no-auth-warning", "ping"),
+                         "PONG\n")
+        self.assertEqual(redis_cli(port, "-3", "-a", "open sesame", "--no-auth-warning", "ping"),
+                         "PONG\n")
+        with redis.Redis(port=port, password="open sesame") as client:
+            self.assertTrue(client.ping())
+        with redis.Redis(port=port, username="default", password="no") as client:
+            # What it is called depends on the parser that the library finds.
+            with self.assertRaisesRegex(redis.RedisError, "WRONGPASS|invalid username"):
+                client.ping()
+        done = subprocess.run(["node", NODE_CLIENT, str(port), "open sesame"],
+                              capture_output=True, text=True, timeout=support.PATIENCE, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(service.stop(), 0)
 
 
 def command(*arguments):
@@ -252,12 +230,9 @@ class AsRedis(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.redis = support.Redis()
+        cls.addClassCleanup(cls.redis.remove)
         cls.service = Service()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.redis.remove()
-        assert cls.service.stop() == 0
+        cls.addClassCleanup(cls.service.remove)
 
     @staticmethod
     def conversation(port, sent):
@@ -268,7 +243,7 @@ class AsRedis(unittest.TestCase):
 
     def assert_same(self, sent, last=b"QUIT\r\n"):
         with self.subTest(sent=sent[:80]):
-            self.assertEqual(self.conversation(self.service.port, sent + last),
+            self.assertEqual(self.conversation(self.service.resp_port, sent + last),
                              self.conversation(self.redis.port, sent + last))
 
     def test_says_what_redis_says(self):
@@ -294,34 +269,29 @@ class SharedState(unittest.TestCase):
     def test_instances_share_and_an_outage_is_an_error(self):
         server = support.Redis()
         self.addCleanup(server.remove)
-        services = []
-        try:
-            services = [Service(*server.patient_store(), "--resp-on-store-failure",
-                                "FAIL_CLOSED") for _ in range(2)]
-            clients = [redis.Redis(port=service.port) for service in services]
-            remaining = []
-            for i in range(10):
-                pipeline = clients[i % 2].pipeline(transaction=False)
-                for _ in range(5):
-                    pipeline.execute_command("CL.THROTTLE", "shared", 49, 1, 36000)
-                remaining += [reply[2] for reply in pipeline.execute()]
-            self.assertEqual(remaining, list(range(49, -1, -1)))
-            self.assertEqual(clients[0].execute_command("CL.THROTTLE", "shared", 49, 1,
-                                                        36000)[0], 1)
-            # By the same instance: others remember the denial until it ends.
-            self.assertEqual(clients[0].delete("shared"), 1)
-            self.assertEqual(clients[0].execute_command("CL.THROTTLE", "shared", 49, 1,
-                                                        36000)[0], 0)
-            server.kill()
-            with self.assertRaisesRegex(redis.ResponseError, "UNAVAILABLE|OUTCOME_UNKNOWN"):
-                clients[0].execute_command("CL.THROTTLE", "shared", 49, 1, 36000)
-            self.assertTrue(clients[0].ping())
-            for client in clients:
-                client.close()
-        finally:
-            for service in services:
-                self.assertEqual(service.stop(), 0)
+        clients = []
+        for _ in range(2):
+            service = Service(*server.patient_store(), "--resp-on-store-failure", "FAIL_CLOSED")
+            self.addCleanup(service.remove)
+            clients.append(redis.Redis(port=service.resp_port))
+            self.addCleanup(clients[-1].close)
+        remaining = []
+        for i in range(10):
+            pipeline = clients[i % 2].pipeline(transaction=False)
+            for _ in range(5):
+                pipeline.execute_command("CL.THROTTLE", "shared", 49, 1, 36000)
+            remaining += [reply[2] for reply in pipeline.execute()]
+        self.assertEqual(remaining, list(range(49, -1, -1)))
+        throttle = ("CL.THROTTLE", "shared", 49, 1, 36000)
+        self.assertEqual(clients[0].execute_command(*throttle)[0], 1)
+        self.assertEqual(clients[1].delete("shared"), 1)
+        support.eventually(lambda: clients[0].execute_command(*throttle)[0] == 0,
+                           "the reset at the other instance")
+        server.kill()
+        with self.assertRaisesRegex(redis.ResponseError, "UNAVAILABLE|OUTCOME_UNKNOWN"):
+            clients[0].execute_command(*throttle)
+        self.assertTrue(clients[0].ping())
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    support.main()
