@@ -94,7 +94,7 @@ TEST_F(ClThrottle, SaysWhatIsWrong) {
   EXPECT_EQ(Ask({"CL.THROTTLE", "k", "1", "1", "1", "1", "1"}),
             "-ERR wrong number of arguments for 'cl.throttle' command\r\n");
   EXPECT_EQ(Ask({"CL.THROTTLE", "k", "x", "1", "1"}),
-            "-ERR max_burst is \"x\"; expected a whole number from 0 to 9007199254740991\r\n");
+            "-ERR max_burst is \"x\"; expected a whole number from 0 to 9007199254740990\r\n");
   EXPECT_THAT(Ask({"CL.THROTTLE", "k", "-1", "1", "1"}), StartsWith("-ERR max_burst is \"-1\""));
   EXPECT_THAT(Ask({"CL.THROTTLE", "k", "1", "0", "1"}), StartsWith("-ERR count is \"0\""));
   EXPECT_THAT(Ask({"CL.THROTTLE", "k", "1", "1", "0"}), StartsWith("-ERR period_seconds is \"0\""));
