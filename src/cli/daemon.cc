@@ -21,6 +21,7 @@
 #include "cli/freed_memory.h"
 #include "cli/periodic.h"
 #include "cli/redis_rule_sets.h"
+#include "clock/forward_clock.h"
 #include "config/load.h"
 #include "core/text.h"
 #include "grpc/rls_json.h"
@@ -132,13 +133,15 @@ class Daemon::Impl {
   }
 
   std::expected<void, Problems> Start() {
-    auto backend = Backend::Open(settings_, {logger_, registry_, metrics_});
+    auto backend = Backend::Open(settings_, {logger_, registry_, metrics_, clock_});
     if (!backend) return std::unexpected(ProblemOf("store", backend.error()));
     backend_ = *std::move(backend);
-    engine_.emplace(
-        service::Engine::Parts{
-            .store = backend_->store(), .metrics = metrics_, .keys = keys_, .logger = logger_},
-        nullptr);
+    engine_.emplace(service::Engine::Parts{.store = backend_->store(),
+                                           .metrics = metrics_,
+                                           .keys = keys_,
+                                           .logger = logger_,
+                                           .clock = clock_},
+                    nullptr);
     if (auto opened = OpenRuleSetStore(); !opened) return opened;
     keeper_.emplace(
         reload::Keeper::Options{.places = {.config = config_path_,
@@ -161,6 +164,7 @@ class Daemon::Impl {
     ReserveDescriptors(settings_, logger_);
     keeper_->Start();
     backend_->Start();
+    FollowClock();
     loops_.Start();
     give_back_.emplace(std::chrono::seconds{1}, Periodic::First::kAfterInterval,
                        [this] { freed_memory_.GiveBack(OpenConnections()); });
@@ -197,6 +201,15 @@ class Daemon::Impl {
       if (error) return;
       keeper_->Reload([](const reload::Keeper::Outcome&) {});  // It logs what came of it.
       WaitForReload();
+    });
+  }
+
+  void FollowClock() {
+    clock_follower_.emplace(std::chrono::seconds{1}, Periodic::First::kAfterInterval, [this] {
+      const Micros behind = clock_.CatchUp();
+      if (behind < std::chrono::seconds{1}) return;
+      logger_.Warn("the system's clock was set forward; budgets may be whole early",
+                   {{"seconds", std::chrono::floor<std::chrono::seconds>(behind).count()}});
     });
   }
 
@@ -379,6 +392,7 @@ class Daemon::Impl {
   asio::signal_set stop_signals_{signal_context_, SIGTERM, SIGINT};
   asio::signal_set reload_signals_{signal_context_, SIGHUP};
 
+  ForwardClock clock_{SystemClock(), BootClock()};
   telemetry::Logger logger_;
   telemetry::Registry registry_;
   telemetry::ServiceMetrics metrics_;
@@ -400,6 +414,7 @@ class Daemon::Impl {
   std::atomic<bool> draining_ = false;
   const std::string config_path_;
   std::jthread drain_;
+  std::optional<Periodic> clock_follower_;
 };
 
 std::expected<std::unique_ptr<Daemon>, Problems> Daemon::Start(const Settings& settings,

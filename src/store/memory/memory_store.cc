@@ -134,7 +134,9 @@ std::size_t MemoryStore::Impl::SweepNext(TimePoint horizon, std::size_t slots) {
 bool MemoryStore::Impl::Reclaim(Shard& own, TimePoint now) {
   constexpr std::int64_t kPauseUs = 1'000;
   const std::int64_t now_us = now.time_since_epoch().count();
-  if (now_us < reclaim_after_us_.load(std::memory_order_relaxed)) return false;
+  const std::int64_t pause_us = reclaim_after_us_.load(std::memory_order_relaxed) - now_us;
+  // A longer one is of a clock that was set back since.
+  if (pause_us > 0 && pause_us <= kPauseUs) return false;
 
   const TimePoint horizon = Horizon(now);
   if (own.Sweep(horizon, memory::kSlotsPerSweep) > 0) return true;
