@@ -123,8 +123,12 @@ class Trial:
         return self.own(Proxy(port))
 
     def service(self, rule_sets, *arguments, **keywords):
-        """One instance with these rule sets. One thread: the machine has other things to do."""
+        """One instance with these rule sets."""
         rules = self.folder().write("rules.yaml", json.dumps({"ruleSets": rule_sets}))
+        return self.service_of(rules, *arguments, **keywords)
+
+    def service_of(self, rules, *arguments, **keywords):
+        """One instance with a file of rules. One thread: the machine has other things to do."""
         settings = {"--rules": rules, "--threads": "1"}
         if self.short:
             settings |= {"--deadline": duration(self.deadline),
