@@ -54,6 +54,8 @@ class RedisStore final : public Store {
     // denied or failed, and those of them that could not be.
     std::int64_t refunds = 0;
     std::int64_t refunds_lost = 0;
+
+    std::int64_t listening = 0;  // 1 while it hears what others announce, see Watch.
   };
 
   // Starts without the server: it connects in the background, again and again with growing pauses.
@@ -72,11 +74,18 @@ class RedisStore final : public Store {
   Expected<Decision> CheckAll(std::span<const Charge> charges, std::span<Decision> each = {},
                               std::optional<TimePoint> now = {});
 
-  // Makes the budget of this key and limit (or name) whole. Says whether state was held.
+  // Makes the budget of this key and limit (or name) whole, and announces that to all who watch.
+  // Says whether state was held. An error may also mean that only the announcement failed: it does
+  // no harm to reset again.
   Expected<bool> Reset(const Charge& charge);
 
   // Does not wait; `done` runs on the store's own thread, or at once if the charge is invalid.
   void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override;
+
+  // Listens to what the stores on this Redis and prefix announce: resets, purges, and what requests
+  // over several slots of a Cluster give back. `on_raised(nullptr)` also runs each time that it
+  // begins to listen, because announcements may have been missed before.
+  void Watch(OnRaised on_raised) override;
 
   // The time that the server takes to answer; in a Cluster, the slowest master.
   Expected<std::chrono::microseconds> Ping();
@@ -91,7 +100,8 @@ class RedisStore final : public Store {
 
   // Removes the states of all keys that match `pattern` (* and ? as in a shell), by SCAN and UNLINK
   // in batches, on every master; never blocks the server, and never touches anything but states.
-  // `progress` runs now and then, on the caller's thread.
+  // Announced to all who watch when it ends, however it does. `progress` runs now and then, on the
+  // caller's thread.
   Expected<PurgeProgress> Purge(std::string_view pattern, bool dry_run,
                                 std::move_only_function<void(const PurgeProgress&)> progress = {});
 

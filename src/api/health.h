@@ -16,8 +16,12 @@ struct Health {
     std::string address = {};
     bool reachable = true;
     std::optional<Micros> latency = {};
-    std::string breaker = {};  // closed, open or half-open; empty without a guard.
-    std::string problem = {};  // Why it is not reachable.
+    std::string breaker = {};         // closed, open or half_open; empty if it has none.
+    std::string breaker_reason = {};  // Of its last transition; empty if there was none.
+    std::string problem = {};         // Why it is not reachable.
+
+    // Whether it decides, rather than the policies.
+    bool decides() const { return reachable && (breaker.empty() || breaker == "closed"); }
   };
 
   bool draining = false;

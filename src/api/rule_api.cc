@@ -77,7 +77,9 @@ void Answer(Call& call, TimePoint now) {
 
 void Run(std::unique_ptr<Call> call, service::Engine& engine) {
   Call& it = *call;
-  it.check.Run(engine, [call = std::move(call), &engine] { Answer(*call, engine.Now()); });
+  // Before it is decided: what ends with a second is not to be rounded up to the next one.
+  const TimePoint now = engine.Now();
+  it.check.Run(engine, [call = std::move(call), now] { Answer(*call, now); });
 }
 
 // The first of these headers that is there.

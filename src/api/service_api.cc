@@ -16,6 +16,7 @@ void AppendStore(JsonWriter& json, const Health::Store& store) {
   if (!store.address.empty()) json.Field("address", store.address);
   if (store.latency) json.Field("latencyMicros", store.latency->count());
   if (!store.breaker.empty()) json.Field("breaker", store.breaker);
+  if (!store.breaker_reason.empty()) json.Field("breakerReason", store.breaker_reason);
   if (!store.problem.empty()) json.Field("problem", store.problem);
   json.EndObject();
 }
@@ -48,7 +49,7 @@ void ServiceApi::HealthOf(const http::Request& request, http::Exchange exchange)
   JsonWriter json(reply.body);
   // Without its store it still decides, by policy: that is worth an alarm, not a restart.
   json.BeginObject().Field("status", health.draining          ? "OUT_OF_SERVICE"
-                                     : health.store.reachable ? "UP"
+                                     : health.store.decides() ? "UP"
                                                               : "DEGRADED");
   json.Key("store");
   AppendStore(json, health.store);

@@ -22,6 +22,7 @@ class Backend {
     telemetry::Logger& logger;
     telemetry::Registry& registry;
     telemetry::ServiceMetrics& metrics;
+    const Clock& clock;
   };
 
   // Errors: kInvalidInput, kIo. A Redis that is not there is none: it is looked for in the
@@ -43,6 +44,9 @@ class Backend {
 
   // A JSON object; "null" if there is nothing to tell.
   virtual std::string GuardStatus() const = 0;
+
+  // After limits have changed; see GuardedStore.
+  virtual void ForgetDenials() = 0;
 };
 
 }  // namespace sluice::cli

@@ -21,8 +21,9 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr int kDetoursMax = 16;  // Of one command, by MOVED and ASK.
 constexpr auto kTryAgainPause = 10ms;
 constexpr auto kRefreshEvery = 10s;
-constexpr auto kRefreshPauseMin = 100ms;  // However many ask for it.
-constexpr auto kRefreshPauseMax = 2s;     // After a vain attempt.
+constexpr auto kRefreshWhileDown = 200ms;  // A master that is gone may have been replaced.
+constexpr auto kRefreshPauseMin = 100ms;   // However many ask for it.
+constexpr auto kRefreshPauseMax = 2s;      // After a vain attempt.
 constexpr auto kSentinelHeartbeat = 5s;
 
 Error Closed() { return {ErrorCode::kUnavailable, "the store is closed"}; }
@@ -230,7 +231,11 @@ asio::awaitable<void> Router::KeepMapped() {
     DispatchPending();
     // All clients at different times.
     const auto jitter = std::uniform_int_distribution<std::int64_t>(75, 125)(random_);
-    const auto pause = map ? std::chrono::milliseconds(kRefreshEvery) : backoff;
+    const bool whole = std::ranges::all_of(
+        nodes_, [](const Node& node) -> bool { return node.link->connection() != nullptr; });
+    const std::chrono::milliseconds pause = !map    ? backoff
+                                            : whole ? kRefreshEvery
+                                                    : kRefreshWhileDown;
     refresh_at_ = std::min(refresh_at_, refreshed_at_ + pause * jitter / 100);
     while (!stopped_ && Clock::now() < refresh_at_) {
       refresh_timer_.expires_at(refresh_at_);

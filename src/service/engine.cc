@@ -14,20 +14,6 @@ namespace {
 using Steady = std::chrono::steady_clock;
 using telemetry::LogLevel;
 
-bool IsOutage(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kStoreFull:
-    case ErrorCode::kIo:
-    case ErrorCode::kUnavailable:
-    case ErrorCode::kOutcomeUnknown:
-    case ErrorCode::kAccessDenied:
-    case ErrorCode::kStoreError:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // API keys are secrets of those who have them.
 std::string_view Loggable(std::string_view key) {
   return key.starts_with("apikey:") ? std::string_view("apikey:***") : key;
@@ -85,15 +71,7 @@ void Engine::Account(std::span<const Request> requests, std::chrono::nanoseconds
         keys_.Record(charge.key, allowed);
       }
     }
-    if (request.source != Source::kStore) {
-      metrics_.Decided(request.source);
-      if (request.source != Source::kDenyCache) {
-        degraded_->Log(LogLevel::kWarn, "decided without the store",
-                       {{"source", request.source == Source::kLocal ? "local" : "fail-open"},
-                        {"allowed", allowed},
-                        {"key", Loggable(request.charges.front().key)}});
-      }
-    }
+    if (request.source != Source::kStore) AccountWithoutStore(request);
     if (logger_.Enabled(LogLevel::kDebug)) [[unlikely]] {
       logger_.Debug(allowed ? "request allowed" : "request denied",
                     {{"key", Loggable(request.charges.front().key)},
@@ -103,10 +81,20 @@ void Engine::Account(std::span<const Request> requests, std::chrono::nanoseconds
   }
 }
 
+void Engine::AccountWithoutStore(const Request& request) {
+  metrics_.Decided(request.source);
+  if (request.source == Source::kDenyCache) return;  // Nothing failed.
+  for (const Charge& charge : request.charges) metrics_.StoreFailed(charge.on_store_failure);
+  degraded_->Log(LogLevel::kWarn, "decided without the store",
+                 {{"source", request.source == Source::kLocal ? "local" : "fail-open"},
+                  {"allowed", request.outcome->allowed},
+                  {"key", Loggable(request.charges.front().key)}});
+}
+
 void Engine::AccountFailure(const Request& request) {
   const Error& error = request.outcome.error();
   metrics_.Failed(error.code);
-  if (!IsOutage(error.code)) return;  // The request's own fault; it is told so.
+  if (!error.outage()) return;  // The request's own fault; it is told so.
   for (const Charge& charge : request.charges) metrics_.StoreFailed(charge.on_store_failure);
   failed_->Log(LogLevel::kError, "the store failed a request",
                {{"code", ToString(error.code)},

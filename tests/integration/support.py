@@ -110,12 +110,18 @@ class Process:
     """A program that runs in the background, its output in files."""
 
     def __init__(self, arguments, env=None):
+        self.arguments = arguments
+        self.env = clean_environment(env)
         self.folder = Folder()
         self.stdout_path = self.folder / "stdout"
         self.stderr_path = self.folder / "stderr"
+        self.run()
+
+    def run(self):
+        """Starts it, again if it has ended; its output is then that of the new run."""
         with open(self.stdout_path, "wb") as stdout, open(self.stderr_path, "wb") as stderr:
-            self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=stdout,
-                                            stderr=stderr, env=clean_environment(env))
+            self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL,
+                                            stdout=stdout, stderr=stderr, env=self.env)
 
     @property
     def pid(self):
@@ -322,21 +328,28 @@ def parse_field(value):
 
 
 class Redis(Process):
-    """A real redis-server; it can be stopped and come back at the same port."""
+    """A real redis-server; it can be killed and come back at the same port, with what it kept."""
 
-    def __init__(self, port=None, password=None):
+    def __init__(self, *arguments, port=None, password=None, env=None):
         self.port = port or free_port()
         self.password = password
         data = tempfile.mkdtemp(prefix="sluice-test-redis-")
         self.data = data
         super().__init__(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1",
                           "--save", "", "--dir", data,
-                          *(["--requirepass", password] if password else [])])
+                          *(["--requirepass", password] if password else []), *arguments], env)
         try:
-            eventually(lambda: self.cli("ping").strip() == "PONG", "redis-server answers")
+            self.wait_until_up()
         except BaseException:
             self.remove()
             raise
+
+    def wait_until_up(self):
+        eventually(lambda: self.cli("ping").strip() == "PONG", "redis-server answers")
+
+    def restart(self):
+        self.run()
+        self.wait_until_up()
 
     @property
     def uri(self):

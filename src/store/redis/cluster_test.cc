@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <future>
 #include <map>
+#include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
@@ -292,6 +293,39 @@ TEST(RedisCluster, GroupsOverSeveralSlotsAdmitExactlyAndChargeAllOrNothing) {
   store->Purge("*", false).value();
 }
 
+TEST(RedisCluster, AnnouncesWhatItGivesBack) {
+  std::mutex mutex;
+  std::set<std::string> raised;
+  const auto store = Open(Cluster().Uri(Prefix()));
+  store->Watch([&](const Charge* charge) {
+    const std::lock_guard lock(mutex);
+    raised.emplace(charge ? charge->key : "");
+  });
+  ASSERT_TRUE(Eventually([&] { return store->GetStats().listening == 1; }));
+  const Limit one = *Limit::Parse("algorithm=fixed_window,limit=1,window=1d");
+  // Two requests look at the same time and find room for both; one has to give back its own part.
+  int round = 0;
+  ASSERT_TRUE(Eventually([&] {
+    const std::string shared = "shared" + std::to_string(++round);
+    const std::vector<std::string> own = {"a" + shared, "b" + shared};
+    std::vector<std::vector<Charge>> charges;
+    for (const std::string& key : own) {
+      charges.push_back({{.key = shared, .limit = &one}, {.key = key, .limit = &kFive}});
+    }
+    std::vector<Request> requests = {{.charges = charges[0]}, {.charges = charges[1]}};
+    std::promise<void> done;
+    store->Apply(requests, [&] { done.set_value(); });
+    done.get_future().wait();
+    return store->GetStats().refunds > 0;
+  }));
+  EXPECT_TRUE(Eventually([&] {
+    const std::lock_guard lock(mutex);
+    const std::string shared = "shared" + std::to_string(round);
+    return raised.contains("a" + shared) != raised.contains("b" + shared);
+  }));
+  store->Purge("*", false).value();
+}
+
 TEST(RedisCluster, NeedsNoMoreThanTheDocumentedAcl) {
   for (std::size_t i = 0; i < Cluster().size(); ++i) {
     ASSERT_EQ(Cluster().node(i).Cli(testing_support::DocumentedAcl("sluice-cluster", "pw")),
@@ -318,7 +352,11 @@ TEST(RedisCluster, NeedsNoMoreThanTheDocumentedAcl) {
   Cluster().MoveSlot(kSlot, 1);
   all();
   Cluster().MoveSlot(kSlot, 0);
+  const auto heard = std::make_shared<std::atomic<int>>(0);
+  store->Watch([heard](const Charge* charge) { *heard += charge ? 1 : 0; });
+  ASSERT_TRUE(Eventually([&] { return store->GetStats().listening == 1; }));
   EXPECT_TRUE(store->Reset({.key = keys[0], .limit = &kFive, .name = "n"}).value());
+  EXPECT_TRUE(Eventually([&] { return *heard == 1; }));
   EXPECT_TRUE(store->Ping());
   EXPECT_TRUE(store->CountKeys());
   EXPECT_TRUE(store->Purge("*", false));

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "store/redis/announcement.h"
 #include "store/redis/script.h"
 #include "store/redis/state_key.h"
 #include "store/validate.h"
@@ -44,15 +45,15 @@ RedisLoop::RedisLoop(asio::any_io_executor executor, Endpoint endpoint)
       endpoint_(std::move(endpoint)),
       cluster_(endpoint_.mode == Mode::kCluster),
       sha_(Sha1(kScript)),
-      timer_(executor_) {
-  router_ = std::make_shared<Router>(
-      executor_,
-      Router::Options{
-          .endpoint = endpoint_,
-          .prepare = std::bind_front(&RedisLoop::LoadOn, this),
-          .on_connect = [this] { counters_.connects.fetch_add(1, std::memory_order_relaxed); },
-          .on_routes = [this] { DropIdleLanes(); }});
-}
+      router_(std::make_shared<Router>(
+          executor_,
+          Router::Options{
+              .endpoint = endpoint_,
+              .prepare = std::bind_front(&RedisLoop::LoadOn, this),
+              .on_connect = [this] { counters_.connects.fetch_add(1, std::memory_order_relaxed); },
+              .on_routes = [this] { DropIdleLanes(); }})),
+      listener_(*router_),
+      timer_(executor_) {}
 
 void RedisLoop::Start() { router_->Start(); }
 
@@ -60,6 +61,7 @@ void RedisLoop::Stop() {
   const auto self = shared_from_this();
   stopped_ = true;
   timer_.cancel();
+  listener_.Stop();
   router_->Stop();
   for (const auto& [_, flight] : std::multimap(flights_)) {
     if (flight->answered) continue;
@@ -231,8 +233,24 @@ void RedisLoop::FinishSpan(const std::shared_ptr<Span>& span, Request& request,
   RunParts(span, Task::Kind::kRefund, Clock::now() + endpoint_.command_timeout,
            [this, span, finish] {
              if (!span->Refunded()) counters_.refunds_lost.fetch_add(1, std::memory_order_relaxed);
+             for (const Span::Part& part : span->parts()) AnnounceRefund(part);
              finish();
            });
+}
+
+// Whoever was denied between taking and giving back would take that for the truth.
+void RedisLoop::AnnounceRefund(const Span::Part& part) {
+  if (part.receipts.empty() || !part.request.outcome) return;
+  for (const Charge& charge : part.charges) {
+    router_->Send(AnnounceCommand(endpoint_.prefix, &charge), part.slot, [](auto) {});
+  }
+}
+
+void RedisLoop::Watch(Store::OnRaised on_raised) {
+  listener_.Subscribe(
+      AnnouncementChannel(endpoint_.prefix),
+      [on_raised](std::string_view message) { ReadAnnouncement(message, on_raised); },
+      [on_raised] { on_raised(nullptr); });
 }
 
 std::shared_ptr<RedisLoop::Lane> RedisLoop::LaneOf(std::uint16_t slot) {

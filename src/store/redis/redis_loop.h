@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "redis/listener.h"
 #include "redis/router.h"
 #include "sluice/redis_store.h"
 #include "store/redis/batch.h"
@@ -37,6 +38,11 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
 
   Router& router() { return *router_; }
   const Endpoint& endpoint() const { return endpoint_; }
+
+  // Calls `on_raised` for each announcement from now on, see Store::Watch.
+  void Watch(Store::OnRaised on_raised);
+
+  bool listening() const { return listener_.listening(); }
 
   // Read from any thread.
   struct Counters {
@@ -117,6 +123,7 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
                 std::move_only_function<void()> next);
   void FinishSpan(const std::shared_ptr<Span>& span, Request& request,
                   const std::shared_ptr<Call>& call);
+  void AnnounceRefund(const Span::Part& part);
 
   std::shared_ptr<Lane> LaneOf(std::uint16_t slot);
   void Pump(const std::shared_ptr<Lane>& lane);
@@ -140,6 +147,7 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   const bool cluster_;
   const std::string sha_;
   std::shared_ptr<Router> router_;
+  Listener listener_;
   bool stopped_ = false;
 
   std::unordered_map<const Link*, std::shared_ptr<Lane>> lanes_;       // By the master's link.

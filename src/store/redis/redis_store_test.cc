@@ -79,6 +79,30 @@ TEST(RedisStore, DecidesAndResets) {
   EXPECT_EQ(Check(*store, kFive, "").error().code, ErrorCode::kInvalidKey);
 }
 
+// What a state from ahead is to the server's clock after it was set back by as much.
+TEST(RedisStore, AClockSetBackLocksNobodyOutForMoreThanAWindow) {
+  const RedisServer server;
+  const auto store = Open(server.Uri());
+  for (const std::string_view text : {"algorithm=token_bucket,capacity=10,refill=1,period=1m",
+                                      "algorithm=fixed_window,limit=10,window=10m",
+                                      "algorithm=sliding_window,limit=10,window=10m",
+                                      "algorithm=sliding_window_counter,limit=10,window=10m"}) {
+    SCOPED_TRACE(text);
+    const Limit limit = *Limit::Parse(text);
+    const auto take = [&](std::string_view key, std::int64_t cost, std::optional<TimePoint> now) {
+      return store->Check({.key = key, .limit = &limit, .cost = cost}, now).value();
+    };
+    const TimePoint now = SystemClock().Now();
+    ASSERT_TRUE(take("near", 10, now + 8min).allowed);
+    EXPECT_EQ(take("near", 0, {}).remaining, 0) << "time is held for it";
+    ASSERT_TRUE(take("far", 10, now + 1h).allowed);
+    EXPECT_EQ(take("far", 0, {}).remaining, 10);
+    ASSERT_TRUE(take("far", 10, {}).allowed);
+    EXPECT_FALSE(take("far", 1, {}).allowed) << "it is a budget like any other";
+    server.Cli("flushall");
+  }
+}
+
 TEST(RedisStore, SharesStateBetweenInstancesAndOutlivesThem) {
   const RedisServer server;
   EXPECT_EQ(Check(*Open(server.Uri()), kFive)->remaining, 4);
@@ -353,7 +377,11 @@ TEST(RedisStore, NeedsNoMoreThanTheDocumentedAcl) {
       ASSERT_TRUE(decision) << decision.error().message;
     }
   }
+  const auto heard = std::make_shared<std::atomic<int>>(0);
+  store->Watch([heard](const Charge* charge) { *heard += charge ? 1 : 0; });
+  ASSERT_TRUE(Eventually([&] { return store->GetStats().listening == 1; }));
   EXPECT_TRUE(store->Reset({.key = "k", .limit = &kFive, .name = "n"}).value());
+  EXPECT_TRUE(Eventually([&] { return *heard == 1; }));
   EXPECT_TRUE(store->Ping());
   EXPECT_TRUE(store->Purge("*", false));
   // And no less is of use: a clear error, and never a budget that is whole again and again.
