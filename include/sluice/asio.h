@@ -18,23 +18,21 @@ namespace sluice {
 //   auto decision = co_await sluice::AsyncApply(store, request, boost::asio::use_awaitable);
 //
 // The completion runs on the token's executor, which has work until then. The request and all that
-// it points to stay alive until then, and so does what the executor belongs to. A store that is
-// destroyed completes what is outstanding with an error. There is no cancelling: what was sent may
-// have been charged.
+// it points to stay alive until then; the executor's context until it runs out of work, or until
+// the store is destroyed, which completes what is outstanding with an error. There is no
+// cancelling: what was sent may have been charged.
 template <typename CompletionToken>
 auto AsyncApply(Store& store, Request& request, CompletionToken&& token) {
   return boost::asio::async_initiate<CompletionToken, void(Expected<Decision>)>(
       [&store, &request](auto handler) {
+        // Released when post() has returned: only then may the executor's context end.
         auto work = boost::asio::make_work_guard(handler);
         store.Apply({&request, 1},
                     [handler = std::move(handler), work = std::move(work), &request]() mutable {
-                      const auto executor = work.get_executor();
-                      // Nothing of it is left on the store's thread: by then its executor may be
-                      // gone.
-                      boost::asio::post(executor, [handler = std::move(handler),
-                                                   work = std::move(work), &request]() mutable {
-                        std::move(handler)(std::move(request.outcome));
-                      });
+                      boost::asio::post(work.get_executor(),
+                                        [handler = std::move(handler), &request]() mutable {
+                                          std::move(handler)(std::move(request.outcome));
+                                        });
                     });
       },
       token);

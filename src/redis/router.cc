@@ -314,7 +314,7 @@ void Router::Adopt(const SlotMap& map) {
 }
 
 Error Router::NotSent() const {
-  return {ErrorCode::kUnavailable, text::Cat("Redis had no room for the request within ",
+  return {ErrorCode::kUnavailable, text::Cat("the request could not be sent to Redis within ",
                                              options_.endpoint.command_timeout.count(), " ms")};
 }
 
