@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/backend.h"
 
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "cli/heartbeat.h"
 #include "cli/periodic.h"
+#include "cli/redis_probe.h"
 #include "core/json_writer.h"
 #include "core/text.h"
 #include "redis/client.h"
@@ -42,6 +47,7 @@ class MemoryBackend final : public Backend {
       } else if (restored.error().code != ErrorCode::kNotFound) {
         return std::unexpected(restored.error());
       }
+      if (auto writable = CheckWritable(file); !writable) return std::unexpected(writable.error());
     }
     if (!store) store = std::make_unique<MemoryStore>(options);
     return std::make_unique<MemoryBackend>(settings, parts, std::move(store));
@@ -69,6 +75,21 @@ class MemoryBackend final : public Backend {
   std::string GuardStatus() const override { return "null"; }
 
  private:
+  // Better now than when it is needed. Saving writes beside the file, and so does this.
+  static Expected<void> CheckWritable(const std::string& file) {
+    const std::string beside = file + ".tmp";
+    errno = 0;
+    const bool opened = std::ofstream(beside).good();
+    if (!opened) {
+      return std::unexpected(
+          Error{ErrorCode::kIo, text::Cat("cannot write the snapshot ", text::Quote(file), ": ",
+                                          std::generic_category().message(errno))});
+    }
+    std::error_code ignored;
+    std::filesystem::remove(beside, ignored);
+    return {};
+  }
+
   void Save() {
     const auto saved = store_->Save(settings_.snapshot_file);
     if (saved) return;
@@ -123,25 +144,27 @@ class RedisBackend final : public Backend {
     for (const std::string& warning : endpoint->warnings) parts.logger.Warn(warning);
     auto redis = RedisStore::Create({.uri = settings.store});
     if (!redis) return std::unexpected(redis.error());
-    auto backend = std::make_unique<RedisBackend>(settings, parts, *std::move(redis),
-                                                  redis::ToString(endpoint->mode));
-    if (settings.guard.instances == 0) {
-      auto client = redis::Client::Create(settings.store);
-      if (!client) return std::unexpected(client.error());
-      backend->CountInstances(*std::move(client));
-    }
-    return backend;
+    auto client = redis::Client::Create(settings.store);
+    if (!client) return std::unexpected(client.error());
+    return std::make_unique<RedisBackend>(settings, parts, *std::move(redis), *std::move(client),
+                                          endpoint->mode);
   }
 
   RedisBackend(const Settings& settings, const Parts& parts, std::unique_ptr<RedisStore> redis,
-               std::string_view mode)
+               std::unique_ptr<redis::Client> client, redis::Mode mode)
       : settings_(settings),
         logger_(parts.logger),
         metrics_(parts.metrics),
-        mode_(mode),
+        mode_(redis::ToString(mode)),
         redis_(std::move(redis)),
         timed_(*redis_, parts.metrics),
-        guard_(timed_, WithObserver(GuardOptions(settings))) {
+        guard_(timed_, WithObserver(GuardOptions(settings))),
+        client_(std::move(client)),
+        probe_(*client_, mode) {
+    if (settings.guard.instances == 0) {
+      const auto name = telemetry::IdSource::OfThisThread().NewRequestId();
+      heartbeat_.emplace(*client_, std::string(name.text()));
+    }
     parts.metrics.WatchRedis([this] { return redis_->GetStats(); });
     AddGuardMetrics(parts.registry);
   }
@@ -153,19 +176,18 @@ class RedisBackend final : public Backend {
     pings_.emplace(std::chrono::seconds{1}, [this] { Ping(); });
   }
 
-  void Finish() override {
-    pings_.reset();
-    client_.reset();
-  }
+  void Finish() override { pings_.reset(); }
 
   api::Health::Store Health() const override {
+    api::Health::Store health{.kind = mode_,
+                              .address = redis_->Description(),
+                              .breaker = std::string(ToString(guard_.GetStatus().breaker))};
+    probe_.Describe(health);
     const std::scoped_lock lock(mutex_);
-    return {.kind = mode_,
-            .address = redis_->Description(),
-            .reachable = latency_.has_value(),
-            .latency = latency_,
-            .breaker = std::string(ToString(guard_.GetStatus().breaker)),
-            .problem = problem_};
+    health.reachable = latency_.has_value();
+    health.latency = latency_;
+    health.problem = problem_;
+    return health;
   }
 
   std::string Description() const override { return redis_->Description(); }
@@ -198,12 +220,6 @@ class RedisBackend final : public Backend {
   }
 
  private:
-  void CountInstances(std::unique_ptr<redis::Client> client) {
-    client_ = std::move(client);
-    const auto name = telemetry::IdSource::OfThisThread().NewRequestId();
-    heartbeat_.emplace(*client_, std::string(name.text()));
-  }
-
   GuardedStore::Options WithObserver(GuardedStore::Options options) {
     options.on_transition = [this](const GuardedStore::Transition& transition) {
       metrics_.SetBreaker(MetricOf(transition.to));
@@ -257,6 +273,7 @@ class RedisBackend final : public Backend {
   }
 
   void Ping() {
+    probe_.Ask();
     if (heartbeat_) {
       heartbeat_->Beat([this](std::int64_t instances) { guard_.SetInstances(instances); });
     }
@@ -283,7 +300,8 @@ class RedisBackend final : public Backend {
   mutable std::mutex mutex_;
   std::optional<Micros> latency_;  // Guarded by mutex_.
   std::string problem_;            // Guarded by mutex_.
-  std::unique_ptr<redis::Client> client_;
+  const std::unique_ptr<redis::Client> client_;
+  RedisProbe probe_;
   std::optional<Heartbeat> heartbeat_;
   std::optional<Periodic> pings_;
 };
