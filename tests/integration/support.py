@@ -206,15 +206,17 @@ class Service(Process):
                 self.remove()
                 raise
 
-    def wait_until_up(self):
-        def announced():
-            if not self.running():
-                raise AssertionError(f"the service ended: {self.log()}")
-            lines = dict(re.findall(r"^(\w+) listening on .*:(\d+)$", self.output(), re.M))
-            return lines if {"http", "admin"} <= lines.keys() else None
+    def announced(self):
+        """The ports of the doors that listen already."""
+        if not self.running():
+            raise AssertionError(f"the service ended: {self.log()}")
+        lines = re.findall(r"^(\w+) listening on .*:(\d+)$", self.output(), re.M)
+        return {door: int(port) for door, port in lines}
 
-        ports = eventually(announced, "the service listens")
-        self.port, self.admin_port = int(ports["http"]), int(ports["admin"])
+    def wait_until_up(self):
+        ports = eventually_get(self.announced, lambda ports: {"http", "admin"} <= ports.keys(),
+                               "the service listens")
+        self.port, self.admin_port = ports["http"], ports["admin"]
         # It is announced before its loops run; the first answer shows that they do.
         document = self.request("GET", "/openapi.json").json
         self.description = openapi.Description(document)
@@ -239,7 +241,11 @@ class Service(Process):
         return self.request("POST", "/api/v1/check", document, headers)
 
     def admin(self, method, target, body=None, headers=None):
-        client = Client(self.admin_port)
+        return self.admin_at(self.admin_port, method, target, body, headers)
+
+    @staticmethod
+    def admin_at(port, method, target, body=None, headers=None):
+        client = Client(port)
         try:
             return client.request(method, target, body, headers)
         finally:
@@ -317,16 +323,25 @@ def parse_field(value):
         at = comma.end()
 
 
+def make_certificate(folder, name):
+    """One that signs itself, for 127.0.0.1: NAME.pem and NAME.key in the folder."""
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                    "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
+                    f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
+                    folder / f"{name}.key", "-out", folder / f"{name}.pem"], check=True,
+                   capture_output=True)
+
+
 class Redis(Process):
     """A real redis-server; it can be stopped and come back at the same port."""
 
-    def __init__(self, port=None, password=None):
+    def __init__(self, port=None, password=None, arguments=()):
         self.port = port or free_port()
         self.password = password
         data = tempfile.mkdtemp(prefix="sluice-test-redis-")
         self.data = data
         super().__init__(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1",
-                          "--save", "", "--dir", data,
+                          "--save", "", "--dir", data, *arguments,
                           *(["--requirepass", password] if password else [])])
         try:
             eventually(lambda: self.cli("ping").strip() == "PONG", "redis-server answers")
@@ -355,6 +370,58 @@ class Redis(Process):
     def remove(self):
         super().remove()
         shutil.rmtree(self.data, ignore_errors=True)
+
+
+class RedisCluster:
+    """Three masters without replicas: what one of them had is gone with it."""
+
+    def __init__(self):
+        self.nodes = []
+        try:
+            for number in range(3):
+                bus = free_port()
+                node = Redis(arguments=("--cluster-enabled", "yes", "--cluster-port", str(bus),
+                                        "--cluster-node-timeout", "1000"))
+                self.nodes.append(node)
+                node.cli("cluster", "set-config-epoch", str(number + 1))
+                node.cli("cluster", "addslotsrange", str(16384 * number // 3),
+                         str(16384 * (number + 1) // 3 - 1))
+                self.nodes[0].cli("cluster", "meet", "127.0.0.1", str(node.port), str(bus))
+            eventually(lambda: all("cluster_state:ok" in node.cli("cluster", "info") and
+                                   "cluster_known_nodes:3" in node.cli("cluster", "info")
+                                   for node in self.nodes), "the Cluster is formed")
+        except BaseException:
+            self.remove()
+            raise
+
+    @property
+    def uri(self):
+        return "redis://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def remove(self):
+        for node in self.nodes:
+            node.remove()
+
+
+class Sentinel(Process):
+    """A Sentinel that watches one master under the name `main`."""
+
+    def __init__(self, master):
+        self.port = free_port()
+        self.settings = Folder()
+        path = self.settings.write("sentinel.conf", f"""port {self.port}
+bind 127.0.0.1
+sentinel monitor main 127.0.0.1 {master.port} 1
+""")
+        super().__init__(["redis-server", path, "--sentinel"])
+
+    @property
+    def uri(self):
+        return f"redis-sentinel://127.0.0.1:{self.port}/main"
+
+    def remove(self):
+        super().remove()
+        self.settings.remove()
 
 
 class RawConnection:
