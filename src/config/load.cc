@@ -112,7 +112,7 @@ class Reader {
     }
     std::string value = node.text;
     if (node.kind == Kind::kMapping || (node.kind == Kind::kSequence && !setting->list)) {
-      return Complain(node, text::Cat(path, ": expected ", setting->value));
+      return Complain(node, text::Cat(path, ": expected one value: ", setting->value));
     }
     if (node.kind == Kind::kSequence) {
       if (node.items.size() > kListMax) {

@@ -63,7 +63,7 @@ TEST(ConfigFile, ReportsAllThatIsWrongWithItsPlace) {
               ElementsAre(HasSubstr("f:2:3: there is no setting \"http.listne\""),
                           HasSubstr("f:3:16: http.idleTimeout: \"60\""),
                           HasSubstr("f:5:6: limits.a:"), HasSubstr("f:6:1: there is no setting"),
-                          HasSubstr("f:7:11: threads: expected a list"),
+                          HasSubstr("f:7:10: threads: expected one value: N"),
                           HasSubstr("f:8:1: \"threads\" is given twice")));
 }
 

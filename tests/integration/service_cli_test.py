@@ -445,17 +445,6 @@ class Serve(support.ServiceTest):
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
             self.assertIn(snapshot, done.stderr)
 
-    def test_a_port_that_is_taken(self):
-        first = self.start()
-        for flag, port in (("--http", first.port), ("--admin", first.admin_port),
-                           ("--resp", first.port), ("--grpc", first.admin_port)):
-            flags = {"--http": "127.0.0.1:0", "--admin": "127.0.0.1:0"} | {
-                flag: f"127.0.0.1:{port}"}
-            done = sluice("serve", *(part for pair in flags.items() for part in pair))
-            self.assertEqual((done.returncode, done.stdout), (2, ""))
-            self.assertRegex(done.stderr, rf"^{flag[2:]}: cannot listen on 127\.0\.0\.1:{port}: .*"
-                                          r"already in use.*\n$")
-
     def test_settings_by_environment(self):
         folder = self.folder()
         rules = folder.write("rules.yaml", f"""ruleSets: [{{id: env, rules: []}}]""")

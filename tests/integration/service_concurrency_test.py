@@ -393,8 +393,10 @@ class Snapshots(support.ServiceTest):
             self.assertTrue(service.log_lines("ERROR", "damaged"))
             service.kill()
 
-    def test_a_place_that_cannot_be_written_is_told(self):
-        service = self.start("--snapshot", "/proc/nowhere/state", "--snapshot-interval", "50ms")
+    def test_a_place_that_can_no_longer_be_written_is_told(self):
+        folder = self.folder()
+        service = self.start("--snapshot", folder / "state", "--snapshot-interval", "50ms")
+        folder.remove()
         eventually(lambda: service.log_lines("ERROR", "snapshot was not written"), "it is logged")
         self.assertEqual(service.get(self.CHECK).status, 200)
 
