@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test run bench-engine bench-redis bench-http bench-doors bench-guard lint format asan tsan fuzz clean
+.PHONY: help setup build test chaos run bench-engine bench-redis bench-http bench-doors bench-guard lint format asan tsan fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -18,6 +18,9 @@ build: setup ## The program at build/release/sluice
 
 test: build ## Build and run every test
 	@ctest --test-dir build/release --output-on-failure -j $(JOBS)
+
+chaos: build ## Servers that die, hang and fill up under load; SCENARIO=name for one of them
+	@tests/chaos/run $(SCENARIO)
 
 run: setup ## Start the service on http://127.0.0.1:8080
 	@tools/build release sluice_program

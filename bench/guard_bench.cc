@@ -16,9 +16,14 @@
 #include <thread>
 #include <vector>
 
+#include "service/engine.h"
 #include "sluice/guarded_store.h"
 #include "sluice/redis_store.h"
 #include "support/redis_server.h"
+#include "telemetry/heavy_hitters.h"
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
+#include "telemetry/service_metrics.h"
 
 namespace {
 
@@ -58,15 +63,17 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Seconds a check, as a service makes it: a request is put together, applied, and its answer read.
-double Inline(Store& store, const std::vector<std::string>& keys) {
+// Seconds a check, as a door makes it: a request is put together, applied to the engine (or to a
+// store), and its answer read.
+template <typename Asked>
+double Inline(Asked& asked, const std::vector<std::string>& keys) {
   std::int64_t answers = 0;
   const double start = ProcessorSeconds();
   for (int i = 0; i < kChecks; ++i) {
     const Charge charge{.key = keys[static_cast<std::size_t>(i) % keys.size()], .limit = &kBucket};
     Request request{.charges = {&charge, 1}};
     bool done = false;
-    store.Apply({&request, 1}, [&done] { done = true; });
+    asked.Apply({&request, 1}, [&done] { done = true; });
     if (!done || !request.outcome) Die("no answer");
     answers += request.outcome->limit;
   }
@@ -76,7 +83,8 @@ double Inline(Store& store, const std::vector<std::string>& keys) {
 }
 
 // With the guard over without: interleaved, each side first in turn.
-double Overhead(const char* what, Store& bare, Store& guarded,
+template <typename Asked>
+double Overhead(const char* what, Asked& bare, Asked& guarded,
                 const std::vector<std::string>& keys) {
   std::vector<double> ratios;
   std::vector<double> bare_ns;
@@ -167,8 +175,21 @@ int main() {
 
   MemoryStore memory;
   GuardedStore guarded_memory(memory, GuardedStore::Options{});
-  const double overhead = Overhead("100,000 keys", memory, guarded_memory, keys);
-  Overhead("one key", memory, guarded_memory, {keys.front()});
+  telemetry::Registry registry;
+  telemetry::ServiceMetrics metrics(registry, {.version = "bench"});
+  telemetry::HeavyHitters hitters;
+  telemetry::Logger logger({.level = telemetry::LogLevel::kInfo});
+  const auto engine = [&](Store& store) {
+    return service::Engine::Parts{
+        .store = store, .metrics = metrics, .keys = hitters, .logger = logger};
+  };
+  service::Engine bare(engine(memory), nullptr);
+  service::Engine guarded(engine(guarded_memory), nullptr);
+  const double overhead = Overhead("100,000 keys", bare, guarded, keys);
+  Overhead("one key", bare, guarded, {keys.front()});
+  Store& bare_store = memory;
+  Store& guarded_store = guarded_memory;
+  Overhead("100,000 keys, the store alone", bare_store, guarded_store, keys);
 
   const testing_support::RedisServer server;
   const auto redis = RedisStore::Create({.uri = server.Uri("?timeout=10s")});

@@ -64,10 +64,7 @@ class Bench {
  public:
   Bench() {
     const auto endpoint = redis::Endpoint::Parse(server_.Uri("?timeout=60s"));
-    loop_ = std::make_shared<redis::RedisLoop>(
-        context_.get_executor(),
-        redis::RedisLoop::Options{
-            .endpoint = *endpoint, .batch_max = 128, .in_flight_max = 2, .waiting_max = 65'536});
+    loop_ = std::make_shared<redis::RedisLoop>(context_.get_executor(), *endpoint);
     loop_->Start();
     connection_ = std::make_shared<redis::Connection>(
         context_.get_executor(),

@@ -39,6 +39,10 @@ struct Error {
     return code == ErrorCode::kStoreFull || code == ErrorCode::kIo ||
            code == ErrorCode::kUnavailable || code == ErrorCode::kOutcomeUnknown;
   }
+  // Whether the store is at fault, and not the request.
+  bool outage() const {
+    return transient() || code == ErrorCode::kAccessDenied || code == ErrorCode::kStoreError;
+  }
 };
 
 template <typename T>

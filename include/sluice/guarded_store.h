@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -33,10 +34,11 @@ namespace sluice {
 // not charged there already.
 //
 // A denial is remembered until it ends, and repeats of it are answered without the store
-// (Source::kDenyCache): a reset through this object, a changed limit, a cost that may fit and the
-// time itself end it. What other instances do is not seen: if one of them resets a state or refunds
-// it, this one denies until the wait that it was told is over; if one takes from it, waits reported
-// here are as early as the client was told the first time.
+// (Source::kDenyCache). What ends it: the time itself, a cost that may fit, a changed limit, a
+// reset through this object, and whatever the store says has made the budget larger (Store::Watch),
+// such as a reset by another instance. In case something did that nobody tells of, the store is
+// asked again after Options::deny_cache_trust. If another instance takes from the budget, waits
+// reported here are as early as the client was told the first time.
 //
 // Around a store that answers inline (Store::AnswersInline), only the policy is at work: there is
 // nothing to wait for and nothing to save.
@@ -57,6 +59,8 @@ class GuardedStore final : public Store {
     kProbeFailed,      // To kOpen: a probe failed, was slow or missed its deadline.
     kProbesSucceeded,  // To kClosed.
   };
+
+  using TransitionCounts = std::array<std::int64_t, 5>;  // By Reason.
 
   // A change of the breaker's state.
   struct Transition {
@@ -83,7 +87,7 @@ class GuardedStore final : public Store {
     // `settled_after` of closing, this doubles. Up to `jitter_percent` is added at random, so that
     // instances do not probe in step.
     Micros open_min{200'000};
-    Micros open_max{1'000'000};
+    Micros open_max{500'000};
     Micros settled_after{10'000'000};
     std::int64_t jitter_percent = 20;
     std::optional<std::uint64_t> jitter_seed = {};  // None: from the operating system.
@@ -117,6 +121,10 @@ class GuardedStore final : public Store {
     std::size_t unreported_max = 65'536;
 
     std::size_t deny_cache_entries = 65'536;  // 64 bytes each; 0: no cache.
+
+    // How long a remembered denial is believed without asking the store again. While the store
+    // cannot be asked, it is believed until it ends.
+    Micros deny_cache_trust{10'000'000};
 
     // Measures how long ago something was: never set back. Not owned; null: the steady clock. The
     // deadlines themselves always run on the steady clock.
@@ -152,6 +160,7 @@ class GuardedStore final : public Store {
     std::int64_t failed_open = 0;
     std::int64_t local_allowed = 0;
     std::int64_t local_denied = 0;
+    std::int64_t known_denied = 0;  // Denied by the store before it failed.
 
     // Answers of the store to requests that the policy had decided by then.
     std::int64_t late_charged = 0;      // Local consumption of these is not reported.
@@ -167,6 +176,7 @@ class GuardedStore final : public Store {
     std::int64_t states_to_report = 0;  // Now.
 
     std::int64_t transitions = 0;  // Of the breaker.
+    TransitionCounts transitions_by_reason{};
 
     std::int64_t deny_cache_hits = 0;
     std::int64_t deny_cache_entries = 0;  // Now.
@@ -195,6 +205,10 @@ class GuardedStore final : public Store {
 
   // How many instances there are, as it becomes known. What was taken locally stays taken.
   void SetInstances(std::int64_t instances);
+
+  // Drops all that is remembered of denials: for when limits may have changed in a way that is not
+  // seen here, such as to other numbers and back.
+  void ForgetDenials();
 
   Status GetStatus() const;
   Stats GetStats() const;

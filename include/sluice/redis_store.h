@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sluice/store.h"
 
@@ -26,21 +27,19 @@ namespace sluice {
 // those that are outstanding at the same time are decided in any order.
 //
 // Every method may be called from any thread at any time, except that Check, CheckAll, Reset and
-// Ping wait for the answer and must not be called from a `done` of Apply.
+// Ping wait for the answer and must not be called from a `done` of Apply, where the store must not be
+// destroyed either. Destroying it answers all that is outstanding.
 class RedisStore final : public Store {
  public:
   struct Options {
     // redis://[[user]:password@]host[:port][/database][?options], rediss:// for TLS,
     // redis://a:1,b:2,c:3 for a Cluster, redis-sentinel://host:port,host:port/master-name,
-    // unix:///path. docs/reference/redis.md has all of them.
+    // unix:///path. docs/reference/redis.md has all of them, and the options: timeouts, how much is
+    // sent at once and how much may wait, TLS.
     std::string uri = "redis://127.0.0.1:6379";
 
     // What state keys start with; empty: what the URI says. 1 to 64 letters, digits and . _ - :
     std::string prefix = {};
-
-    std::size_t batch_max = 128;       // Operations sent at once.
-    std::size_t in_flight_max = 2;     // Such batches on their way to each master.
-    std::size_t waiting_max = 65'536;  // Requests that wait for one; more fail with kUnavailable.
   };
 
   struct Stats {
@@ -55,6 +54,8 @@ class RedisStore final : public Store {
     // denied or failed, and those of them that could not be.
     std::int64_t refunds = 0;
     std::int64_t refunds_lost = 0;
+
+    std::int64_t listening = 0;  // 1 while it hears what others announce, see Watch.
   };
 
   // Starts without the server: it connects in the background, again and again with growing pauses.
@@ -73,11 +74,18 @@ class RedisStore final : public Store {
   Expected<Decision> CheckAll(std::span<const Charge> charges, std::span<Decision> each = {},
                               std::optional<TimePoint> now = {});
 
-  // Makes the budget of this key and limit (or name) whole. Says whether state was held.
+  // Makes the budget of this key and limit (or name) whole, and announces that to all who watch.
+  // Says whether state was held. An error may also mean that only the announcement failed: it does
+  // no harm to reset again.
   Expected<bool> Reset(const Charge& charge);
 
   // Does not wait; `done` runs on the store's own thread, or at once if the charge is invalid.
   void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override;
+
+  // Listens to what the stores on this Redis and prefix announce: resets, purges, and what requests
+  // over several slots of a Cluster give back. `on_raised(nullptr)` also runs each time that it
+  // begins to listen, because announcements may have been missed before.
+  void Watch(OnRaised on_raised) override;
 
   // The time that the server takes to answer; in a Cluster, the slowest master.
   Expected<std::chrono::microseconds> Ping();
@@ -92,7 +100,8 @@ class RedisStore final : public Store {
 
   // Removes the states of all keys that match `pattern` (* and ? as in a shell), by SCAN and UNLINK
   // in batches, on every master; never blocks the server, and never touches anything but states.
-  // `progress` runs now and then, on the store's thread.
+  // Announced to all who watch when it ends, however it does. `progress` runs now and then, on the
+  // caller's thread.
   Expected<PurgeProgress> Purge(std::string_view pattern, bool dry_run,
                                 std::move_only_function<void(const PurgeProgress&)> progress = {});
 
@@ -100,6 +109,9 @@ class RedisStore final : public Store {
 
   // The URI without passwords.
   std::string Description() const;
+
+  // What is worth a log line about the URI, such as addresses that are not used.
+  const std::vector<std::string>& Warnings() const;
 
   class Impl;
 

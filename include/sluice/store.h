@@ -92,6 +92,14 @@ class Store {
   // is needed only during the call; its cost is ignored.
   virtual void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) = 0;
 
+  // Someone, perhaps in another process, has made this charge's budget larger than what was taken
+  // from it and the time say: whatever was known of it is void. Null: that may be so of any.
+  using OnRaised = std::function<void(const Charge*)>;
+
+  // Has `on_raised` called on a thread of the store from now on, as soon as the store learns of it.
+  // It must be quick. Stores whose state is theirs alone have nothing to tell.
+  virtual void Watch(OnRaised) {}
+
   // Whether Apply always calls `done` before it returns, without waiting for anything: then there
   // is no use in deadlines, nor in remembering what can be asked at once.
   virtual bool AnswersInline() const { return false; }

@@ -5,10 +5,11 @@ namespace sluice::api {
 
 void AppendStore(JsonWriter& json, const Health::Store& store) {
   json.BeginObject().Field("kind", store.kind);
-  json.Field("status", store.Works() ? "UP" : "DOWN");
+  json.Field("status", store.works() ? "UP" : "DOWN");
   if (!store.address.empty()) json.Field("address", store.address);
   if (store.latency) json.Field("latencyMicros", store.latency->count());
   if (!store.breaker.empty()) json.Field("breaker", store.breaker);
+  if (!store.breaker_reason.empty()) json.Field("breakerReason", store.breaker_reason);
   if (!store.problem.empty()) json.Field("problem", store.problem);
   if (!store.masters.empty()) {
     json.Key("masters").BeginArray();

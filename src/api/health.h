@@ -33,12 +33,16 @@ struct Health {
     std::string address = {};
     bool reachable = true;
     std::optional<Micros> latency = {};
-    std::string breaker = {};          // closed, open or half_open; empty without a guard.
+    std::string breaker = {};          // closed, open or half_open; empty if it has none.
+    std::string breaker_reason = {};   // Of its last transition; empty if there was none.
     std::string problem = {};          // Why it is not reachable.
     std::vector<Master> masters = {};  // Of Redis, as far as they are known.
     std::optional<Cluster> cluster = {};
 
-    bool Works() const { return reachable && (!cluster || cluster->state == "ok"); }
+    bool works() const { return reachable && (!cluster || cluster->state == "ok"); }
+
+    // Whether it decides, rather than the policies.
+    bool decides() const { return works() && (breaker.empty() || breaker == "closed"); }
   };
 
   bool draining = false;

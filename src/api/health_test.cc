@@ -31,10 +31,10 @@ TEST(Health, AClusterThatHasFailedDoesNotWorkEvenIfItAnswers) {
   Health::Store store{.kind = "cluster",
                       .latency = Micros{120},
                       .cluster = Health::Cluster{.state = "ok", .slots_ok = 16384, .masters = 3}};
-  EXPECT_TRUE(store.Works());
+  EXPECT_TRUE(store.works());
   store.cluster->state = "fail";
   store.cluster->slots_failed = 5461;
-  EXPECT_FALSE(store.Works());
+  EXPECT_FALSE(store.works());
   EXPECT_EQ(Shown(store),
             R"({"kind":"cluster","status":"DOWN","latencyMicros":120,)"
             R"("cluster":{"state":"fail","slotsOk":16384,"slotsSuspected":0,"slotsFailed":5461,)"

@@ -33,9 +33,9 @@ void ServiceApi::HealthOf(const http::Request& request, http::Exchange exchange)
   const Health health = parts_.health();
   JsonWriter json(reply.body);
   // Without its store it still decides, by policy: that is worth an alarm, not a restart.
-  json.BeginObject().Field("status", health.draining        ? "OUT_OF_SERVICE"
-                                     : health.store.Works() ? "UP"
-                                                            : "DEGRADED");
+  json.BeginObject().Field("status", health.draining          ? "OUT_OF_SERVICE"
+                                     : health.store.decides() ? "UP"
+                                                              : "DEGRADED");
   json.Key("store");
   AppendStore(json, health.store);
   json.EndObject();

@@ -43,6 +43,9 @@ class Backend {
 
   // A JSON object; "null" if there is nothing to tell.
   virtual std::string GuardStatus() const = 0;
+
+  // After limits have changed; see GuardedStore.
+  virtual void ForgetDenials() = 0;
 };
 
 }  // namespace sluice::cli

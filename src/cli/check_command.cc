@@ -64,6 +64,7 @@ CheckCommand::CheckCommand(CLI::App& app)
       "  sluice check --store redis://127.0.0.1:6379 --limit limit=5,window=1m --key alice\n");
   app_->add_option("--store", store_, "Where the state lives, such as redis://127.0.0.1:6379")
       ->required()
+      ->envname("SLUICE_STORE")
       ->type_name("URI");
   app_->add_option("--limit", limits_, "A limit; several are all or nothing")
       ->required()

@@ -95,12 +95,15 @@ class Daemon::Impl {
         nullptr);
     if (auto opened = OpenRuleSetStore(); !opened) return opened;
     keeper_.emplace(
-        reload::Keeper::Options{
-            .places = {.config = config_path_,
-                       .rules = settings_.rules.path,
-                       .rls = settings_.rules.rls_path},
-            .poll_interval = settings_.rules.poll_interval,
-            .publish = [this](auto catalog) { engine_->SetCatalog(std::move(catalog)); }},
+        reload::Keeper::Options{.places = {.config = config_path_,
+                                           .rules = settings_.rules.path,
+                                           .rls = settings_.rules.rls_path},
+                                .poll_interval = settings_.rules.poll_interval,
+                                .publish =
+                                    [this](auto catalog) {
+                                      engine_->SetCatalog(std::move(catalog));
+                                      backend_->ForgetDenials();
+                                    }},
         reload::Keeper::Parts{.managed = *managed_, .logger = logger_, .metrics = metrics_});
     // Nobody is answered before the loops run. What fails says so before anything is logged.
     if (auto opened = OpenHttp(); !opened) return opened;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/heartbeat.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -27,10 +28,12 @@ Heartbeat::Heartbeat(redis::Client& client, std::string name)
 
 void Heartbeat::Beat(std::function<void(std::int64_t)> count) {
   client_.Send(redis::Command("EVAL", kScript, "1", key_, name_, std::to_string(kGoneAfterMs)),
-               key_, [count = std::move(count)](Expected<std::span<const redis::RespNode>> reply) {
-                 if (reply && reply->front().type == redis::RespType::kInteger) {
-                   count(reply->front().number);
-                 }
+               key_,
+               [recent = recent_,
+                count = std::move(count)](Expected<std::span<const redis::RespNode>> reply) {
+                 if (!reply || reply->front().type != redis::RespType::kInteger) return;
+                 recent->counts[recent->next++ % kBeatsKept] = reply->front().number;
+                 count(std::ranges::max(recent->counts));
                });
 }
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "redis/client.h"
@@ -11,10 +14,12 @@ namespace sluice::cli {
 
 // Counts the instances that share a Redis: each enters its name and the time in a sorted set,
 // `<prefix>:instances`, every time that Beat is called, and those that have not for kGoneAfter are
-// taken out.
+// taken out. The count is the most of the last kBeatsKept: the first to be back after an outage
+// does not take itself for the only one.
 class Heartbeat {
  public:
   static constexpr std::int64_t kGoneAfterMs = 10'000;
+  static constexpr std::size_t kBeatsKept = 10;
 
   Heartbeat(redis::Client& client, std::string name);
 
@@ -26,6 +31,13 @@ class Heartbeat {
   redis::Client& client_;
   const std::string name_;
   const std::string key_;
+
+  // On the client's thread, which may outlive this object.
+  struct Recent {
+    std::array<std::int64_t, kBeatsKept> counts{};
+    std::size_t next = 0;
+  };
+  const std::shared_ptr<Recent> recent_ = std::make_shared<Recent>();
 };
 
 }  // namespace sluice::cli

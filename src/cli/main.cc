@@ -12,6 +12,7 @@
 #include "cli/check_command.h"
 #include "cli/config_command.h"
 #include "cli/exit_code.h"
+#include "cli/hide_secrets.h"
 #include "cli/purge_command.h"
 #include "cli/replay_command.h"
 #include "cli/serve_command.h"
@@ -40,11 +41,21 @@ void OccupyStandardStreams() {
   }
 }
 
+// The names of the flags alone: what was not expected may be a password.
+std::string Unexpected(const CLI::App& app) {
+  std::string flags;
+  for (const std::string& argument : app.remaining(true)) {
+    if (argument.starts_with('-')) flags += " " + argument.substr(0, argument.find('='));
+  }
+  return flags.empty() ? "more arguments than expected" : "unknown flags:" + flags;
+}
+
 int Run(int argc, char** argv) {
   CLI::App app(kAbout, "sluice");
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return "sluice: " + std::string(error.what()) +
+  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
+    const bool unexpected = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+    return "sluice: " + (unexpected ? Unexpected(*failed) : std::string(error.what())) +
            "\nTry 'sluice --help' or 'sluice COMMAND --help'.\n";
   });
   const sluice::cli::ReplayCommand replay(app);
@@ -55,6 +66,7 @@ int Run(int argc, char** argv) {
   const sluice::cli::ConfigCommand config(app);
   try {
     app.parse(argc, argv);
+    sluice::cli::HideSecrets({argv, static_cast<std::size_t>(argc)});
   } catch (const CLI::ParseError& error) {
     const bool help_or_version = app.exit(error) == 0;
     return help_or_version && std::cout.flush() ? sluice::cli::kExitOk : sluice::cli::kExitError;

@@ -14,8 +14,11 @@ namespace sluice::cli {
 // Runs something again and again on a thread of its own, until it is destroyed.
 class Periodic {
  public:
-  Periodic(std::chrono::microseconds interval, std::function<void()> work)
-      : thread_([interval, work = std::move(work)](const std::stop_token& stop) {
+  enum class First { kAtOnce, kAfterInterval };
+
+  Periodic(std::chrono::microseconds interval, First first, std::function<void()> work)
+      : thread_([interval, first, work = std::move(work)](const std::stop_token& stop) {
+          if (first == First::kAtOnce) work();
           std::mutex mutex;
           std::condition_variable_any wake;
           std::unique_lock lock(mutex);

@@ -15,7 +15,8 @@ namespace sluice::cli {
 namespace {
 
 int Fail(const Error& error) {
-  std::fprintf(stderr, "sluice purge: %s\n", error.message.c_str());
+  std::fprintf(stderr, "sluice purge: %s\n",
+               text::Cat(ToString(error.code), ": ", error.message).c_str());
   return kExitError;
 }
 
@@ -33,6 +34,7 @@ PurgeCommand::PurgeCommand(CLI::App& app)
       "  sluice purge --store redis://127.0.0.1:6379 --match 'user:*' --dry-run\n");
   app_->add_option("--store", store_, "The Redis, such as redis://127.0.0.1:6379")
       ->required()
+      ->envname("SLUICE_STORE")
       ->type_name("URI");
   app_->add_option("--match", match_, "Keys to purge; * and ? match as in a shell")
       ->required()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/stores.h"
 
+#include <cstdio>
 #include <future>
 #include <utility>
 
@@ -19,6 +20,9 @@ Expected<std::unique_ptr<RedisStore>> OpenRedis(const std::string& uri, std::str
   if (!store) {
     return std::unexpected(
         Error{store.error().code, text::Cat("--store: ", store.error().message)});
+  }
+  for (const std::string& warning : (*store)->Warnings()) {
+    std::fprintf(stderr, "sluice: warning: %s\n", warning.c_str());
   }
   return store;
 }

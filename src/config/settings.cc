@@ -296,6 +296,9 @@ constexpr std::array kSettings = {
     Within<FIELD(guard.deny_cache_entries), 0, 1 << 28>(
         "guard.denyCacheEntries", "--deny-cache-entries", "N",
         "Denials remembered so that repeats need no Redis; 0 turns it off"),
+    Within<FIELD(guard.deny_cache_trust), 0, kDay>(
+        "guard.denyCacheTrust", "--deny-cache-trust", "DURATION",
+        "How long a remembered denial is believed before Redis is asked again"),
 
     Row<FIELD(log.level)>("log.level", "--log-level", "LEVEL", "debug, info, warn, error or off"),
     Row<FIELD(log.format)>("log.format", "--log-format", "FORMAT", "text or json"),

@@ -96,8 +96,9 @@ struct Settings {
     std::int64_t calls_min = 20;
     Micros window{1'000'000};
     Micros open_min{200'000};
-    Micros open_max{1'000'000};
+    Micros open_max{500'000};
     std::int64_t deny_cache_entries = 65'536;
+    Micros deny_cache_trust{10'000'000};
   } guard;
 
   struct Log {

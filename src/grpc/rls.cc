@@ -15,20 +15,6 @@ namespace {
 using rules::RlsUnit;
 using Response = RlsBatch::Response;
 
-bool IsOutage(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kStoreFull:
-    case ErrorCode::kIo:
-    case ErrorCode::kUnavailable:
-    case ErrorCode::kOutcomeUnknown:
-    case ErrorCode::kAccessDenied:
-    case ErrorCode::kStoreError:
-      return true;
-    default:
-      return false;
-  }
-}
-
 std::uint32_t Clamp(std::int64_t number) {
   return static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(number, 0, std::numeric_limits<std::uint32_t>::max()));
@@ -225,7 +211,7 @@ Status RlsBatch::CheckStore(const Asked& asked) const {
   if (outcome) return {};
   const Error& error = outcome.error();
   // Such as two limits of their own for the same entries.
-  if (!IsOutage(error.code)) return {StatusCode::kInvalidArgument, error.message};
+  if (!error.outage()) return {StatusCode::kInvalidArgument, error.message};
   if (options_.on_store_failure == OnStoreFailure::kFailOpen) return {};
   return {StatusCode::kUnavailable, text::Cat(ToString(error.code), ": ", error.message)};
 }

@@ -2,20 +2,13 @@
 #include "redis/client.h"
 
 #include <utility>
-#include <vector>
 
 #include "core/text.h"
+#include "redis/listener.h"
 #include "redis/loop_thread.h"
 #include "redis/router.h"
 
 namespace sluice::redis {
-namespace {
-
-using namespace std::chrono_literals;
-
-constexpr auto kHeartbeat = 5s;
-
-}  // namespace
 
 class Client::Impl {
  public:
@@ -28,7 +21,7 @@ class Client::Impl {
 
   ~Impl() {
     thread_.Stop([this] {
-      if (listener_) listener_->Stop({ErrorCode::kUnavailable, "the client is closed"});
+      listener_.Stop();
       router_->Stop();
     });
   }
@@ -50,14 +43,9 @@ class Client::Impl {
 
   void Subscribe(std::string channel, std::function<void(std::string_view)> on_message,
                  std::function<void()> on_subscribed) {
-    thread_.Post([this, subscription = Subscription{std::move(channel), std::move(on_message),
-                                                    std::move(on_subscribed)}]() mutable {
-      subscriptions_.push_back(std::move(subscription));
-      if (!listener_) return Listen();
-      // While there is no connection, the next one takes all of them.
-      if (Connection* const connection = listener_->connection()) {
-        Begin(*connection, subscriptions_.size() - 1);
-      }
+    thread_.Post([this, channel = std::move(channel), on_message = std::move(on_message),
+                  on_subscribed = std::move(on_subscribed)]() mutable {
+      listener_.Subscribe(std::move(channel), std::move(on_message), std::move(on_subscribed));
     });
   }
 
@@ -77,59 +65,12 @@ class Client::Impl {
                   });
   }
 
-  struct Subscription {
-    std::string channel;
-    std::function<void(std::string_view)> on_message;
-    std::function<void()> on_subscribed;
-  };
-
-  void Listen() {
-    listener_ = std::make_shared<Link>(thread_.executor(),
-                                       Link::Options{.find = [this] { return router_->FindAny(); },
-                                                     .on_event =
-                                                         [this](Link& link, Link::Event event) {
-                                                           if (event == Link::Event::kUp)
-                                                             OnUp(link);
-                                                         },
-                                                     .heartbeat = kHeartbeat});
-    listener_->Start();
-  }
-
-  void OnUp(Link& link) {
-    link.connection()->set_on_message([this](std::span<const RespNode> message) {
-      // By number: a handler may subscribe to more.
-      for (std::size_t i = 0; i < subscriptions_.size(); ++i) {
-        if (subscriptions_[i].channel != message[2].text) continue;
-        const auto on_message = subscriptions_[i].on_message;
-        if (on_message) on_message(message[3].text);
-      }
-    });
-    for (std::size_t i = 0; i < subscriptions_.size(); ++i) {
-      if (!link.connection()) return;
-      Begin(*link.connection(), i);
-    }
-  }
-
-  void Begin(Connection& connection, std::size_t number) {
-    const auto link = listener_;
-    connection.Send(Command("SUBSCRIBE", subscriptions_[number].channel),
-                    [this, link, number](Expected<std::span<const RespNode>> reply) {
-                      if (!reply) return;  // The link makes another connection.
-                      if (reply->front().type == RespType::kError) {
-                        return link->Drop(ErrorOf(reply->front().text));
-                      }
-                      const auto on_subscribed = subscriptions_[number].on_subscribed;
-                      if (on_subscribed) on_subscribed();
-                    });
-  }
-
   const Endpoint endpoint_;
   LoopThread thread_;
   const std::shared_ptr<Router> router_;
 
   // On the loop.
-  std::shared_ptr<Link> listener_;
-  std::vector<Subscription> subscriptions_;
+  Listener listener_{*router_};
   std::size_t outstanding_ = 0;
 };
 

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <future>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "support/redis_cluster.h"
@@ -71,6 +73,18 @@ TEST(Client, SendsAndListensAgainAfterTheServerWasGone) {
     std::this_thread::sleep_for(25ms);
   }
   EXPECT_TRUE(box.WaitFor("other x"));
+}
+
+TEST(Client, IsBackSoonHoweverOftenItsConnectionIsKilled) {
+  const RedisServer server;
+  const auto client = Client::Create(server.Uri()).value();
+  const auto begun = std::chrono::steady_clock::now();
+  for (int i = 0; i < 30; ++i) {
+    while (!Ask(*client, Command("PING"), "")) std::this_thread::sleep_for(5ms);
+    std::ignore = Ask(*client, Command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"), "");
+  }
+  // If the pauses grew, as they do while it cannot connect, they would be half a second each.
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, 12s);
 }
 
 TEST(Client, ReachesEveryMasterOfACluster) {

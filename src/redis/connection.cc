@@ -34,10 +34,12 @@ Error ErrorOf(std::string_view reply) {
   if (is("OOM")) {
     code = ErrorCode::kStoreFull;
   } else if (is("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
-                "BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED")) {
+                "BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED") ||
+             reply.starts_with("ERR max number of clients")) {
     code = ErrorCode::kUnavailable;
-  } else if (is("NOAUTH", "WRONGPASS", "NOPERM") || reply.starts_with("ERR Client sent AUTH") ||
-             reply.starts_with("ERR AUTH")) {
+  } else if (is("NOAUTH", "WRONGPASS", "NOPERM", "DENIED") ||
+             reply.starts_with("ERR Client sent AUTH") || reply.starts_with("ERR AUTH") ||
+             reply.starts_with("ERR The user executing the script can't")) {
     code = ErrorCode::kAccessDenied;
   }
   return {code, text::Cat("Redis says ", text::Quote(reply))};
@@ -54,10 +56,25 @@ Error Connection::Unreachable(std::string_view what) const {
   return {ErrorCode::kUnavailable, text::Cat("Redis at ", options_.address.ToString(), ": ", what)};
 }
 
+// A server that takes no more clients says so and hangs up.
+Error Connection::Unasked(const RespNode& reply) const {
+  return reply.type == RespType::kError ? ErrorOf(reply.text)
+                                        : Unreachable("a reply to no command");
+}
+
 Error Connection::TooLate() const {
   return {ErrorCode::kOutcomeUnknown,
           text::Cat("Redis at ", options_.address.ToString(), ": no answer within ",
                     options_.connect_timeout.count(), " ms")};
+}
+
+// A server that does not know AUTH repeats what it was sent: an answer to it that is not one of
+// those that Redis has for it is not shown.
+Error Connection::WithoutEcho(const Error& error) const {
+  if (error.code != ErrorCode::kStoreError) return error;
+  return {ErrorCode::kAccessDenied,
+          text::Cat("Redis at ", options_.address.ToString(),
+                    ": AUTH failed with an error that is not shown, as it may hold the password")};
 }
 
 asio::awaitable<Expected<void>> Connection::ConnectSocket() {
@@ -140,7 +157,7 @@ asio::awaitable<Expected<void>> Connection::Introduce() {
     std::string auth = Command("AUTH", credentials.password);
     if (!credentials.user.empty()) auth = Command("AUTH", credentials.user, credentials.password);
     const auto reply = co_await Ask(auth);
-    if (!reply) co_return Fail(reply.error());
+    if (!reply) co_return Fail(WithoutEcho(reply.error()));
   }
   if (options_.database != 0) {
     const std::string select = Command("SELECT", std::to_string(options_.database));
@@ -275,7 +292,7 @@ void Connection::OnRead() {
       continue;
     }
     if (nodes.front().type == RespType::kPush) continue;
-    if (handlers_.size() <= unsent_commands_) return Close(Unreachable("a reply to no command"));
+    if (handlers_.size() <= unsent_commands_) return Close(Unasked(nodes.front()));
     Handler handler = std::move(handlers_.front());
     handlers_.pop_front();
     handler(nodes);

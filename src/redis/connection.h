@@ -99,7 +99,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Flush();
   Socket& socket();
   Error Unreachable(std::string_view what) const;
+  Error Unasked(const RespNode& reply) const;
   Error TooLate() const;
+  Error WithoutEcho(const Error& error) const;
 
   const boost::asio::any_io_executor executor_;
   const Options options_;

@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr auto kBackoffMin = 50ms;
-constexpr auto kBackoffMax = 5'000ms;
+constexpr auto kBackoffMax = 1'000ms;
 // A connection that lasted this long was a good one: the next is tried at once.
 constexpr auto kGoodFor = 1s;
 
@@ -109,10 +109,8 @@ asio::awaitable<void> Link::KeepConnected() {
       down_reason_ = connected.error();
     }
     if (stopped_) co_return;
-    if (retry_now_ || (connected && Clock::now() - since >= kGoodFor)) {
-      backoff = kBackoffMin;
-      continue;
-    }
+    if (retry_now_ || connected) backoff = kBackoffMin;
+    if (retry_now_ || (connected && Clock::now() - since >= kGoodFor)) continue;
     attempting_ = false;
     Tell(Event::kPaused);
     const auto jitter = std::uniform_int_distribution<std::int64_t>(50, 100)(random_);

@@ -116,6 +116,9 @@ RespParser::Status RespParser::Parse(std::string_view bytes) {
     if (open_.back().due == 0) {
       open_.pop_back();
     } else if (!ReadValue(bytes)) {
+      if (error_.empty() && bytes.size() > limits_.message_bytes_max) {
+        Fail(text::Cat("a message of more than ", limits_.message_bytes_max, " bytes"));
+      }
       return error_.empty() ? Status::kIncomplete : Status::kError;
     }
   }

@@ -43,9 +43,10 @@ struct RespNode {
 // Bounds on what a peer may send, checked as soon as a length is read and before anything is
 // allocated for it.
 struct RespLimits {
-  std::size_t text_bytes_max = 64 << 20;  // One string.
-  std::size_t nodes_max = 1 << 20;        // All of one message.
-  std::size_t depth_max = 16;             // Aggregates within aggregates.
+  std::size_t text_bytes_max = 64 << 20;      // One string.
+  std::size_t message_bytes_max = 128 << 20;  // All that is kept of one that is not complete.
+  std::size_t nodes_max = 1 << 20;            // All of one message.
+  std::size_t depth_max = 16;                 // Aggregates within aggregates.
 };
 
 // Parses one message after another from a buffer that grows at its end.

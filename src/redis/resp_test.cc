@@ -235,6 +235,13 @@ TEST(RespParser, CountsEveryAnnouncedNode) {
   EXPECT_EQ(ParseOnce("|0\r\n|0\r\n|0\r\n|0\r\n|0\r\n", limits), Status::kError);
 }
 
+TEST(RespParser, KeepsNoMoreThanSomeOfWhatDoesNotEnd) {
+  const RespLimits limits{.message_bytes_max = 20};
+  EXPECT_EQ(ParseOnce("*3\r\n$4\r\nabcd\r\n+abc", limits), Status::kIncomplete);
+  EXPECT_THAT(ParseError("*3\r\n$4\r\nabcd\r\n+abcdef", limits),
+              HasSubstr("a message of more than 20 bytes"));
+}
+
 TEST(RespParser, RefusesDeepNestingByTheHeader) {
   std::string bytes;
   for (int i = 0; i < 16; ++i) bytes += "*1\r\n";

@@ -21,8 +21,9 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr int kDetoursMax = 16;  // Of one command, by MOVED and ASK.
 constexpr auto kTryAgainPause = 10ms;
 constexpr auto kRefreshEvery = 10s;
-constexpr auto kRefreshPauseMin = 100ms;  // However many ask for it.
-constexpr auto kRefreshPauseMax = 2s;     // After a vain attempt.
+constexpr auto kRefreshWhileDown = 200ms;  // A master that is gone may have been replaced.
+constexpr auto kRefreshPauseMin = 100ms;   // However many ask for it.
+constexpr auto kRefreshPauseMax = 2s;      // After a vain attempt.
 constexpr auto kSentinelHeartbeat = 5s;
 
 Error Closed() { return {ErrorCode::kUnavailable, "the store is closed"}; }
@@ -233,7 +234,11 @@ asio::awaitable<void> Router::KeepMapped() {
     DispatchPending();
     // All clients at different times.
     const auto jitter = std::uniform_int_distribution<std::int64_t>(75, 125)(random_);
-    const auto pause = map ? std::chrono::milliseconds(kRefreshEvery) : backoff;
+    const bool whole = std::ranges::all_of(
+        nodes_, [](const Node& node) -> bool { return node.link->connection() != nullptr; });
+    const std::chrono::milliseconds pause = !map    ? backoff
+                                            : whole ? kRefreshEvery
+                                                    : kRefreshWhileDown;
     refresh_at_ = std::min(refresh_at_, refreshed_at_ + pause * jitter / 100);
     while (!stopped_ && Clock::now() < refresh_at_) {
       refresh_timer_.expires_at(refresh_at_);
@@ -337,8 +342,17 @@ void Router::Send(std::string command, Target target, Connection::Handler handle
     asio::steady_timer timer;
     std::shared_ptr<Errand> errand = std::make_shared<Errand>();
   };
-  const auto wait = std::make_shared<Wait>(std::move(handler), asio::steady_timer(executor_));
+  if (outstanding_ == kOutstandingMax) {
+    return handler(std::unexpected(Error{
+        ErrorCode::kUnavailable, text::Cat(outstanding_, " commands wait for Redis already")}));
+  }
+  ++outstanding_;
   const auto self = shared_from_this();
+  auto counted = [this, self, handler = std::move(handler)](auto reply) mutable {
+    --outstanding_;
+    handler(std::move(reply));
+  };
+  const auto wait = std::make_shared<Wait>(std::move(counted), asio::steady_timer(executor_));
   // TRYAGAIN: the keys are on two nodes for the moment.
   const auto send = [this, self, wait](const auto& again) -> void {
     wait->errand->handler = [this, wait, again](Expected<std::span<const RespNode>> reply) {
@@ -426,6 +440,12 @@ void Router::OnReply(const std::shared_ptr<Errand>& errand, const std::shared_pt
   const RespNode& first = reply->front();
   if (first.type != RespType::kError) return Deliver(errand, std::move(reply));
   if (Follow(errand, first.text, from)) return;
+  if (!cluster() && (first.text.starts_with("MOVED ") || first.text.starts_with("CROSSSLOT "))) {
+    return Deliver(
+        errand, std::unexpected(Error{ErrorCode::kStoreError,
+                                      text::Cat("Redis at ", from.ToString(),
+                                                " is part of a Cluster; expected mode=cluster")}));
+  }
   const bool is_replica = first.text.starts_with("READONLY");
   const Error reason = ErrorOf(first.text);
   if (is_replica || first.text.starts_with("CLUSTERDOWN") || first.text.starts_with("LOADING")) {

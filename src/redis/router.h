@@ -65,8 +65,10 @@ class Router : public std::enable_shared_from_this<Router> {
   void Send(const std::shared_ptr<Errand>& errand);
 
   // The same for those who have no deadline of their own: within the command timeout, or
-  // kUnavailable if it was not sent until then, and kOutcomeUnknown if it was.
+  // kUnavailable if it was not sent until then, and kOutcomeUnknown if it was. More than
+  // kOutstandingMax at once are refused with kUnavailable.
   void Send(std::string command, Target target, Connection::Handler handler);
+  static constexpr std::size_t kOutstandingMax = 10'000;
 
   // For those who have a deadline of their own: leaves a server that does not answer. Asked for
   // when a command has been on its way for kTimeoutsMax command timeouts.
@@ -129,6 +131,7 @@ class Router : public std::enable_shared_from_this<Router> {
   std::deque<std::shared_ptr<Errand>> pending_;  // Until there is a connection.
   std::minstd_rand random_;
   std::size_t next_any_ = 0;
+  std::size_t outstanding_ = 0;  // Of those that have no deadline of their own.
 
   std::shared_ptr<Link> only_;  // Standalone and Sentinel.
   Address master_;              // As the Sentinels last said.

@@ -24,6 +24,9 @@ constexpr std::size_t kHostSizeMax = 253;
 constexpr std::size_t kNameSizeMax = 64;  // Of clients, and of prefixes.
 constexpr std::size_t kSocketPathSizeMax = sizeof(sockaddr_un::sun_path) - 1;
 constexpr std::uint64_t kTimeoutMaxUs = 3'600'000'000;
+constexpr std::size_t kBatchMax = 1'024;
+constexpr std::size_t kInFlightMax = 64;
+constexpr std::size_t kWaitingMax = 1'048'576;
 constexpr std::uint16_t kRedisPort = 6379;
 constexpr std::uint16_t kSentinelPort = 26379;
 constexpr std::string_view kMasked = "***";
@@ -162,6 +165,11 @@ bool SetVerify(Draft& to, Value value) {
   return value == "yes" || value == "no";
 }
 
+std::optional<std::size_t> ParseCount(std::string_view text, std::size_t max) {
+  const auto count = ParseNumber<std::size_t>(text);
+  return count && *count >= 1 && *count <= max ? count : std::nullopt;
+}
+
 struct Option {
   std::string_view name;
   bool (*set)(Draft& to, Value value);  // Whether the value is a valid one.
@@ -194,6 +202,21 @@ constexpr std::array kOptions = {
         "prefix",
         [](Draft& to, Value value) { return IsPrefix(value) && Assign(to.endpoint.prefix, value); },
         "expected 1 to 64 characters of A-Z a-z 0-9 . _ - and :"},
+    Option{"batch",
+           [](Draft& to, Value value) {
+             return Assign(to.endpoint.batch_max, ParseCount(value, kBatchMax));
+           },
+           "expected a number from 1 to 1024"},
+    Option{"in_flight",
+           [](Draft& to, Value value) {
+             return Assign(to.endpoint.in_flight_max, ParseCount(value, kInFlightMax));
+           },
+           "expected a number from 1 to 64"},
+    Option{"waiting",
+           [](Draft& to, Value value) {
+             return Assign(to.endpoint.waiting_max, ParseCount(value, kWaitingMax));
+           },
+           "expected a number from 1 to 1048576"},
     Option{"verify", SetVerify, "expected yes or no"},
     Option{"ca", [](Draft& to, Value value) { return Assign(to.endpoint.tls.ca_file, value); }},
     Option{"cert", [](Draft& to, Value value) { return Assign(to.endpoint.tls.cert_file, value); }},
@@ -532,6 +555,9 @@ std::string Options(const Endpoint& endpoint, bool unix_socket) {
                             const std::string& unless) {
     if (value != unless) add(name, Encode(value, kKeep));
   };
+  const auto add_count = [&](std::string_view name, std::size_t value, std::size_t unless) {
+    if (value != unless) add(name, text::Cat(value));
+  };
   if (endpoint.mode == Mode::kCluster && endpoint.addresses.size() == 1) add("mode", "cluster");
   if (unix_socket && endpoint.database != 0) add("db", text::Cat(endpoint.database));
   if (endpoint.command_timeout != defaults.command_timeout) {
@@ -542,6 +568,9 @@ std::string Options(const Endpoint& endpoint, bool unix_socket) {
   }
   add_text("name", endpoint.client_name, defaults.client_name);
   add_text("prefix", endpoint.prefix, defaults.prefix);
+  add_count("batch", endpoint.batch_max, defaults.batch_max);
+  add_count("in_flight", endpoint.in_flight_max, defaults.in_flight_max);
+  add_count("waiting", endpoint.waiting_max, defaults.waiting_max);
   if (!endpoint.tls.verify) add("verify", "no");
   add_text("ca", endpoint.tls.ca_file, {});
   add_text("cert", endpoint.tls.cert_file, {});

@@ -70,6 +70,9 @@ struct Endpoint {
   std::chrono::milliseconds command_timeout{500};   // timeout=50ms
   std::string client_name = "sluice";               // name=
   std::string prefix = "sluice";                    // prefix=, what state keys start with.
+  std::size_t batch_max = 128;                      // batch=, operations in one call of the script.
+  std::size_t in_flight_max = 2;                    // in_flight=, such calls to each master.
+  std::size_t waiting_max = 65'536;                 // waiting=, requests that wait for one.
   std::vector<std::string> warnings;                // Worth a log line, such as unused addresses.
 
   // Options, in a query: those above, and mode=standalone|sentinel|cluster, which wins over what

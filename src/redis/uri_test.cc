@@ -268,14 +268,29 @@ TEST(Uri, ChecksNamesAndPrefixes) {
   EXPECT_THAT(ParseError("redis://h?prefix=" + std::string(65, 'a')), HasSubstr("1 to 64"));
 }
 
+TEST(Uri, BoundsWhatIsSentAtOnce) {
+  const Endpoint small = Parse("redis://h?batch=1&in_flight=1&waiting=1");
+  EXPECT_EQ(small.batch_max, 1u);
+  EXPECT_EQ(small.in_flight_max, 1u);
+  EXPECT_EQ(small.waiting_max, 1u);
+  EXPECT_EQ(small.ToString(), "redis://h:6379?batch=1&in_flight=1&waiting=1");
+  EXPECT_EQ(Parse("redis://h?batch=1024&in_flight=64&waiting=1048576").batch_max, 1024u);
+  for (const std::string bad : {"0", "-1", "x", "", "1048577", "99999999999999999999"}) {
+    EXPECT_THAT(ParseError("redis://h?batch=" + bad), HasSubstr("from 1 to 1024")) << bad;
+    EXPECT_THAT(ParseError("redis://h?in_flight=" + bad), HasSubstr("from 1 to 64")) << bad;
+    EXPECT_THAT(ParseError("redis://h?waiting=" + bad), HasSubstr("from 1 to 1048576")) << bad;
+  }
+}
+
 TEST(Uri, ErrorsListWhatIsKnown) {
   EXPECT_THAT(ParseError("http://h"),
               AllOf(HasSubstr("unknown scheme \"http\""),
                     HasSubstr("redis, rediss, redis-sentinel, rediss-sentinel, unix, redis+unix")));
   EXPECT_THAT(ParseError("redis://h?retries=3"),
               AllOf(HasSubstr("unknown option \"retries\""), Not(HasSubstr("3")),
-                    HasSubstr("mode, db, timeout, connect_timeout, name, prefix, verify, ca, cert, "
-                              "key, sni, sentinel_user, sentinel_password")));
+                    HasSubstr("mode, db, timeout, connect_timeout, name, prefix, batch, in_flight, "
+                              "waiting, verify, ca, cert, key, sni, sentinel_user, "
+                              "sentinel_password")));
   EXPECT_THAT(ParseError("redis://h?db=1&db=1"), HasSubstr("db is given twice"));
   EXPECT_THAT(ParseError("redis://h?db"), HasSubstr("db: expected a value"));
   EXPECT_THAT(ParseError(""), AllOf(HasSubstr("empty"), HasSubstr("redis://localhost:6379")));

@@ -14,20 +14,6 @@ namespace {
 using Steady = std::chrono::steady_clock;
 using telemetry::LogLevel;
 
-bool IsOutage(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kStoreFull:
-    case ErrorCode::kIo:
-    case ErrorCode::kUnavailable:
-    case ErrorCode::kOutcomeUnknown:
-    case ErrorCode::kAccessDenied:
-    case ErrorCode::kStoreError:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // API keys are secrets of those who have them.
 std::string_view Loggable(std::string_view key) {
   return key.starts_with("apikey:") ? std::string_view("apikey:***") : key;
@@ -107,7 +93,7 @@ void Engine::Account(std::span<const Request> requests, std::chrono::nanoseconds
 void Engine::AccountFailure(const Request& request) {
   const Error& error = request.outcome.error();
   metrics_.Failed(error.code);
-  if (!IsOutage(error.code)) return;  // The request's own fault; it is told so.
+  if (!error.outage()) return;  // The request's own fault; it is told so.
   for (const Charge& charge : request.charges) metrics_.StoreFailed(charge.on_store_failure);
   failed_->Log(LogLevel::kError, "the store failed a request",
                {{"code", ToString(error.code)},

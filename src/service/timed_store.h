@@ -28,6 +28,8 @@ class TimedStore final : public Store {
     inner_.Reset(charge, std::move(done));
   }
 
+  void Watch(OnRaised on_raised) override { inner_.Watch(std::move(on_raised)); }
+
  private:
   Store& inner_;
   const telemetry::ServiceMetrics& metrics_;

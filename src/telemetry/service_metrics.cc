@@ -17,7 +17,6 @@ constexpr std::array<const char*, 3> kPolicies = {"FAIL_CLOSED", "FAIL_OPEN", "L
 constexpr std::array<const char*, 2> kReloadResults = {"ok", "invalid"};
 constexpr std::array<const char*, 5> kStatusClasses = {"1xx", "2xx", "3xx", "4xx", "5xx"};
 constexpr std::array<const char*, 4> kDoorNames = {"http", "admin", "grpc", "resp"};
-constexpr std::array<const char*, 3> kBreakerStates = {"closed", "half_open", "open"};
 
 // One counter for each value of one label.
 template <std::size_t kCount>
@@ -91,11 +90,6 @@ ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : reg
 
   redis_seconds_ = registry.AddHistogram("sluice_redis_call_seconds",
                                          "How long Redis took to answer a call of the script.");
-  breaker_ =
-      registry.AddGauge("sluice_breaker_state", "Circuit breaker: 0 closed, 1 half open, 2 open.");
-  breaker_transitions_ =
-      AddCounters(registry, "sluice_breaker_transitions_total",
-                  "Changes of the circuit breaker, by the new state.", "to", kBreakerStates);
 
   registry
       .AddGauge("sluice_build_info", "Always 1; the version is in the label.",
@@ -138,12 +132,6 @@ void ServiceMetrics::HttpResponse(int status) const {
   if (status_class >= 1 && status_class <= 5) {
     responses_[static_cast<std::size_t>(status_class - 1)].Add();
   }
-}
-
-void ServiceMetrics::SetBreaker(BreakerState state) const {
-  if (breaker_state_.exchange(state) == state) return;
-  breaker_transitions_[static_cast<std::size_t>(state)].Add();
-  breaker_.Set(static_cast<std::int64_t>(state));
 }
 
 void ServiceMetrics::WatchConnections(Door door, std::function<Connections()> connections) {
@@ -205,6 +193,9 @@ void ServiceMetrics::WatchRedis(std::function<RedisStore::Stats()> stats) {
         &RedisStore::Stats::refunds);
   watch("sluice_redis_refunds_lost_total", "Those that could not be given back.",
         &RedisStore::Stats::refunds_lost);
+  registry_.AddCallback(Registry::Type::kGauge, "sluice_redis_listening",
+                        "1 while resets that other instances announce are heard.", {},
+                        [stats] { return static_cast<double>(stats().listening); });
 }
 
 }  // namespace sluice::telemetry

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +23,6 @@ namespace sluice::telemetry {
 
 enum class RuleOutcome : std::uint8_t { kAllowed, kDenied, kShadowDenied, kError };
 enum class ReloadResult : std::uint8_t { kOk, kInvalid };
-enum class BreakerState : std::uint8_t { kClosed, kHalfOpen, kOpen };  // In the gauge: 0, 1, 2.
 enum class Door : std::uint8_t { kHttp, kAdmin, kGrpc, kResp };
 
 // A rule's counters, kept in the compiled rule: counting needs no look-up.
@@ -93,9 +91,6 @@ class ServiceMetrics {
   // A call to Redis was answered, or given up, after so long.
   void RedisCall(std::chrono::nanoseconds duration) const { redis_seconds_.Observe(duration); }
 
-  // Counts a transition if the state is another one than before.
-  void SetBreaker(BreakerState state) const;
-
   struct Connections {
     std::uint64_t open = 0;
     std::uint64_t accepted = 0;
@@ -132,10 +127,6 @@ class ServiceMetrics {
   Gauge generation_;
   std::array<Counter, 5> responses_;  // 1xx to 5xx
   Histogram redis_seconds_;
-  Gauge breaker_;
-  std::array<Counter, 3> breaker_transitions_;
-
-  mutable std::atomic<BreakerState> breaker_state_{BreakerState::kClosed};
 };
 
 // The algorithm as the API and the label write it: "TOKEN_BUCKET".

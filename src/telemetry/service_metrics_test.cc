@@ -134,17 +134,6 @@ TEST_F(ServiceMetricsTest, CountsAnswersAndConnections) {
   }
 }
 
-TEST_F(ServiceMetricsTest, CountsOnlyRealTransitionsOfTheBreaker) {
-  metrics_.SetBreaker(BreakerState::kClosed);
-  metrics_.SetBreaker(BreakerState::kOpen);
-  metrics_.SetBreaker(BreakerState::kOpen);
-  metrics_.SetBreaker(BreakerState::kHalfOpen);
-  EXPECT_THAT(Text(), HasSubstr("sluice_breaker_state 1\n"));
-  EXPECT_THAT(Text(), HasSubstr("sluice_breaker_transitions_total{to=\"closed\"} 0\n"));
-  EXPECT_THAT(Text(), HasSubstr("sluice_breaker_transitions_total{to=\"half_open\"} 1\n"));
-  EXPECT_THAT(Text(), HasSubstr("sluice_breaker_transitions_total{to=\"open\"} 1\n"));
-}
-
 TEST_F(ServiceMetricsTest, ReadsTheNumbersOfTheStores) {
   metrics_.WatchMemory([] {
     return MemoryStore::Stats{

@@ -26,11 +26,19 @@ class RemoteStore final : public Store {
   void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override {
     done(memory_.Reset(charge));
   }
+  void Watch(OnRaised on_raised) override { raised_ = std::move(on_raised); }
+
+  // As another instance would.
+  void ResetElsewhere(const Charge& charge) {
+    (void)memory_.Reset(charge);
+    raised_(&charge);
+  }
 
   std::int64_t calls = 0;
 
  private:
   MemoryStore memory_;
+  OnRaised raised_;
 };
 
 bool ShowsAllOfItself(const Limit& limit) {
@@ -56,7 +64,11 @@ void ExpectSame(const Decision& cached, const Decision& direct, bool exact) {
 
 class Pair {
  public:
-  explicit Pair(std::uint64_t seed) : random(seed) {}
+  // Believes what it remembers for as long as it takes, unless told otherwise.
+  explicit Pair(std::uint64_t seed, Micros trust = kSpanMax)
+      : random(seed),
+        guard(store,
+              {.deadline = std::chrono::minutes(1), .deny_cache_trust = trust, .clock = &clock}) {}
 
   // The same request to both; every number of both answers must be equal.
   Decision Ask(const std::vector<Charge>& charges) {
@@ -98,10 +110,15 @@ class Pair {
     (void)direct.Reset(charge);
   }
 
+  void ResetElsewhere(const Charge& charge) {
+    store.ResetElsewhere(charge);
+    (void)direct.Reset(charge);
+  }
+
   Random random;
   ManualClock clock{At(kStartUs)};
   RemoteStore store{&clock};
-  GuardedStore guard{store, {.deadline = std::chrono::minutes(1), .clock = &clock}};
+  GuardedStore guard;
   MemoryStore direct{MemoryStore::Options{.clock = &clock}};
   std::int64_t hits = 0;
   std::int64_t denials = 0;
@@ -117,7 +134,8 @@ TEST(DenyCache, AnswersAsTheStoreWould) {
       const Limit limit = RandomLimit(random, algorithm);
       const Limit other = RandomLimit(random, algorithm);
       SCOPED_TRACE(limit.ToString());
-      Pair pair(static_cast<std::uint64_t>(random.Between(0, 1LL << 62)));
+      const Micros trust = random.OneIn(2) ? kSpanMax : Micros{random.Between(0, 100'000'000)};
+      Pair pair(static_cast<std::uint64_t>(random.Between(0, 1LL << 62)), trust);
       Decision last;
       const bool named = random.OneIn(3);
       const Limit* current = &limit;
@@ -128,6 +146,7 @@ TEST(DenyCache, AnswersAsTheStoreWould) {
                             .name = named ? "n" : "",
                             .cost = RandomCost(random, *current)};
         if (random.OneIn(60)) pair.Reset(charge);
+        if (random.OneIn(60)) pair.ResetElsewhere(charge);
         last = pair.Ask({charge});
         if (testing::Test::HasFailure()) {
           FAIL() << "request " << i << " of cost " << charge.cost;

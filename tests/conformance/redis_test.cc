@@ -102,8 +102,7 @@ class RedisConformance : public testing::Test {
   static std::unique_ptr<RedisStore> MakeRedis() {
     static int count = 0;
     return RedisStore::Create(
-               {.uri = Server().Uri("?timeout=60s&prefix=r" + std::to_string(++count)),
-                .waiting_max = 1'000'000})
+               {.uri = Server().Uri("?timeout=60s&prefix=r" + std::to_string(++count))})
         .value();
   }
   // Whatever was written expires by itself (defect 12).
@@ -206,8 +205,7 @@ TEST(RedisClusterConformance, SingleLimitsAndGroupsInOneSlotAndOverSeveral) {
     SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
     Random random(seed);
     const auto redis =
-        RedisStore::Create({.uri = cluster.Uri("?timeout=60s&prefix=s" + std::to_string(seed)),
-                            .waiting_max = 1'000'000})
+        RedisStore::Create({.uri = cluster.Uri("?timeout=60s&prefix=s" + std::to_string(seed))})
             .value();
     MemoryStore memory(MemoryStore::Options{.recovered_kept_for = Micros::max()});
     Recording recording;

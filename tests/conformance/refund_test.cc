@@ -36,9 +36,14 @@ class RefundTest : public testing::Test {
   }
 
   // Runs one task; its outcome is in the request.
-  void Run(const Task& task) {
+  void Run(const Task& task) { RunTogether({&task, 1}); }
+
+  // Runs several in one call of the script.
+  void RunTogether(std::span<const Task> tasks) {
     Batch batch;
-    if (batch.Add(task, "p", 1) != Batch::Added::kTaken) return;
+    for (const Task& task : tasks) {
+      if (batch.Add(task, "p", tasks.size()) != Batch::Added::kTaken) return;
+    }
     std::string command;
     batch.AppendCommand(command, sha_);
     std::promise<std::string> problem;
@@ -151,6 +156,43 @@ TEST_F(RefundTest, OfNothingDoesNothing) {
     ASSERT_TRUE(refund.outcome);
   }
   EXPECT_EQ(server_.Cli("dbsize"), "0\n");
+}
+
+// Those that were taken at the same moment, or from the same window, look alike.
+TEST_F(RefundTest, SeveralInOneCallAreAllMade) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    SCOPED_TRACE(ToString(algorithm));
+    const Limit limit = *MakeLimit(algorithm, 5, 1, Micros{60'000'000});
+    const auto charge = [&](std::string_view key, std::int64_t cost) {
+      return Charge{.key = key, .limit = &limit, .cost = cost};
+    };
+    const auto look = [&](std::string_view key) {
+      const Charge peek = charge(key, 0);
+      Request request{.charges = {&peek, 1}, .now = At(kStartUs)};
+      Run({.request = &request});
+      return request.outcome.value().remaining;
+    };
+    std::vector<Receipt> receipts_a;
+    std::vector<Receipt> receipts_b;
+    for (auto& [key, receipts] : {std::pair{"a", &receipts_a}, std::pair{"b", &receipts_b}}) {
+      const Charge three = charge(key, 3);
+      Request request{.charges = {&three, 1}, .now = At(kStartUs)};
+      Run({.request = &request, .receipts = receipts});
+      ASSERT_EQ(receipts->size(), 1u);
+    }
+    const Charge one = charge("c", 1);
+    Request refund_a{.charges = {}, .now = At(kStartUs)};
+    Request refund_b{.charges = {}, .now = At(kStartUs)};
+    Request check{.charges = {&one, 1}, .now = At(kStartUs)};
+    RunTogether(std::vector<Task>{
+        {.request = &refund_a, .kind = Task::Kind::kRefund, .receipts = &receipts_a},
+        {.request = &refund_b, .kind = Task::Kind::kRefund, .receipts = &receipts_b},
+        {.request = &check}});
+    EXPECT_EQ(look("a"), 5);
+    EXPECT_EQ(look("b"), 5);
+    EXPECT_EQ(look("c"), 4);
+    EXPECT_EQ(check.outcome.value().remaining, 4);
+  }
 }
 
 }  // namespace

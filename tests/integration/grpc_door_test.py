@@ -5,10 +5,8 @@ Usage: grpc_door_test.py PROGRAM
 """
 
 import importlib
-import os
 import pathlib
 import random
-import re
 import signal
 import socket
 import subprocess
@@ -20,7 +18,8 @@ import unittest
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-PROGRAM = sys.argv[1]
+import support
+
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
 RLS = "envoy.service.ratelimit.v3.RateLimitService"
 CONFIG = """
@@ -33,7 +32,7 @@ descriptors:
   - key: free
     rate_limit: {unlimited: true}
 """
-TIMEOUT = 60  # Of a call that should succeed, on however busy a machine.
+TIMEOUT = support.PATIENCE
 
 
 def load_messages(folder):
@@ -53,38 +52,25 @@ FOLDER = tempfile.TemporaryDirectory()
 rls_pb2, health_pb2, reflection_pb2, reflection_alpha_pb2 = load_messages(FOLDER.name)
 
 
-class Server:
-    def __init__(self, folder, *options):
-        config = pathlib.Path(folder, "rls")
-        config.mkdir(exist_ok=True)
-        (config / "edge.yaml").write_text(CONFIG)
-        self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0",
-             "--admin", "127.0.0.1:0", *options, "--rls-config", str(config)],
-            stdout=subprocess.PIPE, text=True)
-        for line in self.process.stdout:
-            found = re.match(r"grpc listening on (\S+):(\d+)$", line)
-            if found:
-                self.port = int(found.group(2))
-                return
-        raise RuntimeError("the server did not start")
+class Server(support.Service):
+    """A service with a gRPC door."""
+
+    def __init__(self, *options):
+        self.config = support.Folder()
+        self.config.write("rls/edge.yaml", CONFIG)
+        super().__init__("--grpc", "127.0.0.1:0", *options, "--rls-config", self.config / "rls")
 
     def channel(self, credentials=None):
         # Channels to one address share a connection unless told not to.
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
-        target = f"localhost:{self.port}"
+        target = f"localhost:{self.grpc_port}"
         if credentials:
             return grpc.secure_channel(target, credentials, options)
-        return grpc.insecure_channel(f"127.0.0.1:{self.port}", options)
+        return grpc.insecure_channel(f"127.0.0.1:{self.grpc_port}", options)
 
-    def wait(self):
-        code = self.process.wait(TIMEOUT)
-        self.process.stdout.close()
-        return code
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.wait()
+    def remove(self):
+        super().remove()
+        self.config.remove()
 
 
 def method(channel, kind, path, request, response):
@@ -111,13 +97,12 @@ OVER_LIMIT = rls_pb2.RateLimitResponse.OVER_LIMIT
 class DoorTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.server = Server(cls.folder.name)
+        cls.server = Server()
+        cls.addClassCleanup(cls.server.remove)
 
     @classmethod
     def tearDownClass(cls):
         assert cls.server.stop() == 0
-        cls.folder.cleanup()
 
     def setUp(self):
         self.channel = self.server.channel()
@@ -154,14 +139,14 @@ class DoorTest(unittest.TestCase):
         self.assertFails(grpc.StatusCode.INTERNAL, raw, b"\x0a\xff\xff")
 
     def test_takes_what_is_compressed(self):
-        channel = grpc.insecure_channel(f"127.0.0.1:{self.server.port}",
+        channel = grpc.insecure_channel(f"127.0.0.1:{self.server.grpc_port}",
                                         compression=grpc.Compression.Gzip)
         self.addCleanup(channel.close)
         call = should_rate_limit(channel)
         self.assertEqual(call(ask("user", self.user * 20), timeout=TIMEOUT).overall_code, OK)
         self.assertFails(grpc.StatusCode.RESOURCE_EXHAUSTED, call,
                          ask("free", "0" * (64 << 20)))
-        deflate = grpc.insecure_channel(f"127.0.0.1:{self.server.port}",
+        deflate = grpc.insecure_channel(f"127.0.0.1:{self.server.grpc_port}",
                                         compression=grpc.Compression.Deflate)
         self.addCleanup(deflate.close)
         self.assertFails(grpc.StatusCode.UNIMPLEMENTED, should_rate_limit(deflate),
@@ -291,7 +276,7 @@ class DoorTest(unittest.TestCase):
         sockets = []
         call = should_rate_limit(self.channel)
         for i in range(100):
-            peer = socket.create_connection(("127.0.0.1", self.server.port))
+            peer = socket.create_connection(("127.0.0.1", self.server.grpc_port))
             peer.setblocking(False)
             sockets.append(peer)
             try:
@@ -306,44 +291,44 @@ class DoorTest(unittest.TestCase):
 
 class DrainTest(unittest.TestCase):
     def test_says_so_and_ends(self):
-        with tempfile.TemporaryDirectory() as folder:
-            server = Server(folder)
-            with server.channel() as channel:
-                watch = method(channel, "unary_stream", "/grpc.health.v1.Health/Watch",
-                               health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse)
-                stream = watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
-                self.assertEqual(next(stream).status, health_pb2.HealthCheckResponse.SERVING)
-                self.assertEqual(should_rate_limit(channel)(ask("free", "x"), timeout=TIMEOUT)
-                                 .overall_code, OK)
-                server.process.send_signal(signal.SIGTERM)
-                self.assertEqual(next(stream).status, health_pb2.HealthCheckResponse.NOT_SERVING)
-                with self.assertRaises(grpc.RpcError) as caught:
-                    next(stream)
-                self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
-                self.assertEqual(server.wait(), 0)
+        server = Server()
+        self.addCleanup(server.remove)
+        with server.channel() as channel:
+            watch = method(channel, "unary_stream", "/grpc.health.v1.Health/Watch",
+                           health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse)
+            stream = watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
+            self.assertEqual(next(stream).status, health_pb2.HealthCheckResponse.SERVING)
+            self.assertEqual(should_rate_limit(channel)(ask("free", "x"), timeout=TIMEOUT)
+                             .overall_code, OK)
+            server.send(signal.SIGTERM)
+            self.assertEqual(next(stream).status, health_pb2.HealthCheckResponse.NOT_SERVING)
+            with self.assertRaises(grpc.RpcError) as caught:
+                next(stream)
+            self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
+            self.assertEqual(server.wait(), 0)
 
 
 class TlsTest(unittest.TestCase):
     def test_speaks_h2_over_tls(self):
-        with tempfile.TemporaryDirectory() as folder:
-            cert, key = os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem")
-            subprocess.run(
-                ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
-                 "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
-                 "-keyout", key, "-out", cert], check=True, capture_output=True)
-            server = Server(folder, "--grpc-tls-certificate", cert, "--grpc-tls-key", key)
-            try:
-                roots = pathlib.Path(cert).read_bytes()
-                with server.channel(grpc.ssl_channel_credentials(roots)) as channel:
-                    call = should_rate_limit(channel)
-                    futures = [call.future(ask("user", "x"), timeout=TIMEOUT) for _ in range(50)]
-                    codes = [future.result().overall_code for future in futures]
-                    self.assertEqual(codes.count(OK), 3)
-                    large = ask("free", "x" * (3 << 20))
-                    self.assertEqual(call(large, timeout=TIMEOUT).overall_code, OK)
-            finally:
-                self.assertEqual(server.stop(), 0)
+        folder = support.Folder()
+        self.addCleanup(folder.remove)
+        cert, key = folder / "cert.pem", folder / "key.pem"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
+             "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+             "-keyout", key, "-out", cert], check=True, capture_output=True)
+        server = Server("--grpc-tls-certificate", cert, "--grpc-tls-key", key)
+        self.addCleanup(server.remove)
+        roots = pathlib.Path(cert).read_bytes()
+        with server.channel(grpc.ssl_channel_credentials(roots)) as channel:
+            call = should_rate_limit(channel)
+            futures = [call.future(ask("user", "x"), timeout=TIMEOUT) for _ in range(50)]
+            codes = [future.result().overall_code for future in futures]
+            self.assertEqual(codes.count(OK), 3)
+            large = ask("free", "x" * (3 << 20))
+            self.assertEqual(call(large, timeout=TIMEOUT).overall_code, OK)
+        self.assertEqual(server.stop(), 0)
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    support.main()

@@ -7,6 +7,7 @@ CLOCK_SHIFT is the library that sets the clock of a program an hour ahead.
 
 import json
 import os
+import pty
 import socket
 import subprocess
 import sys
@@ -111,6 +112,43 @@ class RedisCli(unittest.TestCase):
             self.assertEqual(done.returncode, 2, uri)
             self.assertNotEqual(done.stderr, "")
             self.assertNotIn("wr0ng", done.stdout + done.stderr)
+        # Nor do those of the command line itself.
+        for arguments in (("check", "--stor", "redis://:wr0ng@h"), ("check", "redis://:wr0ng@h"),
+                          ("serve", "--admin-tokn=wr0ng"), ("redis://:wr0ng@h",)):
+            done = sluice(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertNotIn("wr0ng", done.stdout + done.stderr)
+
+    def test_passwords_are_covered_in_the_list_of_processes(self):
+        with tempfile.TemporaryFile() as log:
+            service = subprocess.Popen(
+                [PROGRAM, "serve", "--http", "", "--admin", f"127.0.0.1:{free_port()}",
+                 "--admin-token", "wr0ng-token", "--resp-password=wr0ng-word",
+                 "--store", f"redis://user:wr0ng@127.0.0.1:{self.port}/?prefix=shown"],
+                stdout=log, stderr=log)
+            try:
+                path = f"/proc/{service.pid}/cmdline"
+                wait_until(lambda: "*****" in open(path, encoding="utf-8").read())
+                with open(path, encoding="utf-8") as shown:
+                    arguments = shown.read()
+            finally:
+                service.kill()
+                service.wait()
+        self.assertNotIn("wr0ng", arguments)
+        self.assertIn(f"@127.0.0.1:{self.port}/?prefix=shown", arguments)
+
+    def test_the_store_may_come_from_the_environment(self):
+        env = {"SLUICE_STORE": self.uri}
+        done = sluice("check", "--limit", LIMIT, "--key", "k", env=env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = sluice("purge", "--match", "k", env=env)
+        self.assertEqual((done.returncode, done.stdout), (0, "removed 1 states\n"))
+
+    def test_several_addresses_with_mode_standalone_use_the_first_and_warn(self):
+        uri = f"redis://:s3cret@127.0.0.1:{self.port},127.0.0.1:1?mode=standalone"
+        done = sluice("check", "--store", uri, "--limit", LIMIT, "--key", "k")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("only the first of 2 addresses", done.stderr)
 
     def test_purge_removes_what_matches(self):
         for key in ("user:1", "user:2", "ip:1"):
@@ -122,6 +160,25 @@ class RedisCli(unittest.TestCase):
         done = sluice("purge", "--store", self.uri, "--match", "user:*")
         self.assertEqual((done.returncode, done.stdout), (0, "removed 2 states\n"))
         self.assertEqual(self.redis("dbsize").strip(), "2")
+
+    def test_purge_shows_its_progress_on_a_terminal(self):
+        self.check(key="user:1")
+        # Looking around is no writing; removing waits for longer than a command is silent.
+        self.redis("client", "pause", "1500", "write")
+        screen, terminal = pty.openpty()
+        done = subprocess.run([PROGRAM, "purge", "--store", self.uri + "?timeout=30s", "--match",
+                               "user:*"], stdout=subprocess.PIPE, stderr=terminal, check=False)
+        os.close(terminal)
+        self.assertEqual((done.returncode, done.stdout), (0, b"removed 1 states\n"))
+        self.assertRegex(os.read(screen, 4096).decode(), r"purge: \[#+\] 100 %\r\x1b\[K")
+        os.close(screen)
+
+    def test_purge_says_why_it_cannot(self):
+        for uri, why in (("redis://127.0.0.1:1", "UNAVAILABLE"), ("redis://:wr0ng@127.0.0.1:"
+                                                                  f"{self.port}", "ACCESS_DENIED")):
+            done = sluice("purge", "--store", uri, "--match", "*")
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(why, done.stderr)
 
     def test_replay_decides_as_on_memory_and_leaves_nothing_behind(self):
         lines = "".join(f"{1_700_000_000_000_000 + i * 250_000},k{i % 7},{i % 3}\n"

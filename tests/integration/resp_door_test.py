@@ -7,22 +7,16 @@ Usage: resp_door_test.py PROGRAM
 
 import json
 import os
-import re
-import select
-import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import threading
-import time
 import unittest
 
 import redis
 
-PROGRAM = sys.argv[1]
+import support
+
 NODE_CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "node", "resp_client.js")
-WAIT_S = 60
 
 CONFIG = """
 limits:
@@ -37,72 +31,38 @@ ruleSets:
 """
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+class Service(support.Service):
+    """A service with a RESP door."""
 
+    def __init__(self, *arguments, env=None):
+        self.config = support.Folder()
+        super().__init__("--config", self.config.write("sluice.yaml", CONFIG),
+                         "--resp", "127.0.0.1:0", *arguments, env=env)
 
-class Service:
-    """A `sluice serve` with a RESP door on a free port."""
-
-    def __init__(self, *arguments, environment=None):
-        self.folder = tempfile.TemporaryDirectory()
-        config = os.path.join(self.folder.name, "sluice.yaml")
-        with open(config, "w", encoding="utf-8") as file:
-            file.write(CONFIG)
-        self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--config", config, "--http", "", "--admin", "",
-             "--resp", "127.0.0.1:0", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, **(environment or {})})
-        self.lines = []
-        self.port = self.announced_port()
-        # Whatever it says later must not fill the pipe.
-        self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stdout))
-        self.reader.start()
-
-    def announced_port(self):
-        deadline = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline:
-            ready, _, _ = select.select([self.process.stdout], [], [], 1)
-            line = self.process.stdout.readline() if ready else ""
-            if ready and not line:
-                break
-            self.lines.append(line)
-            found = re.search(r"resp listening on \S+?:(\d+)", line)
-            if found:
-                return int(found.group(1))
-        self.process.kill()
-        raise AssertionError("no door was announced: " + "".join(self.lines))
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(WAIT_S)
-        self.reader.join()
-        self.process.stdout.close()
-        self.folder.cleanup()
-        return code
+    def remove(self):
+        super().remove()
+        self.config.remove()
 
 
 def redis_cli(port, *arguments, stdin=None):
     return subprocess.run(["redis-cli", "-p", str(port), *arguments], input=stdin,
-                          capture_output=True, text=True, timeout=WAIT_S, check=False).stdout
+                          capture_output=True, text=True, timeout=support.PATIENCE, check=False).stdout
 
 
 class Door(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.service = Service()
-        cls.port = cls.service.port
+        cls.addClassCleanup(cls.service.remove)
+        cls.port = cls.service.resp_port
 
     @classmethod
     def tearDownClass(cls):
         code = cls.service.stop()
-        assert code == 0, f"exit status {code}: " + "".join(cls.service.lines)
+        assert code == 0, f"exit status {code}: {cls.service.log()}"
 
     def client(self, **options):
-        client = redis.Redis(port=self.port, decode_responses=True, socket_timeout=WAIT_S,
+        client = redis.Redis(port=self.port, decode_responses=True, socket_timeout=support.PATIENCE,
                              **options)
         self.addCleanup(client.close)
         return client
@@ -129,7 +89,7 @@ class Door(unittest.TestCase):
             done = subprocess.run(
                 ["redis-benchmark", "-p", str(self.port), "-c", "20", "-n", "20000", "-r", "1000",
                  "-P", depth, "--csv", "CL.THROTTLE", "bench:__rand_int__", "100", "1000", "60"],
-                capture_output=True, text=True, timeout=WAIT_S, check=False)
+                capture_output=True, text=True, timeout=support.PATIENCE, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertNotIn("rror", done.stdout + done.stderr)
             self.assertIn("CL.THROTTLE", done.stdout)
@@ -166,7 +126,7 @@ class Door(unittest.TestCase):
 
     def test_ioredis(self):
         done = subprocess.run(["node", NODE_CLIENT, str(self.port)], capture_output=True,
-                              text=True, timeout=WAIT_S, check=False)
+                              text=True, timeout=support.PATIENCE, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         answers = json.loads(done.stdout)
         self.assertEqual(answers["ping"], "PONG")
@@ -214,69 +174,55 @@ class Door(unittest.TestCase):
 
 class Password(unittest.TestCase):
     def test_is_asked_for(self):
-        service = Service(environment={"SLUICE_RESP_PASSWORD": "open sesame"})
-        try:
-            self.assertIn("NOAUTH", redis_cli(service.port, "ping"))
-            self.assertEqual(redis_cli(service.port, "-a", "open sesame", "--no-auth-warning",
-                                       "ping"), "PONG\n")
-            self.assertEqual(redis_cli(service.port, "-3", "-a", "open sesame",
-                                       "--no-auth-warning", "ping"), "PONG\n")
-            with redis.Redis(port=service.port, password="open sesame") as client:
-                self.assertTrue(client.ping())
-            with redis.Redis(port=service.port, username="default", password="no") as client:
-                # What it is called depends on the parser that the library finds.
-                with self.assertRaisesRegex(redis.RedisError, "WRONGPASS|invalid username"):
-                    client.ping()
-            done = subprocess.run(["node", NODE_CLIENT, str(service.port), "open sesame"],
-                                  capture_output=True, text=True, timeout=WAIT_S, check=False)
-            self.assertEqual(done.returncode, 0, done.stderr)
-        finally:
-            self.assertEqual(service.stop(), 0)
+        service = Service(env={"SLUICE_RESP_PASSWORD": "open sesame"})
+        self.addCleanup(service.remove)
+        port = service.resp_port
+        self.assertIn("NOAUTH", redis_cli(port, "ping"))
+        self.assertEqual(redis_cli(port, "-a", "open sesame", "--no-auth-warning", "ping"),
+                         "PONG\n")
+        self.assertEqual(redis_cli(port, "-3", "-a", "open sesame", "--no-auth-warning", "ping"),
+                         "PONG\n")
+        with redis.Redis(port=port, password="open sesame") as client:
+            self.assertTrue(client.ping())
+        with redis.Redis(port=port, username="default", password="no") as client:
+            # What it is called depends on the parser that the library finds.
+            with self.assertRaisesRegex(redis.RedisError, "WRONGPASS|invalid username"):
+                client.ping()
+        done = subprocess.run(["node", NODE_CLIENT, str(port), "open sesame"],
+                              capture_output=True, text=True, timeout=support.PATIENCE, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(service.stop(), 0)
 
 
 class SharedState(unittest.TestCase):
     """Two instances on one Redis are one limiter; an outage is an error and no denial."""
 
     def test_instances_share_and_an_outage_is_an_error(self):
-        with tempfile.TemporaryDirectory() as folder:
-            port = free_port()
-            server = subprocess.Popen(
-                ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "",
-                 "--dir", folder], stdout=subprocess.DEVNULL)
-            services = []
-            try:
-                while redis_cli(port, "ping") != "PONG\n":
-                    time.sleep(0.01)
-                store = f"redis://127.0.0.1:{port}"
-                services = [Service("--store", store, "--resp-on-store-failure", "FAIL_CLOSED")
-                            for _ in range(2)]
-                clients = [redis.Redis(port=service.port) for service in services]
-                remaining = []
-                for i in range(10):
-                    pipeline = clients[i % 2].pipeline(transaction=False)
-                    for _ in range(5):
-                        pipeline.execute_command("CL.THROTTLE", "shared", 49, 1, 36000)
-                    remaining += [reply[2] for reply in pipeline.execute()]
-                self.assertEqual(remaining, list(range(49, -1, -1)))
-                self.assertEqual(clients[0].execute_command("CL.THROTTLE", "shared", 49, 1,
-                                                            36000)[0], 1)
-                # By the same instance: others remember the denial until it ends.
-                self.assertEqual(clients[0].delete("shared"), 1)
-                self.assertEqual(clients[0].execute_command("CL.THROTTLE", "shared", 49, 1,
-                                                            36000)[0], 0)
-                server.kill()
-                server.wait()
-                with self.assertRaisesRegex(redis.ResponseError, "UNAVAILABLE|OUTCOME_UNKNOWN"):
-                    clients[0].execute_command("CL.THROTTLE", "shared", 49, 1, 36000)
-                self.assertTrue(clients[0].ping())
-                for client in clients:
-                    client.close()
-            finally:
-                for service in services:
-                    self.assertEqual(service.stop(), 0)
-                server.kill()
-                server.wait()
+        server = support.Redis()
+        self.addCleanup(server.remove)
+        clients = []
+        for _ in range(2):
+            service = Service(*server.patient_store(), "--resp-on-store-failure", "FAIL_CLOSED")
+            self.addCleanup(service.remove)
+            clients.append(redis.Redis(port=service.resp_port))
+            self.addCleanup(clients[-1].close)
+        remaining = []
+        for i in range(10):
+            pipeline = clients[i % 2].pipeline(transaction=False)
+            for _ in range(5):
+                pipeline.execute_command("CL.THROTTLE", "shared", 49, 1, 36000)
+            remaining += [reply[2] for reply in pipeline.execute()]
+        self.assertEqual(remaining, list(range(49, -1, -1)))
+        throttle = ("CL.THROTTLE", "shared", 49, 1, 36000)
+        self.assertEqual(clients[0].execute_command(*throttle)[0], 1)
+        self.assertEqual(clients[1].delete("shared"), 1)
+        support.eventually(lambda: clients[0].execute_command(*throttle)[0] == 0,
+                           "the reset at the other instance")
+        server.kill()
+        with self.assertRaisesRegex(redis.ResponseError, "UNAVAILABLE|OUTCOME_UNKNOWN"):
+            clients[0].execute_command(*throttle)
+        self.assertTrue(clients[0].ping())
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    support.main()

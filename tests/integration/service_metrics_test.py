@@ -377,6 +377,13 @@ class Health(support.ServiceTest):
         self.assertTrue(service.log_lines("WARN", "circuit breaker", "to=open"))
         guard = service.admin("GET", "/admin/v1/status").json["guard"]
         self.assertIn(guard["breaker"], ("open", "half_open"))
+        reason = guard["lastTransition"]["reason"]
+        self.assertIn(reason, ("failures", "probe_failed", "open_time_over"))
+        self.assertTrue(guard["lastFailure"])
+        self.assertIn(service.get("/health").json["store"]["breakerReason"],
+                      ("failures", "probe_failed", "open_time_over"))
+        self.assertEqual(service.metric("sluice_breaker_opened_total", reason="failures"), 1)
+        self.assertIn(service.metric("sluice_breaker_state"), (1, 2))
 
 
 class Logs(support.ServiceTest):

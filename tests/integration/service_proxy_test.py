@@ -256,7 +256,8 @@ class Nginx(BehindProxy, support.ServiceTest):
             os.mkdir(folder / name)
         config = folder.write("nginx.conf", f"""
 daemon off;
-worker_processes 1;
+# One process: a worker would outlive a master that is killed.
+master_process off;
 pid {folder}/nginx.pid;
 error_log {folder}/error.log;
 events {{ worker_connections 256; }}

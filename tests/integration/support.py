@@ -110,12 +110,18 @@ class Process:
     """A program that runs in the background, its output in files."""
 
     def __init__(self, arguments, env=None):
+        self.arguments = arguments
+        self.env = clean_environment(env)
         self.folder = Folder()
         self.stdout_path = self.folder / "stdout"
         self.stderr_path = self.folder / "stderr"
+        self.run()
+
+    def run(self):
+        """Starts it, again if it has ended; its output is then that of the new run."""
         with open(self.stdout_path, "wb") as stdout, open(self.stderr_path, "wb") as stderr:
-            self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=stdout,
-                                            stderr=stderr, env=clean_environment(env))
+            self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL,
+                                            stdout=stdout, stderr=stderr, env=self.env)
 
     @property
     def pid(self):
@@ -191,14 +197,16 @@ class Client:
 
 
 class Service(Process):
-    """The running service. Its public and its admin listener are at ports that it told."""
+    """The running service. Its doors are at ports that it told."""
 
     def __init__(self, *arguments, env=None, wait=True):
         listeners = [part for flag in ("--http", "--admin") if flag not in arguments
                      for part in (flag, "127.0.0.1:0")]
         super().__init__([PROGRAM, "serve", *listeners, *arguments], env)
         self.description = None
-        self.port = self.admin_port = None
+        self.doors = {"http", "admin"} | {name for name in ("resp", "grpc")
+                                          if f"--{name}" in arguments}
+        self.port = self.admin_port = self.resp_port = self.grpc_port = None
         if wait:
             try:
                 self.wait_until_up()
@@ -214,9 +222,10 @@ class Service(Process):
         return {door: int(port) for door, port in lines}
 
     def wait_until_up(self):
-        ports = eventually_get(self.announced, lambda ports: {"http", "admin"} <= ports.keys(),
+        ports = eventually_get(self.announced, lambda ports: self.doors <= ports.keys(),
                                "the service listens")
         self.port, self.admin_port = ports["http"], ports["admin"]
+        self.resp_port, self.grpc_port = ports.get("resp"), ports.get("grpc")
         # It is announced before its loops run; the first answer shows that they do.
         document = self.request("GET", "/openapi.json").json
         self.description = openapi.Description(document)
@@ -333,21 +342,28 @@ def make_certificate(folder, name):
 
 
 class Redis(Process):
-    """A real redis-server; it can be stopped and come back at the same port."""
+    """A real redis-server; it can be killed and come back at the same port, with what it kept."""
 
-    def __init__(self, port=None, password=None, arguments=()):
+    def __init__(self, *arguments, port=None, password=None):
         self.port = port or free_port()
         self.password = password
         data = tempfile.mkdtemp(prefix="sluice-test-redis-")
         self.data = data
         super().__init__(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1",
-                          "--save", "", "--dir", data, *arguments,
-                          *(["--requirepass", password] if password else [])])
+                          "--save", "", "--dir", data,
+                          *(["--requirepass", password] if password else []), *arguments])
         try:
-            eventually(lambda: self.cli("ping").strip() == "PONG", "redis-server answers")
+            self.wait_until_up()
         except BaseException:
             self.remove()
             raise
+
+    def wait_until_up(self):
+        eventually(lambda: self.cli("ping").strip() == "PONG", "redis-server answers")
+
+    def restart(self):
+        self.run()
+        self.wait_until_up()
 
     @property
     def uri(self):
@@ -380,8 +396,8 @@ class RedisCluster:
         try:
             for number in range(3):
                 bus = free_port()
-                node = Redis(arguments=("--cluster-enabled", "yes", "--cluster-port", str(bus),
-                                        "--cluster-node-timeout", "1000"))
+                node = Redis("--cluster-enabled", "yes", "--cluster-port", str(bus),
+                             "--cluster-node-timeout", "1000")
                 self.nodes.append(node)
                 node.cli("cluster", "set-config-epoch", str(number + 1))
                 node.cli("cluster", "addslotsrange", str(16384 * number // 3),

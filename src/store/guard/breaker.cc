@@ -87,6 +87,10 @@ void Breaker::Record(const Pass& pass, const Call& call, TimePoint now) {
   slices_ = {};
 }
 
+void Breaker::GiveBack(const Pass& pass) {
+  if (pass.probe && pass.epoch == epoch_) --probes_out_;
+}
+
 // The slice of this moment, after those that have left the window were emptied.
 Breaker::Counts& Breaker::SliceAt(TimePoint now) {
   const Micros length = options_.window / std::int64_t{kSlices};
@@ -140,6 +144,7 @@ void Breaker::Enter(State to, Reason reason, const Counts& counts, Micros open_f
                                 .slow = counts.slow,
                                 .open_for = open_for,
                                 .last_failure = to == State::kOpen ? last_failure_ : std::nullopt};
+  ++by_reason_[static_cast<std::size_t>(reason)];
   state_ = to;
   ++epoch_;
 }

@@ -40,11 +40,15 @@ class Breaker {
 
   void Record(const Pass& pass, const Call& call, TimePoint now);
 
+  // The call is not made after all: another may be.
+  void GiveBack(const Pass& pass);
+
   // Remembered as the reason of the next failure.
   void set_last_failure(const Error& error) { last_failure_ = error; }
 
   State state() const { return state_; }
   std::int64_t transitions() const { return transitions_; }
+  const GuardedStore::TransitionCounts& transitions_by_reason() const { return by_reason_; }
   const std::optional<Error>& last_failure() const { return last_failure_; }
   const std::optional<Transition>& last_transition() const { return last_transition_; }
 
@@ -69,6 +73,7 @@ class Breaker {
   State state_ = State::kClosed;
   std::uint64_t epoch_ = 0;  // Passes from before the last transition count no more.
   std::int64_t transitions_ = 0;
+  GuardedStore::TransitionCounts by_reason_{};
   std::optional<Transition> last_transition_;
   std::optional<Error> last_failure_;
 

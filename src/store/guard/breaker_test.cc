@@ -177,6 +177,17 @@ TEST_F(BreakerTest, AProbeThatIsNeverHeardOfDoesNotWedgeIt) {
   EXPECT_EQ(breaker.state(), State::kClosed);
 }
 
+TEST_F(BreakerTest, AProbeThatIsGivenBackMakesRoomForAnother) {
+  Open();
+  now += 200ms;
+  const auto unused = breaker.Admit(now);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(breaker.Admit(now));
+  ASSERT_FALSE(breaker.Admit(now));
+  breaker.GiveBack(*unused);
+  EXPECT_TRUE(breaker.Admit(now));
+  EXPECT_FALSE(breaker.Admit(now));
+}
+
 TEST_F(BreakerTest, WhatWasAdmittedBeforeATransitionCountsNoMore) {
   const auto before = breaker.Admit(now);
   Open();

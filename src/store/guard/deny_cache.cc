@@ -2,6 +2,7 @@
 #include "store/guard/deny_cache.h"
 
 #include <algorithm>
+#include <limits>
 #include <mutex>
 
 #include "core/bucket.h"
@@ -26,8 +27,9 @@ constexpr std::int64_t kWaitMax = kSpanMax.count();
 
 }  // namespace
 
-DenyCache::DenyCache(std::size_t entries)
+DenyCache::DenyCache(std::size_t entries, Micros trust)
     : sets_((entries + kWays - 1) / kWays),
+      trust_(trust),
       seed_(RandomSeed()),
       entries_(std::make_unique<Entry[]>(sets_ * kWays)),
       shards_(std::make_unique<Shard[]>(kShards)) {}
@@ -107,7 +109,8 @@ std::optional<Decision> DenyCache::Decide(const Entry& entry, const Limit& limit
 
 // What is known of this charge's state, if it is enough to decide on this cost.
 std::optional<Decision> DenyCache::Look(const Hash128& hash, const Charge& charge,
-                                        std::int64_t now_us) {
+                                        const Times& times) {
+  const std::int64_t now_us = times.now_us;
   Shard& shard = ShardOf(hash);
   const std::lock_guard lock(shard.lock);
   for (Entry& entry : Ways(hash)) {
@@ -116,11 +119,11 @@ std::optional<Decision> DenyCache::Look(const Hash128& hash, const Charge& charg
       // The numbers behind a name have changed. What was learned under the old ones must not come
       // back with them: in between, the budget may have recovered faster.
       ++shard.version;
-      entry.until_us = 0;
-      --shard.entries;
+      Forget(shard, entry);
       continue;
     }
     if (now_us < entry.at_us || now_us >= entry.until_us) continue;
+    if (entry.at_us <= times.since_us) continue;
     if (const auto decision = Decide(entry, *charge.limit, charge.cost, now_us)) {
       if (!decision->allowed) return decision;
       // It does not stand in the way. If another does, nothing is taken from this one.
@@ -132,17 +135,16 @@ std::optional<Decision> DenyCache::Look(const Hash128& hash, const Charge& charg
   return std::nullopt;
 }
 
-bool DenyCache::AnswerOne(Request& request, std::int64_t now_us) {
+bool DenyCache::AnswerOne(Request& request, const Times& times) {
   const Charge& charge = request.charges.front();
-  const auto decision = Look(HashOf(charge), charge, now_us);
+  const auto decision = Look(HashOf(charge), charge, times);
   if (!decision || decision->allowed) return false;
   request.outcome = *decision;
   if (!request.each.empty()) request.each.front() = *decision;
-  hits_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
-bool DenyCache::AnswerGroup(Request& request, std::int64_t now_us) {
+bool DenyCache::AnswerGroup(Request& request, const Times& times) {
   const std::size_t size = request.charges.size();
   std::array<Hash128, kChargesMax> hashes;
   std::array<Decision, kChargesMax> decisions;
@@ -153,7 +155,7 @@ bool DenyCache::AnswerGroup(Request& request, std::int64_t now_us) {
     if (std::find(hashes.begin(), hashes.begin() + i, hashes[i]) != hashes.begin() + i) {
       return false;
     }
-    const auto decision = Look(hashes[i], request.charges[i], now_us);
+    const auto decision = Look(hashes[i], request.charges[i], times);
     if (!decision) return false;
     decisions[i] = *decision;
     denied = denied || !decision->allowed;
@@ -161,15 +163,17 @@ bool DenyCache::AnswerGroup(Request& request, std::int64_t now_us) {
   if (!denied) return false;
   std::copy_n(decisions.begin(), request.each.size(), request.each.begin());
   request.outcome = core::Combine(std::span(decisions).first(size));
-  hits_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
-bool DenyCache::Answer(Request& request, TimePoint now) {
+bool DenyCache::Answer(Request& request, TimePoint now, Age age) {
   if (!enabled() || request.now || request.action != Action::kCheck) return false;
   const std::int64_t now_us = now.time_since_epoch().count();
-  if (request.charges.size() == 1) return AnswerOne(request, now_us);
-  return request.charges.size() <= kChargesMax && AnswerGroup(request, now_us);
+  const Times times{.since_us = age == Age::kAny ? std::numeric_limits<std::int64_t>::min()
+                                                 : now_us - trust_.count(),
+                    .now_us = now_us};
+  if (request.charges.size() == 1) return AnswerOne(request, times);
+  return request.charges.size() <= kChargesMax && AnswerGroup(request, times);
 }
 
 DenyCache::Place DenyCache::PlaceOf(const Charge& charge) const {
@@ -240,8 +244,7 @@ void DenyCache::Refresh(const Place& place, const Charge& charge, const Decision
     auto known = Knowledge(charge, decision, Micros{0});
     const bool of_a_cost = HasOnePerCost(charge.limit->algorithm()) && entry.a >= 0;
     if (!known || of_a_cost || entry.limit != known->limit || shard.version != place.version) {
-      entry.until_us = 0;
-      --shard.entries;
+      Forget(shard, entry);
       continue;
     }
     known->hash = entry.hash;
@@ -251,25 +254,39 @@ void DenyCache::Refresh(const Place& place, const Charge& charge, const Decision
   }
 }
 
-void DenyCache::Erase(Shard& shard, const Hash128& hash) {
-  for (Entry& entry : Ways(hash)) {
-    if (entry.until_us == 0 || entry.hash != hash) continue;
-    entry.until_us = 0;
-    --shard.entries;
-  }
+void DenyCache::Forget(Shard& shard, Entry& entry) {
+  entry.until_us = 0;
+  --shard.entries;
 }
 
 void DenyCache::Invalidate(const Hash128& hash) {
   if (!enabled()) return;
   Shard& shard = ShardOf(hash);
   const std::lock_guard lock(shard.lock);
-  Erase(shard, hash);
   ++shard.version;
+  for (Entry& entry : Ways(hash)) {
+    if (entry.until_us != 0 && entry.hash == hash) Forget(shard, entry);
+  }
+}
+
+void DenyCache::Clear() {
+  // First of all, so that nothing from before finds its way into a set that was emptied.
+  for (std::size_t i = 0; i < kShards; ++i) {
+    const std::lock_guard lock(shards_[i].lock);
+    ++shards_[i].version;
+  }
+  // A set at a time: nobody waits for long.
+  for (std::size_t set = 0; set < sets_; ++set) {
+    Shard& shard = shards_[set % kShards];
+    const std::lock_guard lock(shard.lock);
+    for (Entry& entry : std::span(entries_.get() + set * kWays, kWays)) {
+      if (entry.until_us != 0) Forget(shard, entry);
+    }
+  }
 }
 
 DenyCache::Stats DenyCache::GetStats() const {
   Stats stats{
-      .hits = hits_.load(std::memory_order_relaxed),
       .bytes = static_cast<std::int64_t>(sets_ * kWays * sizeof(Entry) + kShards * sizeof(Shard))};
   for (std::size_t i = 0; i < kShards; ++i) {
     const std::lock_guard lock(shards_[i].lock);

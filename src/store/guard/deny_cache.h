@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,6 +27,9 @@ namespace sluice::guard {
 // of its states; the store's denial of such a request teaches exactly that, and what is granted
 // later keeps it up to date.
 //
+// What is remembered is believed for a limited time, in case something made a budget larger that
+// nobody told of. After that it is still better than nothing, for when the store cannot be asked.
+//
 // Thread-safe. Memory is fixed when it is made: sets of four entries, of which the one that would
 // end first makes room for a new one.
 class DenyCache {
@@ -42,18 +44,19 @@ class DenyCache {
   };
 
   struct Stats {
-    std::int64_t hits = 0;
     std::int64_t entries = 0;
     std::int64_t bytes = 0;
   };
 
-  // Room for at least `entries`; 0: remembers nothing.
-  explicit DenyCache(std::size_t entries);
+  // Room for at least `entries`; 0: remembers nothing. `trust` is how long it is believed.
+  DenyCache(std::size_t entries, Micros trust);
 
   bool enabled() const { return sets_ > 0; }
 
-  // Whether the request was answered: denied.
-  bool Answer(Request& request, TimePoint now);
+  enum class Age { kTrusted, kAny };
+
+  // Whether the request was answered: denied. kAny: even if the store has not confirmed it of late.
+  bool Answer(Request& request, TimePoint now, Age age = Age::kTrusted);
 
   // To be taken before the store is asked.
   Place PlaceOf(const Charge& charge) const;
@@ -64,6 +67,9 @@ class DenyCache {
 
   // The state may have more left than was known.
   void Invalidate(const Hash128& hash);
+
+  // Any state may.
+  void Clear();
 
   Hash128 HashOf(const Charge& charge) const { return StateHash(seed_, charge); }
 
@@ -101,20 +107,25 @@ class DenyCache {
     return {entries_.get() + SetOf(hash) * kWays, kWays};
   }
 
-  std::optional<Decision> Look(const Hash128& hash, const Charge& charge, std::int64_t now_us);
-  bool AnswerOne(Request& request, std::int64_t now_us);
-  bool AnswerGroup(Request& request, std::int64_t now_us);
+  // The moments between which a question must have been asked for its answer to be of use now.
+  struct Times {
+    std::int64_t since_us;
+    std::int64_t now_us;
+  };
+
+  std::optional<Decision> Look(const Hash128& hash, const Charge& charge, const Times& times);
+  bool AnswerOne(Request& request, const Times& times);
+  bool AnswerGroup(Request& request, const Times& times);
   void Insert(const Place& place, Entry entry, Algorithm algorithm);
   void Refresh(const Place& place, const Charge& charge, const Decision& decision, TimePoint asked);
-  void Erase(Shard& shard, const Hash128& hash);
+  static void Forget(Shard& shard, Entry& entry);
 
   // Constant after construction.
   const std::size_t sets_;
+  const Micros trust_;
   const Seed seed_;
   const std::unique_ptr<Entry[]> entries_;  // Guarded by the shard of their set.
   const std::unique_ptr<Shard[]> shards_;
-
-  std::atomic<std::int64_t> hits_ = 0;
 };
 
 }  // namespace sluice::guard

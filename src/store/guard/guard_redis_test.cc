@@ -13,6 +13,7 @@
 #include "sluice/guarded_store.h"
 #include "sluice/redis_store.h"
 #include "support/eventually.h"
+#include "support/redis_cluster.h"
 #include "support/redis_server.h"
 
 namespace sluice {
@@ -21,6 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing_support::Eventually;
 using testing_support::FreePort;
+using testing_support::RedisCluster;
 using testing_support::RedisServer;
 using State = GuardedStore::BreakerState;
 using Steady = std::chrono::steady_clock;
@@ -204,6 +206,105 @@ TEST_F(GuardRedisTest, AnExhaustedKeyIsDeniedWithoutTheServer) {
   });
   reset.get_future().wait();
   EXPECT_TRUE(Ask(kFive, kClosed).outcome->allowed);
+}
+
+// One of several instances. It never asks again by itself about what it remembers, and has time.
+class Instance {
+ public:
+  explicit Instance(const std::string& uri)
+      : redis_(RedisStore::Create({.uri = uri}).value()),
+        guard_(*redis_, {.deadline = 1min,
+                         .breaker = {.failure_percent = 101, .slow_percent = 101},
+                         .deny_cache_trust = kSpanMax}) {
+    EXPECT_TRUE(Eventually([&] { return redis_->GetStats().listening == 1; }));
+  }
+
+  Source Deny(std::string_view key) {
+    const Charge charge{.key = key, .limit = &kFive, .cost = 5};
+    Request request{.charges = {&charge, 1}};
+    std::promise<void> done;
+    guard_.Apply({&request, 1}, [&] { done.set_value(); });
+    done.get_future().wait();
+    EXPECT_TRUE(request.outcome) << request.outcome.error().message;
+    return request.source;
+  }
+
+  // Until this instance denies the key without asking.
+  void Exhaust(std::string_view key) {
+    EXPECT_TRUE(Eventually([&] { return Deny(key) == Source::kDenyCache; }));
+  }
+
+  Expected<bool> Reset(std::string_view key) {
+    std::promise<Expected<bool>> held;
+    guard_.Reset({.key = key, .limit = &kFive}, [&](auto value) { held.set_value(value); });
+    return held.get_future().get();
+  }
+
+  std::int64_t remembered() const { return guard_.GetStats().deny_cache_entries; }
+  RedisStore& redis() { return *redis_; }
+
+ private:
+  std::unique_ptr<RedisStore> redis_;
+  GuardedStore guard_;
+};
+
+// What one instance makes larger, no other denies from memory, and only that.
+void ExpectShared(const std::string& uri) {
+  Instance one(uri);
+  Instance two(uri);
+  const std::vector<std::string> keys = {"plain", "{braces}", std::string("\0\r\n*", 4),
+                                         std::string(kKeyBytesMax, 'x')};
+  two.Exhaust("other");
+  for (const std::string& key : keys) {
+    one.Exhaust(key);
+    two.Exhaust(key);
+    EXPECT_TRUE(one.Reset(key).value());
+    EXPECT_TRUE(Eventually([&] { return two.Deny(key) == Source::kStore; })) << key;
+  }
+  EXPECT_EQ(two.Deny("other"), Source::kDenyCache);
+
+  one.Exhaust("other");
+  const auto purger = RedisStore::Create({.uri = uri}).value();
+  EXPECT_TRUE(purger->Purge("other", true));
+  EXPECT_EQ(two.Deny("other"), Source::kDenyCache) << "a dry run";
+  EXPECT_EQ(purger->Purge("other", false)->matched, 1);
+  EXPECT_TRUE(Eventually([&] { return one.remembered() == 0 && two.remembered() == 0; }));
+}
+
+TEST(GuardInstances, HearOfResetsAndPurges) {
+  const RedisServer server;
+  ExpectShared(server.Uri("?timeout=60s"));
+}
+
+TEST(GuardInstances, HearOfResetsAndPurgesInACluster) {
+  const RedisCluster cluster({.replicas = false});
+  ExpectShared(cluster.Uri("?timeout=60s"));
+}
+
+TEST(GuardInstances, ForgetAllWhenTheyMayHaveMissedSomething) {
+  RedisServer server;
+  Instance instance(server.Uri("?timeout=60s"));
+  instance.Exhaust("k");
+  ASSERT_TRUE(server.Cli("CLIENT KILL TYPE pubsub").starts_with("1"));
+  EXPECT_TRUE(Eventually([&] { return instance.remembered() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return instance.redis().GetStats().listening == 1; }));
+
+  instance.Exhaust("k");
+  server.Kill();
+  EXPECT_EQ(instance.Deny("k"), Source::kDenyCache);
+  EXPECT_TRUE(Eventually([&] { return instance.redis().GetStats().listening == 0; }));
+  server.Start();  // Without what it knew.
+  EXPECT_TRUE(Eventually([&] { return instance.remembered() == 0; }));
+}
+
+// A reset that others may not have heard of does not look like a success.
+TEST(GuardInstances, SayThatAResetWasNotAnnounced) {
+  const RedisServer server;
+  Instance instance(server.Uri());
+  instance.Exhaust("k");
+  server.Cli("ACL SETUSER default -publish");
+  EXPECT_EQ(instance.Reset("k").error().code, ErrorCode::kAccessDenied);
+  EXPECT_EQ(instance.Deny("k"), Source::kStore);
 }
 
 }  // namespace

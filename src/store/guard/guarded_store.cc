@@ -40,21 +40,11 @@ class SteadyClock final : public Clock {
   }
 };
 
-bool IsStoreFailure(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kStoreFull:
-    case ErrorCode::kUnavailable:
-    case ErrorCode::kOutcomeUnknown:
-    case ErrorCode::kAccessDenied:
-    case ErrorCode::kStoreError:
-      return true;
-    default:
-      return false;
-  }
-}
+bool Failed(const Request& request) { return !request.outcome && request.outcome.error().outage(); }
 
-bool ProvablyNotCharged(ErrorCode code) {
-  return code == ErrorCode::kUnavailable || code == ErrorCode::kStoreFull || !IsStoreFailure(code);
+bool ProvablyNotCharged(const Error& error) {
+  return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kStoreFull ||
+         !error.outage();
 }
 
 bool Charges(const Request& request) {
@@ -72,6 +62,7 @@ GuardedStore::Options Sane(GuardedStore::Options options) {
   options.in_flight_max = std::clamp<std::size_t>(options.in_flight_max, 1, 1 << 20);
   options.breaker.probe_deadline =
       std::clamp<Micros>(options.breaker.probe_deadline, 1ms, options.deadline);
+  options.deny_cache_trust = std::clamp<Micros>(options.deny_cache_trust, 0s, kSpanMax);
   return options;
 }
 
@@ -88,19 +79,21 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
         answers_inline_(inner.AnswersInline()),
         options_(Sane(options)),
         clock_(options.clock ? options.clock : &steady_),
-        cache_(answers_inline_ ? 0 : options_.deny_cache_entries),
+        cache_(answers_inline_ ? 0 : options_.deny_cache_entries, options_.deny_cache_trust),
         fallback_(options_.local, options_.instances),
         ledger_(options_.unreported_max),
         breaker_(options_.breaker),
         timer_thread_([this] { RunTimer(); }) {}
 
   bool answers_inline() const { return answers_inline_; }
+  bool remembers() const { return cache_.enabled(); }
 
   void Stop();
   void ApplyInline(std::span<Request> requests);
   void Apply(std::span<Request> requests, std::move_only_function<void()> done);
   void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done);
   void SetInstances(std::int64_t instances) { fallback_.SetInstances(instances); }
+  void Forget(const Charge* charge);
   Status GetStatus() const;
   Stats GetStats() const;
 
@@ -111,6 +104,8 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
     std::atomic<std::int64_t> store_failures = 0;
     std::atomic<std::int64_t> breaker_rejections = 0;
     std::atomic<std::int64_t> in_flight_rejections = 0;
+    std::atomic<std::int64_t> deny_cache_hits = 0;
+    std::atomic<std::int64_t> known_denied = 0;
     std::atomic<std::int64_t> late_charged = 0;
     std::atomic<std::int64_t> late_not_charged = 0;
     std::atomic<std::int64_t> late_unknown = 0;
@@ -138,13 +133,15 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   void Expire(Flight* flight);
   void Settle(Flight* flight);
 
+  std::int64_t DecideByPolicy(Request& request, const Error& error);
   void DecideWithout(Request& request, const Error& error);
   void Owe(std::span<const Charge> charges);
   void RunErrand();
-  void Report();
+  bool Report(const std::vector<guard::Ledger::Debt>& debts);
   void ProbeIfIdle();
-  void Send(Flight* flight, std::span<const Charge> charges, Action action, TimePoint now);
-  void FinishErrand(const Flight& flight);
+  std::size_t Send(Flight* flight, std::span<const Charge> charges, Action action, TimePoint now);
+  bool AccountErrand(const Flight& flight);
+  void EndErrand(bool delivered);
 
   guard::FlightList& ListOf(const Flight& flight) {
     return flight.pass.probe ? waiting_probes_ : waiting_;
@@ -175,7 +172,7 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   guard::FlightList waiting_probes_;
   Steady::time_point wake_at_ = Steady::time_point::min();
   Steady::time_point next_errand_ = Steady::time_point::min();
-  bool on_errand_ = false;
+  bool on_errand_ = false;  // One is out that is within its deadline.
   TimePoint last_asked_;
   bool stopping_ = false;
 
@@ -233,7 +230,7 @@ void GuardedStore::Impl::ApplyInline(std::span<Request> requests) {
   inner_.Apply(requests, [] {});
   for (Request& request : requests) {
     request.source = Source::kStore;
-    if (request.outcome || !IsStoreFailure(request.outcome.error().code)) [[likely]] {
+    if (!Failed(request)) [[likely]] {
       continue;
     }
     Count(counters_.store_failures);
@@ -253,6 +250,7 @@ void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_funct
       continue;
     }
     if (cache_.Answer(request, now)) {
+      Count(counters_.deny_cache_hits);
       request.source = Source::kDenyCache;
       continue;
     }
@@ -260,7 +258,8 @@ void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_funct
       flight = Admit(For::kCaller, now);
       rejected = !flight;
     }
-    if (rejected) {
+    // What was granted without the store comes first: it would grant that again.
+    if (rejected || !Report(ledger_.TakeOf(request.charges))) {
       Count(counters_.breaker_rejections);
       DecideWithout(request, {ErrorCode::kUnavailable,
                               "the store is not asked, because its circuit breaker is open"});
@@ -273,6 +272,7 @@ void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_funct
     }
   }
   if (flight && flight->asked.empty()) {
+    Locked([&] { breaker_.GiveBack(flight->pass); });
     Release(flight);
     flight = nullptr;
   }
@@ -311,9 +311,7 @@ void GuardedStore::Impl::OnAnswer(Flight* flight) {
 // Answered in time.
 void GuardedStore::Impl::Land(Flight* flight) {
   const TimePoint now = clock_->Now();
-  const auto failure = std::ranges::find_if(flight->requests, [](const Request& request) {
-    return !request.outcome && IsStoreFailure(request.outcome.error().code);
-  });
+  const auto failure = std::ranges::find_if(flight->requests, Failed);
   const bool failed = failure != flight->requests.end();
   Locked([&] {
     if (flight->listed) ListOf(*flight).Remove(flight);
@@ -321,7 +319,7 @@ void GuardedStore::Impl::Land(Flight* flight) {
     breaker_.Record(flight->pass, {.failed = failed, .took = now - flight->sent}, now);
   });
   if (flight->errand) {
-    FinishErrand(*flight);
+    EndErrand(AccountErrand(*flight));
   } else {
     HandBack(*flight);
   }
@@ -335,7 +333,7 @@ void GuardedStore::Impl::HandBack(Flight& flight) {
   for (std::size_t i = 0; i < flight.requests.size(); ++i) {
     Request& answered = flight.requests[i];
     Request& request = *flight.asked[i];
-    if (!answered.outcome && IsStoreFailure(answered.outcome.error().code)) {
+    if (Failed(answered)) {
       Count(counters_.store_failures);
       DecideWithout(request, answered.outcome.error());
       continue;
@@ -350,11 +348,23 @@ void GuardedStore::Impl::HandBack(Flight& flight) {
   }
 }
 
-// Answers by policy a request that the store will not answer any more; `error` says why.
+// Answers a request that the store has not; `error` says why. Says how many units were taken
+// locally.
+std::int64_t GuardedStore::Impl::DecideByPolicy(Request& request, const Error& error) {
+  // What was denied when the store could still be asked is denied until its time is over.
+  if (cache_.Answer(request, clock_->Now(), guard::DenyCache::Age::kAny)) {
+    Count(counters_.known_denied);
+    request.source = Source::kDenyCache;
+    return 0;
+  }
+  return fallback_.Decide(request, error);
+}
+
+// The same for a request that the store will not answer any more.
 void GuardedStore::Impl::DecideWithout(Request& request, const Error& error) {
-  const std::int64_t units = fallback_.Decide(request, error);
+  const std::int64_t units = DecideByPolicy(request, error);
   if (units == 0) return;
-  if (ProvablyNotCharged(error.code)) {
+  if (ProvablyNotCharged(error)) {
     Owe(request.charges);
   } else {
     Count(counters_.dropped_units, units);
@@ -440,12 +450,14 @@ void GuardedStore::Impl::Expire(Flight* flight) {
   const auto self = flight->owner;
   const auto size = static_cast<std::int64_t>(flight->requests.size());
   Count(abandoned_, size);
-  if (!flight->errand) {
+  if (flight->errand) {
+    EndErrand(false);
+  } else {
     Count(counters_.deadline_misses, size);
     const Error error = NotAnswered(options_.deadline);
     for (std::size_t i = 0; i < flight->asked.size(); ++i) {
       // Whether the store charged it as well is known when it answers.
-      flight->local_units[i] = fallback_.Decide(*flight->asked[i], error);
+      flight->local_units[i] = DecideByPolicy(*flight->asked[i], error);
     }
   }
   auto done = std::move(flight->done);
@@ -456,14 +468,14 @@ void GuardedStore::Impl::Expire(Flight* flight) {
 
 // The store has answered what the policy decided at the deadline.
 void GuardedStore::Impl::Settle(Flight* flight) {
-  if (flight->errand) FinishErrand(*flight);
+  if (flight->errand) AccountErrand(*flight);
   for (std::size_t i = 0; i < flight->asked.size(); ++i) {
     const Request& answered = flight->requests[i];
     const std::int64_t units = flight->local_units[i];
     if (Charges(answered)) {
       Count(counters_.late_charged);
       Count(counters_.charged_units, units);
-    } else if (answered.outcome || ProvablyNotCharged(answered.outcome.error().code)) {
+    } else if (answered.outcome || ProvablyNotCharged(answered.outcome.error())) {
       Count(counters_.late_not_charged);
       if (units > 0) Owe(answered.charges);
     } else {
@@ -482,16 +494,15 @@ void GuardedStore::Impl::RunErrand() {
     next_errand_ = Steady::now() + kErrandEvery;
   }
   if (ledger_.size() > 0) {
-    Report();
+    Report(ledger_.Take(kReportMax));
   } else {
     ProbeIfIdle();
   }
 }
 
 // Debits what was taken locally from the store. Units that the local share no longer counts as used
-// have come back in the meantime, here as there.
-void GuardedStore::Impl::Report() {
-  auto debts = ledger_.Take(kReportMax);
+// have come back in the meantime, here as there. Says whether all of it is on its way.
+bool GuardedStore::Impl::Report(const std::vector<guard::Ledger::Debt>& debts) {
   std::vector<Charge> charges;
   for (const auto& debt : debts) {
     Charge charge{.key = debt.key,
@@ -502,13 +513,18 @@ void GuardedStore::Impl::Report() {
     Count(counters_.recovered_units, debt.units - charge.cost);
     if (charge.cost > 0) charges.push_back(charge);
   }
-  if (charges.empty()) return;
+  if (charges.empty()) return true;
   const TimePoint now = clock_->Now();
   Flight* const flight = Admit(For::kErrand, now);
+  if (!flight) {
+    Owe(charges);
+    return false;
+  }
   // A probe that is not answered takes one state's units with it, not those of many.
-  const std::size_t sent = !flight ? 0 : flight->pass.probe ? 1 : charges.size();
+  const std::size_t most = flight->pass.probe ? 1 : charges.size();
+  const std::size_t sent = Send(flight, std::span(charges).first(most), Action::kDebit, now);
   Owe(std::span(charges).subspan(sent));
-  if (flight) Send(flight, std::span(charges).first(sent), Action::kDebit, now);
+  return sent == charges.size();
 }
 
 void GuardedStore::Impl::ProbeIfIdle() {
@@ -524,26 +540,35 @@ void GuardedStore::Impl::ProbeIfIdle() {
   if (flight) Send(flight, {&peek, 1}, Action::kCheck, now);
 }
 
-// A request of our own for each charge.
-void GuardedStore::Impl::Send(Flight* flight, std::span<const Charge> charges, Action action,
-                              TimePoint now) {
+// A request of our own for each charge, as far as there is room for more in flight. Says for how
+// many there was.
+std::size_t GuardedStore::Impl::Send(Flight* flight, std::span<const Charge> charges, Action action,
+                                     TimePoint now) {
   std::vector<Request> requests(charges.size());
-  for (std::size_t i = 0; i < charges.size(); ++i) {
-    requests[i] = {.charges = charges.subspan(i, 1), .action = action};
-    flight->asked.push_back(&requests[i]);
+  std::size_t sent = 0;
+  for (; sent < charges.size() && Reserve(*flight); ++sent) {
+    requests[sent] = {.charges = charges.subspan(sent, 1), .action = action};
+    flight->asked.push_back(&requests[sent]);
+  }
+  if (sent == 0) {
+    Locked([&] { breaker_.GiveBack(flight->pass); });
+    Release(flight);
+    return 0;
   }
   flight->Copy(cache_);
   flight->asked.clear();
   flight->errand = true;
-  in_flight_.fetch_add(charges.size(), std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
     on_errand_ = true;
   }
   Launch(flight, now);
+  return sent;
 }
 
-void GuardedStore::Impl::FinishErrand(const Flight& flight) {
+// What became of the units that were reported, whenever that is known. Says whether all of it got
+// through.
+bool GuardedStore::Impl::AccountErrand(const Flight& flight) {
   bool delivered = true;
   for (std::size_t i = 0; i < flight.requests.size(); ++i) {
     const Request& request = flight.requests[i];
@@ -556,17 +581,22 @@ void GuardedStore::Impl::FinishErrand(const Flight& flight) {
       continue;
     }
     delivered = false;
-    const ErrorCode code = request.outcome.error().code;
-    if (IsStoreFailure(code) && ProvablyNotCharged(code)) {
+    if (Failed(request) && ProvablyNotCharged(request.outcome.error())) {
       Owe(request.charges);
     } else {
       Count(counters_.dropped_units, units);
     }
   }
+  return delivered;
+}
+
+// The next one may go: at once if this one got through. One that is not answered within its
+// deadline does not keep others from being tried.
+void GuardedStore::Impl::EndErrand(bool delivered) {
   {
     const std::lock_guard lock(mutex_);
     on_errand_ = false;
-    if (delivered) next_errand_ = Steady::now();
+    next_errand_ = Steady::now() + (delivered ? 0ms : kErrandEvery);
   }
   timer_.notify_one();
 }
@@ -584,6 +614,15 @@ void GuardedStore::Impl::Reset(const Charge& charge,
     self->cache_.Invalidate(hash);
     done(std::move(held));
   });
+}
+
+// A budget was made larger by others, or any may have been.
+void GuardedStore::Impl::Forget(const Charge* charge) {
+  if (charge) {
+    cache_.Invalidate(cache_.HashOf(*charge));
+  } else {
+    cache_.Clear();
+  }
 }
 
 void GuardedStore::Impl::Stop() {
@@ -622,6 +661,7 @@ GuardedStore::Stats GuardedStore::Impl::GetStats() const {
       .failed_open = get(policy.failed_open),
       .local_allowed = get(policy.local_allowed),
       .local_denied = get(policy.local_denied),
+      .known_denied = get(counters_.known_denied),
       .late_charged = get(counters_.late_charged),
       .late_not_charged = get(counters_.late_not_charged),
       .late_unknown = get(counters_.late_unknown),
@@ -631,18 +671,24 @@ GuardedStore::Stats GuardedStore::Impl::GetStats() const {
       .recovered_units = get(counters_.recovered_units),
       .dropped_units = get(counters_.dropped_units),
       .states_to_report = static_cast<std::int64_t>(ledger_.size()),
-      .deny_cache_hits = cache.hits,
+      .deny_cache_hits = get(counters_.deny_cache_hits),
       .deny_cache_entries = cache.entries,
       .deny_cache_bytes = cache.bytes,
       .local_keys = fallback_.keys(),
   };
   const std::lock_guard lock(mutex_);
   stats.transitions = breaker_.transitions();
+  stats.transitions_by_reason = breaker_.transitions_by_reason();
   return stats;
 }
 
 GuardedStore::GuardedStore(Store& inner, const Options& options)
-    : impl_(std::make_shared<Impl>(inner, options)) {}
+    : impl_(std::make_shared<Impl>(inner, options)) {
+  if (!impl_->remembers()) return;
+  inner.Watch([impl = std::weak_ptr(impl_)](const Charge* charge) {
+    if (const auto self = impl.lock()) self->Forget(charge);
+  });
+}
 
 GuardedStore::~GuardedStore() { impl_->Stop(); }
 
@@ -659,6 +705,8 @@ void GuardedStore::Reset(const Charge& charge, std::move_only_function<void(Expe
 bool GuardedStore::AnswersInline() const { return impl_->answers_inline(); }
 
 void GuardedStore::SetInstances(std::int64_t instances) { impl_->SetInstances(instances); }
+
+void GuardedStore::ForgetDenials() { impl_->Forget(nullptr); }
 
 GuardedStore::Status GuardedStore::GetStatus() const { return impl_->GetStatus(); }
 

@@ -44,6 +44,12 @@ class ScriptedStore final : public Store {
   void Fail(ErrorCode code) { Become(false, code); }
   void Hold() { Become(true, std::nullopt); }
 
+  // Debits are held from now on, whatever becomes of the rest, until the next of the above.
+  void HoldDebits() {
+    const std::lock_guard lock(mutex_);
+    hold_debits_ = true;
+  }
+
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
     std::optional<ErrorCode> error;
     {
@@ -52,7 +58,7 @@ class ScriptedStore final : public Store {
       for (const Request& request : requests) {
         debits_ += request.action == Action::kDebit ? 1 : 0;
       }
-      if (hold_) {
+      if (hold_ || (hold_debits_ && requests.front().action == Action::kDebit)) {
         held_.push_back({requests, std::move(done)});
         return;
       }
@@ -65,6 +71,8 @@ class ScriptedStore final : public Store {
   void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override {
     done(state.Reset(charge));
   }
+
+  void Watch(OnRaised on_raised) override { raised = std::move(on_raised); }
 
   // Answers what is held: as the state says, or with an error.
   void AnswerHeld(std::optional<ErrorCode> error = {}) {
@@ -97,6 +105,7 @@ class ScriptedStore final : public Store {
   }
 
   MemoryStore state;
+  OnRaised raised;  // Tells the guard.
 
  private:
   struct Held {
@@ -107,6 +116,7 @@ class ScriptedStore final : public Store {
   void Become(bool hold, std::optional<ErrorCode> error) {
     const std::lock_guard lock(mutex_);
     hold_ = hold;
+    hold_debits_ = false;
     error_ = error;
   }
 
@@ -117,6 +127,7 @@ class ScriptedStore final : public Store {
 
   mutable std::mutex mutex_;
   bool hold_ = false;
+  bool hold_debits_ = false;
   std::optional<ErrorCode> error_;
   std::vector<Held> held_;
   int calls_ = 0;
@@ -166,6 +177,7 @@ class GuardTest : public testing::Test {
                                             .probe_deadline = 1min,
                                             .idle_probe_after = 10'000h},
                                 .local = {.clock = &wall},
+                                .deny_cache_trust = 10s,
                                 .clock = &time};
 
  private:
@@ -316,6 +328,35 @@ TEST_F(GuardTest, ReportsEachUnitOnceAndALaterOutageFindsTheShareUsed) {
   EXPECT_EQ(store.Remaining(kTen), 6);
 }
 
+TEST_F(GuardTest, TheStoreHearsWhatWasTakenBeforeItIsAskedAgain) {
+  store.Fail(ErrorCode::kUnavailable);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(Ask(kTen, kLocal).outcome->allowed);
+  store.AnswerAtOnce();  // With an empty state.
+  const Answer next = Ask(kTen, kOpen);
+  EXPECT_EQ(next.source, Source::kStore);
+  EXPECT_FALSE(next.outcome->allowed) << "that would be a second budget";
+  EXPECT_EQ(stats().reported_units, 10);
+}
+
+TEST_F(GuardTest, AStateIsNotAskedForWhileItCannotBeReported) {
+  options.breaker.minimum_calls = 3;
+  options.breaker.probes_max = 2;
+  store.Fail(ErrorCode::kUnavailable);
+  for (const char* key : {"a", "b"}) {
+    for (int i = 0; i < 10; ++i) Ask(kTen, kLocal, 1, key);
+  }
+  ASSERT_EQ(breaker(), State::kOpen);
+  store.Hold();
+  time.Advance(1s);
+  // One probe is a report, by whoever comes first; the other one, a request, would need another.
+  auto first = std::async(std::launch::async, [&] { return Ask(kMany, kClosed, 1, "c"); });
+  ASSERT_TRUE(Eventually([&] { return store.held() == 2; }));
+  EXPECT_EQ(Ask(kTen, kLocal, 1, "a").source, Source::kLocal);
+  EXPECT_EQ(Ask(kTen, kLocal, 1, "b").source, Source::kLocal);
+  store.AnswerHeld();
+  EXPECT_EQ(first.get().source, Source::kStore);
+}
+
 TEST_F(GuardTest, ReportsOnlyWhatStillCounts) {
   store.Fail(ErrorCode::kUnavailable);
   for (int i = 0; i < 3; ++i) Ask(kTen, kLocal);
@@ -369,6 +410,41 @@ TEST_F(GuardTest, WhatTheStoreChargedLateIsNotReportedAsWell) {
   EXPECT_EQ(stats().dropped_units, 1);
 }
 
+TEST_F(GuardTest, AReportThatIsNeverAnsweredStopsNoOther) {
+  options.deadline = 5ms;
+  store.Fail(ErrorCode::kUnavailable);
+  store.HoldDebits();
+  Ask(kTen, kLocal, 2, "lost");
+  ASSERT_TRUE(Eventually([&] { return stats().abandoned == 1; })) << "the report of it";
+  Ask(kTen, kLocal, 3, "a");
+  ASSERT_TRUE(Eventually([&] { return stats().abandoned == 2; })) << "another is tried";
+  store.AnswerAtOnce();
+  store.Fail(ErrorCode::kUnavailable);
+  Ask(kTen, kLocal, 1, "b");
+  store.AnswerAtOnce();
+  ASSERT_TRUE(Eventually([&] { return stats().reported_units == 1; }));
+  store.AnswerHeld();
+  EXPECT_EQ(stats().reported_units, 6) << "late is not lost";
+  EXPECT_EQ(stats().in_flight, 0);
+  EXPECT_EQ(store.Remaining(kTen, "lost"), 8);
+}
+
+TEST_F(GuardTest, ReportsThatAreNeverAnsweredStayWithinTheInFlightMaximum) {
+  options.deadline = 5ms;
+  options.in_flight_max = 3;
+  store.Fail(ErrorCode::kUnavailable);
+  for (int i = 0; i < 10; ++i) Ask(kTen, kLocal, 1, std::to_string(i));
+  store.HoldDebits();
+  ASSERT_TRUE(Eventually([&] { return stats().abandoned == 3; }));
+  EXPECT_EQ(stats().states_to_report, 7);
+  EXPECT_EQ(stats().in_flight, 3);
+  EXPECT_EQ(Ask(kTen, kLocal).source, Source::kLocal) << "no room";
+  store.AnswerAtOnce();
+  store.AnswerHeld();
+  ASSERT_TRUE(Eventually([&] { return stats().reported_units == 11; }));
+  EXPECT_EQ(stats().in_flight, 0);
+}
+
 TEST_F(GuardTest, ConsumptionBeyondTheLedgersRoomIsCounted) {
   options.unreported_max = 2;
   store.Fail(ErrorCode::kUnavailable);
@@ -416,6 +492,7 @@ TEST_F(GuardTest, OpensServesByPolicyAndRecovers) {
                                 std::pair(State::kHalfOpen, Reason::kOpenTimeOver),
                                 std::pair(State::kClosed, Reason::kProbesSucceeded)));
   EXPECT_EQ(stats().transitions, 5);
+  EXPECT_THAT(stats().transitions_by_reason, ElementsAre(1, 0, 2, 1, 1));
 }
 
 TEST_F(GuardTest, ProbesThatNeverReturnDoNotWedgeIt) {
@@ -550,6 +627,68 @@ TEST_F(GuardTest, KnownDenialsStayDenialsDuringAnOutage) {
   EXPECT_FALSE(denied.outcome->allowed);
   EXPECT_EQ(denied.source, Source::kDenyCache);
   EXPECT_EQ(Ask(kTen, kOpen, 1, "other").source, Source::kFailOpen);
+}
+
+TEST_F(GuardTest, AreDenialsForTheirWholeTimeIfTheStoreCannotBeAsked) {
+  for (int i = 0; i < 11; ++i) Ask(kTen, kOpen);
+  store.Fail(ErrorCode::kUnavailable);
+  time.Advance(1h);
+  const Answer denied = Ask(kTen, kOpen);
+  EXPECT_FALSE(denied.outcome->allowed);
+  EXPECT_EQ(denied.source, Source::kDenyCache);
+  EXPECT_EQ(stats().known_denied, 1);
+  EXPECT_EQ(stats().deny_cache_hits, 0) << "the store was asked";
+  time.Advance(23h);
+  EXPECT_EQ(Ask(kTen, kOpen).source, Source::kFailOpen);
+}
+
+TEST_F(GuardTest, BelievesADenialForALimitedTime) {
+  for (int i = 0; i < 11; ++i) Ask(kTen, kClosed);
+  time.Advance(10s - 1us);
+  EXPECT_EQ(Ask(kTen, kClosed).source, Source::kDenyCache);
+  time.Advance(1us);
+  EXPECT_EQ(Ask(kTen, kClosed).source, Source::kStore) << "and that is believed again";
+  EXPECT_EQ(Ask(kTen, kClosed).source, Source::kDenyCache);
+}
+
+TEST_F(GuardTest, ForgetsWhatOthersMadeLarger) {
+  const auto exhaust = [&] {
+    for (const std::string_view key : {"k", "other"}) {
+      for (int i = 0; i < 11; ++i) Ask(kTen, kClosed, 1, key);
+      EXPECT_EQ(Ask(kTen, kClosed, 1, key).source, Source::kDenyCache);
+    }
+  };
+  exhaust();
+  const Charge charge{.key = "k", .limit = &kTen};
+  EXPECT_TRUE(store.state.Reset(charge));
+  store.raised(&charge);
+  EXPECT_TRUE(Ask(kTen, kClosed).outcome->allowed);
+  EXPECT_EQ(Ask(kTen, kClosed, 1, "other").source, Source::kDenyCache);
+  exhaust();
+  store.raised(nullptr);
+  EXPECT_EQ(stats().deny_cache_entries, 0);
+  EXPECT_EQ(Ask(kTen, kClosed).source, Source::kStore);
+  EXPECT_EQ(Ask(kTen, kClosed, 1, "other").source, Source::kStore);
+  exhaust();
+  guard().ForgetDenials();
+  EXPECT_EQ(stats().deny_cache_entries, 0);
+  DestroyGuard();
+  store.raised(&charge);  // Nobody is left to hear it.
+}
+
+TEST_F(GuardTest, ADenialOnItsWayWhenOthersResetIsNotRemembered) {
+  for (int i = 0; i < 10; ++i) Ask(kTen, kClosed);
+  for (const bool all : {false, true}) {
+    store.Hold();
+    auto denied = std::async(std::launch::async, [&] { return Ask(kTen, kClosed); });
+    ASSERT_TRUE(Eventually([&] { return store.held() == 1; }));
+    const Charge charge{.key = "k", .limit = &kTen};
+    store.raised(all ? nullptr : &charge);
+    store.AnswerAtOnce();
+    store.AnswerHeld();
+    EXPECT_FALSE(denied.get().outcome->allowed);
+    EXPECT_EQ(stats().deny_cache_entries, 0);
+  }
 }
 
 TEST_F(GuardTest, AnswersOfThePolicyAreNeverRemembered) {

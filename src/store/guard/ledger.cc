@@ -24,6 +24,7 @@ Ledger::Added Ledger::Add(const Charge& charge) {
                             .name = std::string(charge.name),
                             .limit = *charge.limit,
                             .units = charge.cost});
+  size_ = debts_.size();
   return first ? Added::kFirst : Added::kAdded;
 }
 
@@ -34,6 +35,22 @@ std::vector<Ledger::Debt> Ledger::Take(std::size_t states_max) {
     taken.push_back(std::move(debts_.begin()->second));
     debts_.erase(debts_.begin());
   }
+  size_ = debts_.size();
+  return taken;
+}
+
+std::vector<Ledger::Debt> Ledger::TakeOf(std::span<const Charge> charges) {
+  std::vector<Debt> taken;
+  if (size() == 0) return taken;
+  for (const Charge& charge : charges) {
+    const Hash128 hash = StateHash(seed_, charge);
+    const std::lock_guard lock(mutex_);
+    const auto found = debts_.find(hash);
+    if (found == debts_.end()) continue;
+    taken.push_back(std::move(found->second));
+    debts_.erase(found);
+    size_ = debts_.size();
+  }
   return taken;
 }
 
@@ -41,11 +58,7 @@ void Ledger::Remove(const Charge& charge) {
   const Hash128 hash = StateHash(seed_, charge);
   const std::lock_guard lock(mutex_);
   debts_.erase(hash);
-}
-
-std::size_t Ledger::size() const {
-  const std::lock_guard lock(mutex_);
-  return debts_.size();
+  size_ = debts_.size();
 }
 
 }  // namespace sluice::guard

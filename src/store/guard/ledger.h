@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,9 +36,12 @@ class Ledger {
   // Removes and returns some of it.
   std::vector<Debt> Take(std::size_t states_max);
 
+  // Removes and returns what concerns the states of these charges; free while there is nothing.
+  std::vector<Debt> TakeOf(std::span<const Charge> charges);
+
   void Remove(const Charge& charge);
 
-  std::size_t size() const;
+  std::size_t size() const { return size_.load(std::memory_order_relaxed); }
 
  private:
   struct Low {
@@ -47,6 +52,7 @@ class Ledger {
   const Seed seed_;
   mutable std::mutex mutex_;
   std::unordered_map<Hash128, Debt, Low> debts_;  // Guarded by mutex_.
+  std::atomic<std::size_t> size_ = 0;             // Of debts_, for those who only look.
 };
 
 }  // namespace sluice::guard

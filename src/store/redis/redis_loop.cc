@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "store/redis/announcement.h"
 #include "store/redis/script.h"
 #include "store/redis/state_key.h"
 #include "store/validate.h"
@@ -39,20 +40,20 @@ std::string Sha1(std::string_view text) {
 
 }  // namespace
 
-RedisLoop::RedisLoop(asio::any_io_executor executor, Options options)
+RedisLoop::RedisLoop(asio::any_io_executor executor, Endpoint endpoint)
     : executor_(std::move(executor)),
-      options_(std::move(options)),
-      cluster_(options_.endpoint.mode == Mode::kCluster),
+      endpoint_(std::move(endpoint)),
+      cluster_(endpoint_.mode == Mode::kCluster),
       sha_(Sha1(kScript)),
-      timer_(executor_) {
-  router_ = std::make_shared<Router>(
-      executor_,
-      Router::Options{
-          .endpoint = options_.endpoint,
-          .prepare = std::bind_front(&RedisLoop::LoadOn, this),
-          .on_connect = [this] { counters_.connects.fetch_add(1, std::memory_order_relaxed); },
-          .on_routes = [this] { DropIdleLanes(); }});
-}
+      router_(std::make_shared<Router>(
+          executor_,
+          Router::Options{
+              .endpoint = endpoint_,
+              .prepare = std::bind_front(&RedisLoop::LoadOn, this),
+              .on_connect = [this] { counters_.connects.fetch_add(1, std::memory_order_relaxed); },
+              .on_routes = [this] { DropIdleLanes(); }})),
+      listener_(*router_),
+      timer_(executor_) {}
 
 void RedisLoop::Start() { router_->Start(); }
 
@@ -60,6 +61,7 @@ void RedisLoop::Stop() {
   const auto self = shared_from_this();
   stopped_ = true;
   timer_.cancel();
+  listener_.Stop();
   router_->Stop();
   for (const auto& [_, flight] : std::multimap(flights_)) {
     if (flight->answered) continue;
@@ -86,7 +88,7 @@ void RedisLoop::Apply(std::span<Request> requests, std::move_only_function<void(
   counters_.requests.fetch_add(static_cast<std::int64_t>(requests.size()),
                                std::memory_order_relaxed);
   if (requests.empty()) return done();
-  const auto deadline = Clock::now() + options_.endpoint.command_timeout;
+  const auto deadline = Clock::now() + endpoint_.command_timeout;
   const auto call = std::make_shared<Call>(requests.size(), std::move(done), deadline);
   ArmTimer(deadline);
   if (cluster_) {
@@ -95,7 +97,7 @@ void RedisLoop::Apply(std::span<Request> requests, std::move_only_function<void(
   }
   const auto lane = LaneOf(0);
   for (Request& request : requests) {
-    if (waiting_ < options_.waiting_max) {
+    if (waiting_ < endpoint_.waiting_max) {
       lane->waiting.push_back({.task = {.request = &request}, .call = call, .slot = 0});
       ++waiting_;
     } else {
@@ -111,13 +113,13 @@ std::vector<std::uint16_t> RedisLoop::SlotsOf(const Request& request) const {
   if (request.charges.size() > kChargesMax) return slots;
   for (const Charge& charge : request.charges) {
     const bool valid = !charge.key.empty() && charge.key.size() <= kKeyBytesMax;
-    slots.push_back(valid ? SlotOf(KeyPrefix(options_.endpoint.prefix, charge.key)) : 0);
+    slots.push_back(valid ? SlotOf(KeyPrefix(endpoint_.prefix, charge.key)) : 0);
   }
   return slots;
 }
 
 void RedisLoop::Route(Request& request, const std::shared_ptr<Call>& call) {
-  if (waiting_ + ordered_.size() >= options_.waiting_max) {
+  if (waiting_ + ordered_.size() >= endpoint_.waiting_max) {
     return Refuse(request, call, TooMany(waiting_ + ordered_.size()));
   }
   std::vector<std::uint16_t> slots = SlotsOf(request);
@@ -166,7 +168,11 @@ void RedisLoop::PumpOrdered() {
 
 void RedisLoop::Enqueue(const Task& task, std::uint16_t slot, const std::shared_ptr<Call>& call) {
   const auto lane = LaneOf(slot);
-  lane->waiting.push_back({.task = task, .call = call, .slot = slot});
+  // By deadline, which is the order of arrival: later phases of a request come before others that
+  // came after it.
+  const auto place = std::ranges::upper_bound(
+      lane->waiting, call->deadline, {}, [](const Waiting& other) { return other.call->deadline; });
+  lane->waiting.insert(place, {.task = task, .call = call, .slot = slot});
   ++waiting_;
   ArmTimer(call->deadline);
   Pump(lane);
@@ -224,11 +230,27 @@ void RedisLoop::FinishSpan(const std::shared_ptr<Span>& span, Request& request,
   if (refunds == 0) return finish();
   counters_.refunds.fetch_add(refunds, std::memory_order_relaxed);
   // What was taken has to go back however long the request has taken already.
-  RunParts(span, Task::Kind::kRefund, Clock::now() + options_.endpoint.command_timeout,
+  RunParts(span, Task::Kind::kRefund, Clock::now() + endpoint_.command_timeout,
            [this, span, finish] {
              if (!span->Refunded()) counters_.refunds_lost.fetch_add(1, std::memory_order_relaxed);
+             for (const Span::Part& part : span->parts()) AnnounceRefund(part);
              finish();
            });
+}
+
+// Whoever was denied between taking and giving back would take that for the truth.
+void RedisLoop::AnnounceRefund(const Span::Part& part) {
+  if (part.receipts.empty() || !part.request.outcome) return;
+  for (const Charge& charge : part.charges) {
+    router_->Send(AnnounceCommand(endpoint_.prefix, &charge), part.slot, [](auto) {});
+  }
+}
+
+void RedisLoop::Watch(Store::OnRaised on_raised) {
+  listener_.Subscribe(
+      AnnouncementChannel(endpoint_.prefix),
+      [on_raised](std::string_view message) { ReadAnnouncement(message, on_raised); },
+      [on_raised] { on_raised(nullptr); });
 }
 
 std::shared_ptr<RedisLoop::Lane> RedisLoop::LaneOf(std::uint16_t slot) {
@@ -247,7 +269,7 @@ void RedisLoop::DropIdleLanes() {
 void RedisLoop::Pump(const std::shared_ptr<Lane>& lane) {
   if (std::exchange(lane->pumping, true)) return;
   const auto self = shared_from_this();
-  while (!lane->waiting.empty() && (lane->rounds < options_.in_flight_max || stopped_)) {
+  while (!lane->waiting.empty() && (lane->rounds < endpoint_.in_flight_max || stopped_)) {
     const auto flights = Gather(lane);
     if (flights.empty()) continue;
     ++lane->rounds;
@@ -279,8 +301,8 @@ std::vector<std::shared_ptr<RedisLoop::Flight>> RedisLoop::Gather(
       flight->round = round;
     }
     const std::size_t before = flight->batch.operations();
-    const Batch::Added added = flight->batch.Add(next.task, options_.endpoint.prefix,
-                                                 before + options_.batch_max - operations);
+    const Batch::Added added =
+        flight->batch.Add(next.task, endpoint_.prefix, before + endpoint_.batch_max - operations);
     if (added == Batch::Added::kFull) break;
     operations += flight->batch.operations() - before;
     const Waiting taken = std::move(lane->waiting.front());
@@ -423,7 +445,7 @@ void RedisLoop::ArmTimer(Clock::time_point at) {
 
 void RedisLoop::OnTimer() {
   const auto now = Clock::now();
-  const auto timeout = options_.endpoint.command_timeout;
+  const auto timeout = endpoint_.command_timeout;
   while (!flights_.empty() && flights_.begin()->first <= now) {
     const auto flight = flights_.begin()->second;
     Router::Errand& errand = *flight->errand;

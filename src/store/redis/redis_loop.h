@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "redis/listener.h"
 #include "redis/router.h"
 #include "sluice/redis_store.h"
 #include "store/redis/batch.h"
@@ -24,14 +25,7 @@ namespace sluice::redis {
 // The Redis store on one event loop, which runs on one thread: every method is called there.
 class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
  public:
-  struct Options {
-    Endpoint endpoint;
-    std::size_t batch_max;
-    std::size_t in_flight_max;
-    std::size_t waiting_max;
-  };
-
-  RedisLoop(boost::asio::any_io_executor executor, Options options);
+  RedisLoop(boost::asio::any_io_executor executor, Endpoint endpoint);
 
   // Begins to connect.
   void Start();
@@ -43,7 +37,12 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   void Apply(std::span<Request> requests, std::move_only_function<void()> done);
 
   Router& router() { return *router_; }
-  const Endpoint& endpoint() const { return options_.endpoint; }
+  const Endpoint& endpoint() const { return endpoint_; }
+
+  // Calls `on_raised` for each announcement from now on, see Store::Watch.
+  void Watch(Store::OnRaised on_raised);
+
+  bool listening() const { return listener_.listening(); }
 
   // Read from any thread.
   struct Counters {
@@ -124,6 +123,7 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
                 std::move_only_function<void()> next);
   void FinishSpan(const std::shared_ptr<Span>& span, Request& request,
                   const std::shared_ptr<Call>& call);
+  void AnnounceRefund(const Span::Part& part);
 
   std::shared_ptr<Lane> LaneOf(std::uint16_t slot);
   void Pump(const std::shared_ptr<Lane>& lane);
@@ -143,10 +143,11 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   void OnTimer();
 
   const boost::asio::any_io_executor executor_;
-  const Options options_;
+  const Endpoint endpoint_;
   const bool cluster_;
   const std::string sha_;
   std::shared_ptr<Router> router_;
+  Listener listener_;
   bool stopped_ = false;
 
   std::unordered_map<const Link*, std::shared_ptr<Lane>> lanes_;       // By the master's link.

@@ -9,6 +9,7 @@
 
 #include "core/text.h"
 #include "redis/loop_thread.h"
+#include "store/redis/announcement.h"
 #include "store/redis/redis_loop.h"
 #include "store/redis/state_key.h"
 #include "store/validate.h"
@@ -74,12 +75,8 @@ std::map<std::uint16_t, std::vector<std::string_view>> BySlot(const std::vector<
 
 class RedisStore::Impl {
  public:
-  Impl(const Options& options, redis::Endpoint endpoint)
-      : loop_(std::make_shared<redis::RedisLoop>(
-            thread_.executor(), redis::RedisLoop::Options{.endpoint = std::move(endpoint),
-                                                          .batch_max = options.batch_max,
-                                                          .in_flight_max = options.in_flight_max,
-                                                          .waiting_max = options.waiting_max})) {
+  explicit Impl(redis::Endpoint endpoint)
+      : loop_(std::make_shared<redis::RedisLoop>(thread_.executor(), std::move(endpoint))) {
     thread_.Post([loop = loop_] { loop->Start(); });
   }
 
@@ -95,29 +92,41 @@ class RedisStore::Impl {
 
   // Sends a command; `done` gets what `read` makes of the reply.
   template <typename T, typename Read>
-  void Send(std::string command, Target target, const Read& read,
+  void Send(std::string command, Target target, Read read,
             std::move_only_function<void(Expected<T>)> done) {
-    thread_.Post([loop = loop_, read, command = std::move(command), target = std::move(target),
-                  done = std::move(done)]() mutable {
-      loop->router().Send(std::move(command), std::move(target),
-                          [read, done = std::move(done)](Reply reply) mutable {
-                            if (!reply) {
-                              done(std::unexpected(reply.error()));
-                            } else if (reply->front().type == RespType::kError) {
-                              done(std::unexpected(redis::ErrorOf(reply->front().text)));
-                            } else {
-                              done(read(*reply));
-                            }
-                          });
+    thread_.Post([loop = loop_, command = std::move(command), target = std::move(target),
+                  handler = Reading<T>(std::move(read), std::move(done))]() mutable {
+      loop->router().Send(std::move(command), std::move(target), std::move(handler));
+    });
+  }
+
+  // Removes a state and, when it is gone, announces that.
+  void Remove(std::string_view key, std::string announcement,
+              std::move_only_function<void(Expected<bool>)> done) {
+    const auto held = [](std::span<const RespNode> reply) { return reply.front().number > 0; };
+    const std::uint16_t slot = redis::SlotOf(key);
+    Send<bool>(Command("DEL", key), slot, held,
+               [loop = loop_, slot, announcement = std::move(announcement),
+                done = std::move(done)](Expected<bool> removed) mutable {
+                 if (!removed) return done(std::move(removed));
+                 const auto as_before = [removed](auto) { return removed; };
+                 loop->router().Send(std::move(announcement), slot,
+                                     Reading<bool>(as_before, std::move(done)));
+               });
+  }
+
+  void Watch(OnRaised on_raised) {
+    thread_.Post([loop = loop_, on_raised = std::move(on_raised)]() mutable {
+      loop->Watch(std::move(on_raised));
     });
   }
 
   // The same, and wait.
   template <typename T, typename Read>
-  Expected<T> Ask(std::string command, Target target, const Read& read) {
+  Expected<T> Ask(std::string command, Target target, Read read) {
     auto promise = std::make_shared<std::promise<Expected<T>>>();
     auto answer = promise->get_future();
-    Send<T>(std::move(command), std::move(target), read,
+    Send<T>(std::move(command), std::move(target), std::move(read),
             [promise](Expected<T> value) { promise->set_value(std::move(value)); });
     return answer.get();
   }
@@ -134,9 +143,27 @@ class RedisStore::Impl {
         Command("PING"), kAnySlot, [loop = loop_](auto) { return loop->router().Masters(); });
   }
 
+  Expected<PurgeProgress> Purge(std::string_view pattern, bool dry_run,
+                                std::move_only_function<void(const PurgeProgress&)> progress);
+
   const redis::RedisLoop& loop() const { return *loop_; }
 
  private:
+  // A handler that gives `done` what `read` makes of the reply; an error reply is an error.
+  template <typename T, typename Read>
+  static redis::Connection::Handler Reading(Read read,
+                                            std::move_only_function<void(Expected<T>)> done) {
+    return [read = std::move(read), done = std::move(done)](Reply reply) mutable {
+      if (!reply) {
+        done(std::unexpected(reply.error()));
+      } else if (reply->front().type == RespType::kError) {
+        done(std::unexpected(redis::ErrorOf(reply->front().text)));
+      } else {
+        done(read(*reply));
+      }
+    };
+  }
+
   redis::LoopThread thread_;
   const std::shared_ptr<redis::RedisLoop> loop_;
 };
@@ -153,8 +180,7 @@ Expected<std::unique_ptr<RedisStore>> RedisStore::Create(const Options& options)
     }
     endpoint->prefix = options.prefix;
   }
-  return std::unique_ptr<RedisStore>(
-      new RedisStore(std::make_unique<Impl>(options, *std::move(endpoint))));
+  return std::unique_ptr<RedisStore>(new RedisStore(std::make_unique<Impl>(*std::move(endpoint))));
 }
 
 RedisStore::RedisStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -181,10 +207,9 @@ Expected<Decision> RedisStore::CheckAll(std::span<const Charge> charges, std::sp
 void RedisStore::Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) {
   const Charge peek{.key = charge.key, .limit = charge.limit, .name = charge.name, .cost = 0};
   if (!IsValid(peek, TimePoint{})) return done(std::unexpected(Invalid(peek, TimePoint{})));
-  const std::string key = redis::StateKey(impl_->loop().endpoint().prefix, charge);
-  impl_->Send<bool>(
-      Command("DEL", key), redis::SlotOf(key),
-      [](std::span<const RespNode> reply) { return reply.front().number > 0; }, std::move(done));
+  const std::string& prefix = impl_->loop().endpoint().prefix;
+  impl_->Remove(redis::StateKey(prefix, charge), redis::AnnounceCommand(prefix, &charge),
+                std::move(done));
 }
 
 Expected<bool> RedisStore::Reset(const Charge& charge) {
@@ -192,6 +217,8 @@ Expected<bool> RedisStore::Reset(const Charge& charge) {
   Reset(charge, [&](Expected<bool> held) { answer.set_value(std::move(held)); });
   return answer.get_future().get();
 }
+
+void RedisStore::Watch(OnRaised on_raised) { impl_->Watch(std::move(on_raised)); }
 
 Expected<std::chrono::microseconds> RedisStore::Ping() {
   const auto masters = impl_->Masters();
@@ -222,33 +249,33 @@ Expected<std::int64_t> RedisStore::CountKeys() {
   return sum;
 }
 
-Expected<RedisStore::PurgeProgress> RedisStore::Purge(
+Expected<RedisStore::PurgeProgress> RedisStore::Impl::Purge(
     std::string_view pattern, bool dry_run,
     std::move_only_function<void(const PurgeProgress&)> progress) {
-  const std::string& prefix = impl_->loop().endpoint().prefix;
+  const std::string& prefix = loop().endpoint().prefix;
   const std::string match = PurgePattern(prefix, pattern);
-  const auto masters = impl_->Masters();
+  const auto masters = Masters();
   if (!masters) return std::unexpected(masters.error());
   PurgeProgress sum;
   for (const redis::Address& master : *masters) {
     std::string cursor = "0";
     do {
-      const auto page = impl_->Ask<Page>(
-          Command("SCAN", cursor, "MATCH", match, "COUNT", std::to_string(kScanCount)), master,
-          [own = text::Cat(prefix, ":{")](std::span<const RespNode> reply) {
-            return ReadPage(reply, own);
-          });
+      const auto page =
+          Ask<Page>(Command("SCAN", cursor, "MATCH", match, "COUNT", std::to_string(kScanCount)),
+                    master, [own = text::Cat(prefix, ":{")](std::span<const RespNode> reply) {
+                      return ReadPage(reply, own);
+                    });
       if (!page) return std::unexpected(page.error());
       cursor = page->cursor;
       sum.scanned += kScanCount;
       // A command has keys of one slot only.
       for (const auto& [slot, keys] :
-           BySlot(page->keys, impl_->loop().endpoint().mode == redis::Mode::kCluster)) {
+           BySlot(page->keys, loop().endpoint().mode == redis::Mode::kCluster)) {
         std::int64_t matched = static_cast<std::int64_t>(keys.size()) - 1;
         if (!dry_run) {
           std::string command;
           redis::AppendCommand(command, keys);
-          const auto removed = impl_->AskNumber(std::move(command), slot);
+          const auto removed = AskNumber(std::move(command), slot);
           if (!removed) return std::unexpected(removed.error());
           matched = *removed;
         }
@@ -260,6 +287,18 @@ Expected<RedisStore::PurgeProgress> RedisStore::Purge(
   return sum;
 }
 
+Expected<RedisStore::PurgeProgress> RedisStore::Purge(
+    std::string_view pattern, bool dry_run,
+    std::move_only_function<void(const PurgeProgress&)> progress) {
+  auto purged = impl_->Purge(pattern, dry_run, std::move(progress));
+  if (dry_run) return purged;
+  // Also if it did not come to its end: some are gone.
+  const auto heard =
+      impl_->AskNumber(redis::AnnounceCommand(impl_->loop().endpoint().prefix, nullptr), kAnySlot);
+  if (purged && !heard) return std::unexpected(heard.error());
+  return purged;
+}
+
 RedisStore::Stats RedisStore::GetStats() const {
   const auto& counters = impl_->loop().counters();
   return {.requests = counters.requests.load(std::memory_order_relaxed),
@@ -269,9 +308,14 @@ RedisStore::Stats RedisStore::GetStats() const {
           .unavailable = counters.unavailable.load(std::memory_order_relaxed),
           .unanswered = counters.unanswered.load(std::memory_order_relaxed),
           .refunds = counters.refunds.load(std::memory_order_relaxed),
-          .refunds_lost = counters.refunds_lost.load(std::memory_order_relaxed)};
+          .refunds_lost = counters.refunds_lost.load(std::memory_order_relaxed),
+          .listening = impl_->loop().listening() ? 1 : 0};
 }
 
 std::string RedisStore::Description() const { return impl_->loop().endpoint().ToString(); }
+
+const std::vector<std::string>& RedisStore::Warnings() const {
+  return impl_->loop().endpoint().warnings;
+}
 
 }  // namespace sluice

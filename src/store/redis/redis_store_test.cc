@@ -12,7 +12,6 @@
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
@@ -20,22 +19,26 @@
 #include <fstream>
 #include <future>
 #include <mutex>
-#include <sstream>
 #include <thread>
 #include <vector>
 
 #include "sluice/asio.h"
+#include "support/documented_acl.h"
 #include "support/eventually.h"
+#include "support/fixed_answer_server.h"
 #include "support/redis_server.h"
 
 namespace sluice {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
+using testing_support::DocumentedAcl;
 using testing_support::Eventually;
+using testing_support::FixedAnswerServer;
 using testing_support::FreePort;
 using testing_support::RedisServer;
 
@@ -212,20 +215,132 @@ TEST(RedisStore, SaysWhatIsWrongWithCredentials) {
   }
 }
 
+TEST(RedisStore, NeverShowsAPasswordThatAServerRepeats) {
+  const RedisServer server({.arguments = {"--rename-command", "AUTH", ""}});
+  ASSERT_THAT(server.Cli("auth wr0ng"), HasSubstr("wr0ng")) << "otherwise nothing is tested";
+  const auto denied = Check(*Open("redis://:wr0ng@127.0.0.1:" + std::to_string(server.port())));
+  ASSERT_FALSE(denied);
+  EXPECT_EQ(denied.error().code, ErrorCode::kAccessDenied);
+  EXPECT_THAT(denied.error().message, AllOf(HasSubstr("AUTH"), Not(HasSubstr("wr0ng"))));
+}
+
+TEST(RedisStore, FollowsCredentialsAndPermissionsThatChange) {
+  const RedisServer server;
+  const std::string address = "127.0.0.1:" + std::to_string(server.port());
+  ASSERT_EQ(server.Cli("acl setuser app on '>one' '~*' +@all"), "OK\n");
+  const auto store = Open("redis://app:one@" + address);
+  ASSERT_TRUE(Check(*store));
+  server.Cli("acl setuser app -evalsha");
+  EXPECT_EQ(Check(*store).error().code, ErrorCode::kAccessDenied);
+  server.Cli("acl setuser app +evalsha");
+  EXPECT_TRUE(Check(*store));
+  // Whoever is connected stays so; the next connection needs the new password.
+  server.Cli("acl setuser app resetpass '>two'");
+  server.Cli("client kill type normal");
+  EXPECT_TRUE(Eventually([&] {
+    const auto decision = Check(*store);
+    return !decision && decision.error().code == ErrorCode::kAccessDenied;
+  }));
+  server.Cli("acl setuser app '>one'");
+  EXPECT_TRUE(Recovers(*store));
+}
+
+TEST(RedisStore, SaysThatAServerTakesNoMoreClients) {
+  const RedisServer server;
+  auto first = Open(server.Uri());
+  ASSERT_TRUE(Check(*first));
+  ASSERT_EQ(server.Cli("config set maxclients 1"), "OK\n");
+  const auto second = Open(server.Uri());
+  // It hangs up on us while we talk, so that its word may be lost now and then.
+  EXPECT_TRUE(Eventually([&] {
+    const auto refused = Check(*second);
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+    return refused.error().message.contains("max number of clients");
+  }));
+  first.reset();
+  EXPECT_TRUE(Recovers(*second));
+}
+
+TEST(RedisStore, RefusesAServerThatIsNoRedis) {
+  using namespace std::string_literals;
+  const std::string nested = [] {
+    std::string bytes;
+    for (int i = 0; i < 1'000; ++i) bytes += "*1\r\n";
+    return bytes;
+  }();
+  for (const std::string& answer :
+       {"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"s, "\0\xff\x16\x03garbage"s,
+        "$536870912\r\n"s, nested, "*-2\r\n"s, "+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n"s,
+        ":1\r\n:2\r\n:3\r\n"s, "$100\r\nhalf a reply"s, ""s}) {
+    const FixedAnswerServer server(answer);
+    const auto refused = Check(*Open(server.Uri("?timeout=300ms&connect_timeout=200ms")));
+    ASSERT_FALSE(refused) << answer;
+    EXPECT_THAT(refused.error().code, AnyOf(ErrorCode::kUnavailable, ErrorCode::kStoreError))
+        << refused.error().message;
+    EXPECT_THAT(refused.error().message, Not(HasSubstr("garbage")));
+  }
+}
+
+TEST(RedisStore, RefusesMoreThanMayWait) {
+  const RedisServer server;
+  const auto store = Open(server.Uri("?timeout=1s&batch=10&in_flight=1&waiting=100"));
+  ASSERT_TRUE(Check(*store));
+  server.Cli("client pause 60000 write");
+  std::vector<std::string> keys;
+  for (int i = 0; i < 100'000; ++i) keys.push_back(std::to_string(i));
+  std::vector<Charge> charges;
+  for (const std::string& key : keys) charges.push_back({.key = key, .limit = &kMany});
+  std::vector<Request> requests;
+  for (const Charge& charge : charges) requests.push_back({.charges = {&charge, 1}});
+  std::promise<void> done;
+  store->Apply(requests, [&] { done.set_value(); });
+  done.get_future().wait();
+  const auto count = [&](ErrorCode code, std::string_view text) {
+    return std::ranges::count_if(requests, [&](const Request& request) {
+      return !request.outcome && request.outcome.error().code == code &&
+             request.outcome.error().message.contains(text);
+    });
+  };
+  EXPECT_EQ(count(ErrorCode::kUnavailable, "100 requests wait for Redis already"), 99'900);
+  EXPECT_EQ(count(ErrorCode::kUnavailable, "no room"), 90) << "waited, and were never sent";
+  EXPECT_EQ(count(ErrorCode::kOutcomeUnknown, "no answer"), 10) << "one batch";
+  // The same for what is not a check.
+  constexpr std::int64_t kResets = 15'000;
+  std::atomic<std::int64_t> refused = 0;
+  std::atomic<std::int64_t> answered = 0;
+  for (std::int64_t i = 0; i < kResets; ++i) {
+    store->Reset(charges.front(), [&](Expected<bool> held) {
+      if (!held && held.error().message.contains("10000 commands wait")) ++refused;
+      ++answered;
+    });
+  }
+  EXPECT_TRUE(Eventually([&] { return answered == kResets; }));
+  EXPECT_EQ(refused, 5'000);
+  server.Cli("client unpause");
+  EXPECT_TRUE(Recovers(*store));
+}
+
+TEST(RedisStore, SendsAsMuchAtOnceAsTheUriSays) {
+  const RedisServer server;
+  std::vector<std::string> keys;
+  for (int i = 0; i < 200; ++i) keys.push_back(std::to_string(i));
+  std::vector<Charge> charges;
+  for (const std::string& key : keys) charges.push_back({.key = key, .limit = &kMany});
+  for (const auto& [batch, calls] : {std::pair{"1", 200}, std::pair{"50", 4}}) {
+    const auto store = Open(server.Uri(std::string("?in_flight=1&batch=") + batch));
+    std::vector<Request> requests;
+    for (const Charge& charge : charges) requests.push_back({.charges = {&charge, 1}});
+    std::promise<void> done;
+    store->Apply(requests, [&] { done.set_value(); });
+    done.get_future().wait();
+    for (const Request& request : requests) ASSERT_TRUE(request.outcome);
+    EXPECT_EQ(store->GetStats().calls, calls);
+  }
+}
+
 TEST(RedisStore, NeedsNoMoreThanTheDocumentedAcl) {
   const RedisServer server;
-  // As in docs/reference/redis.md.
-  std::ifstream docs(SLUICE_DOCS "/reference/redis.md");
-  std::string line;
-  while (std::getline(docs, line) && !line.starts_with("ACL SETUSER sluice ")) {
-  }
-  ASSERT_THAT(line, HasSubstr(">PASSWORD"));
-  line.replace(line.find(">PASSWORD"), 9, ">pw");
-  // Every word in quotes: the shell must not look inside.
-  std::string quoted;
-  std::istringstream words(line);
-  for (std::string word; words >> word;) quoted += "'" + word + "' ";
-  ASSERT_EQ(server.Cli(quoted), "OK\n");
+  ASSERT_EQ(server.Cli(DocumentedAcl("sluice", "pw")), "OK\n");
   const auto store = Open("redis://sluice:pw@127.0.0.1:" + std::to_string(server.port()));
   for (const char* text : {"algorithm=token_bucket,capacity=5,refill=1,period=1s",
                            "algorithm=fixed_window,limit=5,window=1d",
@@ -236,12 +351,40 @@ TEST(RedisStore, NeedsNoMoreThanTheDocumentedAcl) {
       ASSERT_TRUE(decision) << decision.error().message;
     }
   }
+  const auto heard = std::make_shared<std::atomic<int>>(0);
+  store->Watch([heard](const Charge* charge) { *heard += charge ? 1 : 0; });
+  ASSERT_TRUE(Eventually([&] { return store->GetStats().listening == 1; }));
   EXPECT_TRUE(store->Reset({.key = "k", .limit = &kFive, .name = "n"}).value());
+  EXPECT_TRUE(Eventually([&] { return *heard == 1; }));
   EXPECT_TRUE(store->Ping());
   EXPECT_TRUE(store->Purge("*", false));
-  // And no less is of use: without the script, a clear error.
-  server.Cli("acl setuser sluice -evalsha");
-  EXPECT_EQ(Check(*store).error().code, ErrorCode::kAccessDenied);
+  // And no less is of use: a clear error, and never a budget that is whole again and again.
+  for (const std::string command : {"evalsha", "time", "get", "set"}) {
+    server.Cli("acl setuser sluice -" + command);
+    const auto denied = Check(*store);
+    ASSERT_FALSE(denied) << command;
+    EXPECT_EQ(denied.error().code, ErrorCode::kAccessDenied) << denied.error().message;
+    server.Cli("acl setuser sluice +" + command);
+    EXPECT_TRUE(Check(*store)) << command;
+  }
+}
+
+TEST(RedisStore, LeavesAloneWhatIsNotItsOwn) {
+  const RedisServer server;
+  const auto store = Open(server.Uri());
+  for (const std::string command : {"set 'sluice:{k}:n' text", "lpush 'sluice:{k}:n' x"}) {
+    ASSERT_NE(server.Cli(command), "");
+    const std::string before = server.Cli("dump 'sluice:{k}:n'");
+    for (const char* text : {"algorithm=fixed_window,limit=5,window=1d",
+                             "algorithm=sliding_window,limit=5,window=1d"}) {
+      const Limit limit = *Limit::Parse(text);
+      const auto refused = store->Check({.key = "k", .limit = &limit, .name = "n"});
+      ASSERT_FALSE(refused) << command;
+      EXPECT_EQ(refused.error().code, ErrorCode::kStoreError) << refused.error().message;
+      EXPECT_EQ(server.Cli("dump 'sluice:{k}:n'"), before);
+    }
+    server.Cli("del 'sluice:{k}:n'");
+  }
 }
 
 TEST(RedisStore, TellsAFullServerApart) {
@@ -308,6 +451,19 @@ TEST(RedisStore, SpeaksTlsAndInsistsOnTheRightCertificate) {
   }
   const auto plain = Check(*Open("redis://127.0.0.1:" + std::to_string(server.port())));
   EXPECT_FALSE(plain) << "plain text to a TLS port";
+
+  const RedisServer strict({.arguments = {"--tls-cert-file", base + "/server.crt", "--tls-key-file",
+                                          base + "/server.key", "--tls-ca-cert-file",
+                                          base + "/other.crt", "--tls-auth-clients", "yes"},
+                            .scheme = "rediss",
+                            .wait = false});
+  const std::string query = "?ca=" + base + "/server.crt";
+  const auto known =
+      Open(strict.Uri(query + "&cert=" + base + "/other.crt&key=" + base + "/other.key"));
+  EXPECT_TRUE(Recovers(*known));
+  const auto unknown = Check(*Open(strict.Uri(query)));
+  ASSERT_FALSE(unknown) << "it wants to see a certificate";
+  EXPECT_EQ(unknown.error().code, ErrorCode::kUnavailable) << unknown.error().message;
   std::filesystem::remove_all(folder);
 }
 
@@ -419,9 +575,48 @@ TEST(RedisSentinel, GoesToTheNewMasterWhenTheSentinelsSaySo) {
   EXPECT_TRUE(Recovers(*store));
 }
 
-TEST(RedisStore, ReachesAServerByIpv6) {
+TEST(RedisSentinel, HasCredentialsOfItsOwnAndNeedsNoMoreThanTheDocumentedAcls) {
+  const RedisServer server({.arguments = {"--requirepass", "r00t"}, .auth = ":r00t"});
+  const int port = FreePort();
+  const std::string config = "/tmp/sluice-sentinel-" + std::to_string(port) + ".conf";
+  std::ofstream(config) << "port " << port << "\nbind 127.0.0.1\nrequirepass w4tch\n"
+                        << "sentinel monitor main 127.0.0.1 " << server.port() << " 1\n"
+                        << "sentinel auth-pass main r00t\n";
+  const RedisServer sentinel({.port = port, .auth = ":w4tch", .sentinel_config = config});
+  ASSERT_EQ(server.Cli(DocumentedAcl("sluice", "s3cret") + "+role"), "OK\n");
+  ASSERT_EQ(sentinel.Cli(DocumentedAcl("sluice-sentinel", "s3ntinel")), "OK\n");
+
+  const std::string at = "127.0.0.1:" + std::to_string(port) + "/main";
+  const std::string user = "redis-sentinel://sluice:s3cret@" + at;
+  const auto store = Open(user + "/2?sentinel_user=sluice-sentinel&sentinel_password=s3ntinel");
+  const auto decision = Check(*store);
+  ASSERT_TRUE(decision) << decision.error().message;
+  EXPECT_EQ(server.Cli("-n 2 dbsize"), "1\n");
+  // It also listens to the Sentinel.
+  EXPECT_TRUE(Eventually([&] {
+    return testing::Value(sentinel.Cli("client list"),
+                          testing::ContainsRegex(" sub=1 [^\n]* user=sluice-sentinel "));
+  }));
+  EXPECT_TRUE(Check(*Open("redis-sentinel://:r00t@" + at + "?sentinel_password=w4tch")))
+      << "passwords alone";
+  for (const std::string& uri :
+       {user, user + "?sentinel_password=wr0ng",
+        "redis-sentinel://sluice:wr0ng@" + at + "?sentinel_password=w4tch"}) {
+    const auto denied = Check(*Open(uri));
+    ASSERT_FALSE(denied) << uri;
+    EXPECT_EQ(denied.error().code, ErrorCode::kAccessDenied) << denied.error().message;
+    EXPECT_THAT(denied.error().message, Not(HasSubstr("wr0ng")));
+  }
+  std::filesystem::remove(config);
+}
+
+TEST(RedisStore, ReachesAServerByIpv6AndByName) {
   const RedisServer server({.host = "::1"});
   EXPECT_TRUE(Check(*Open(server.Uri())));
+  const RedisServer named;
+  const auto store = Open("redis://localhost:" + std::to_string(named.port()) + "?name=my-api");
+  EXPECT_TRUE(Check(*store));
+  EXPECT_THAT(named.Cli("client list"), HasSubstr(" name=my-api "));
 }
 
 TEST(RedisStore, WaitsForAServerThatLoads) {
@@ -529,13 +724,13 @@ TEST(AsyncApply, CompletesAsTheTokenSays) {
 
   EXPECT_EQ(AsyncApply(*store, request, boost::asio::use_future).get()->remaining, 4);
 
+  // What is outstanding counts as work: run() returns when it has completed.
   boost::asio::io_context context;
   std::optional<std::int64_t> by_callback;
   AsyncApply(*store, request, boost::asio::bind_executor(context, [&](Expected<Decision> decision) {
     by_callback = decision->remaining;
   }));
-  const auto work = boost::asio::make_work_guard(context);
-  while (!by_callback) context.run_one();
+  context.run();
   EXPECT_EQ(by_callback, 3);
 
   std::optional<std::int64_t> by_coroutine;
@@ -546,8 +741,49 @@ TEST(AsyncApply, CompletesAsTheTokenSays) {
         by_coroutine = decision->remaining;
       },
       boost::asio::detached);
-  while (!by_coroutine) context.run_one();
+  context.restart();
+  context.run();
   EXPECT_EQ(by_coroutine, 2);
+}
+
+TEST(RedisStore, AnswersAllThatIsOutstandingWhenItIsDestroyed) {
+  const RedisServer server;
+  auto store = Open(server.Uri());
+  ASSERT_TRUE(Check(*store));
+  server.Cli("client pause 60000 write");
+  // Some on their way, most of them waiting.
+  std::vector<std::string> keys;
+  for (int i = 0; i < 1'000; ++i) keys.push_back(std::to_string(i));
+  std::vector<Charge> charges;
+  for (const std::string& key : keys) charges.push_back({.key = key, .limit = &kMany});
+  std::vector<Request> requests;
+  for (const Charge& charge : charges) requests.push_back({.charges = {&charge, 1}});
+  std::atomic<int> done = 0;
+  store->Apply(requests, [&] { ++done; });
+  std::optional<ErrorCode> reset;
+  store->Reset(charges.front(), [&](Expected<bool> held) { reset = held.error().code; });
+  Request request{.charges = {charges.data(), 1}};
+  auto by_future = AsyncApply(*store, request, boost::asio::use_future);
+  boost::asio::io_context context;
+  Request awaited{.charges = {charges.data(), 1}};
+  std::optional<ErrorCode> by_coroutine;
+  boost::asio::co_spawn(
+      context,
+      [&]() -> boost::asio::awaitable<void> {
+        const auto decision = co_await AsyncApply(*store, awaited, boost::asio::use_awaitable);
+        by_coroutine = decision.error().code;
+      },
+      boost::asio::detached);
+  context.run_one();
+
+  store.reset();
+  const auto is_lost = AnyOf(ErrorCode::kUnavailable, ErrorCode::kOutcomeUnknown);
+  EXPECT_EQ(done, 1);
+  for (const Request& each : requests) ASSERT_THAT(each.outcome.error().code, is_lost);
+  EXPECT_THAT(reset.value(), is_lost);
+  EXPECT_THAT(by_future.get().error().code, is_lost);
+  context.run();
+  EXPECT_THAT(by_coroutine.value(), is_lost);
 }
 
 TEST(RedisStore, RefusesAUriThatIsWrong) {

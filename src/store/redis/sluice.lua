@@ -38,7 +38,17 @@
 -- core/convert.h and Shard::Convert.
 
 local floor, format, match, find = math.floor, string.format, string.match, string.find
-local call, pcall = redis.call, redis.pcall
+local call = redis.call
+
+-- A key of another type is an answer; any other error, such as a missing permission, is one for the
+-- caller: to take it for a state would let everything pass.
+local function pcall(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err and not find(reply.err, 'WRONGTYPE', 1, true) then
+    error(reply)
+  end
+  return reply
+end
 
 -- A clock that is given runs apart from the server's: state must outlive the steps of a test.
 local injected = ARGV[1] ~= ''
@@ -308,6 +318,7 @@ local function read(key, limit, value)
   local own = kernel[limit.kind]
   if type(value) == 'table' then  -- An error: it is a log.
     local log = read_log(key)
+    if log == false then error('sluice: ' .. key .. ' holds something else') end
     if not log then return end
     local a, b, c = not_before(log.now, function() return own.start(limit, log.used) end)
     write(key, limit, a, b, c)
@@ -391,13 +402,15 @@ while ARGV[at] do
   at = first + width * charges
 
   if action == 'refund' then
-    reply[filled + 1] = times
-    for i = 1, charges do
-      give_back(KEYS[key_at + i], under[i], costs[i], tonumber(ARGV[first + width * i - 1]))
-      reply[filled + 3 * i - 1], reply[filled + 3 * i], reply[filled + 3 * i + 1] = 0, 0, 0
+    for _ = 1, groups do
+      reply[filled + 1] = times
+      for i = 1, charges do
+        give_back(KEYS[key_at + i], under[i], costs[i], tonumber(ARGV[first + width * i - 1]))
+        reply[filled + 3 * i - 1], reply[filled + 3 * i], reply[filled + 3 * i + 1] = 0, 0, 0
+      end
+      filled = filled + 1 + 3 * charges
+      key_at = key_at + charges
     end
-    filled = filled + 1 + 3 * charges
-    key_at = key_at + charges
     groups = 0
   end
 

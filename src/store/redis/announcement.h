@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "sluice/store.h"
+
+namespace sluice::redis {
+
+// How stores that share a Redis tell each other, by PUBLISH, that a budget was made larger than
+// what was taken from it and the time say: a RESP array of the state's key, name and limit. Any
+// other message means any state.
+
+std::string AnnouncementChannel(std::string_view prefix);
+
+// The command that tells all who listen; null: any state. Its message is at most
+// kAnnouncementBytesMax long.
+std::string AnnounceCommand(std::string_view prefix, const Charge* charge);
+
+inline constexpr std::size_t kAnnouncementBytesMax = kKeyBytesMax + kNameBytesMax + 512;
+
+// Calls `on_raised` once. A message that is not understood means any state, which is never wrong.
+void ReadAnnouncement(std::string_view message, const Store::OnRaised& on_raised);
+
+}  // namespace sluice::redis

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the guard keeps: denials that instances remember, and end together; a start without Redis.
+
+Usage: service_guard_test.py PROGRAM
+"""
+
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+import support
+from support import AGES, eventually, target
+
+CHECK = "/api/v1/rate-limit/check"
+RESET = "/api/v1/rate-limit/reset"
+
+# Nothing that a test waits for comes from asking Redis again.
+TRUST = ("--deny-cache-trust", "100d")
+
+
+def rules(limit):
+    return f"""
+ruleSets:
+  - id: shared
+    rules:
+      - id: r
+        scope: PER_IP
+        bands: [{{label: b, algorithm: FIXED_WINDOW, limit: {limit}, window: {AGES}}}]
+"""
+
+
+class Cluster:
+    """A real Redis Cluster of three masters."""
+
+    def __init__(self):
+        self.folders = [tempfile.mkdtemp(prefix="sluice-test-redis-") for _ in range(3)]
+        ports = [support.free_port() for _ in range(3)]
+        self.nodes = [
+            support.Process(["redis-server", "--port", str(port), "--bind", "127.0.0.1",
+                             "--save", "", "--dir", folder, "--cluster-enabled", "yes"])
+            for port, folder in zip(ports, self.folders)]
+        self.addresses = [f"127.0.0.1:{port}" for port in ports]
+        for port in ports:
+            eventually(lambda p=port: self.cli(p, "ping") == "PONG", "a node answers")
+        subprocess.run(["redis-cli", "--cluster", "create", *self.addresses, "--cluster-yes"],
+                       check=True, capture_output=True, timeout=support.PATIENCE)
+        for port in ports:
+            eventually(lambda p=port: "cluster_state:ok" in self.cli(p, "cluster", "info"),
+                       "the Cluster is up")
+
+    @staticmethod
+    def cli(port, *command):
+        return subprocess.run(["redis-cli", "-p", str(port), *command], capture_output=True,
+                              text=True, check=False, timeout=support.PATIENCE).stdout.strip()
+
+    @property
+    def uri(self):
+        return "redis://" + ",".join(self.addresses)
+
+    patient_store = support.Redis.patient_store
+
+    def remove(self):
+        for node in self.nodes:
+            node.remove()
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class Denials(support.ServiceTest):
+    """Two instances that deny a client from memory, until one of them is told otherwise."""
+
+    def pair(self, redis):
+        self.rules = self.folder()
+        path = self.rules.write("rules.yaml", rules(2))
+        config = self.rules.write("sluice.yaml", f"""
+defaults:
+  FIXED_WINDOW: {{algorithm: FIXED_WINDOW, limit: 2, window: {AGES}}}
+""")
+        services = [self.start("--config", config, *redis.patient_store(), "--rules", path, *TRUST)
+                    for _ in range(2)]
+        for service in services:
+            eventually(lambda s=service: s.metric("sluice_redis_listening") == 1, "it listens")
+        return services
+
+    def deny_everywhere(self, services, ask):
+        """Until each instance denies without asking Redis."""
+        for service in services:
+            eventually(lambda s=service: ask(s).status == 429 and self.remembered(s, ask),
+                       "a denial from memory")
+
+    @staticmethod
+    def remembered(service, ask):
+        hits = service.metric("sluice_deny_cache_hits_total")
+        return ask(service).status == 429 and \
+            service.metric("sluice_deny_cache_hits_total") > hits
+
+    def expect_resets_end_denials(self, redis):
+        one, two = services = self.pair(redis)
+
+        def by_rule(service):
+            return service.check("shared", ip="192.0.2.1")
+
+        def by_key(service):
+            return service.get(target(CHECK, algorithm="FIXED_WINDOW", key="k"))
+
+        self.deny_everywhere(services, by_rule)
+        self.deny_everywhere(services, by_key)
+        answer = one.admin("DELETE", "/admin/v1/rule-sets/shared/keys?key=ip:192.0.2.1")
+        self.assertEqual(answer.json["reset"], 1)
+        eventually(lambda: by_rule(two).status == 200, "the reset by the admin, elsewhere")
+        self.assertTrue(self.remembered(two, by_key), "nothing else was forgotten")
+
+        reset = one.request("DELETE", target(RESET, algorithm="FIXED_WINDOW", key="k"))
+        self.assertEqual(reset.status, 200)
+        eventually(lambda: by_key(two).status == 200, "the reset over the API, elsewhere")
+
+        self.deny_everywhere(services, by_rule)
+        purged = support.sluice("purge", "--store", redis.uri, "--match", "ip:*")
+        self.assertEqual(purged.returncode, 0, purged.stderr)
+        eventually(lambda: by_rule(two).status == 200, "the purge")
+        return services, by_rule
+
+    def test_end_when_another_instance_resets(self):
+        redis = self.redis()
+        services, ask = self.expect_resets_end_denials(redis)
+        # What nobody announces can be.
+        self.deny_everywhere(services, ask)
+        redis.cli("flushall")
+        self.assertEqual(ask(services[1]).status, 429)
+        redis.cli("publish", "sluice:reset", "*")
+        for service in services:
+            eventually(lambda s=service: ask(s).status == 200, "the announcement by hand")
+
+    def test_end_when_another_instance_resets_in_a_cluster(self):
+        cluster = Cluster()
+        self.addCleanup(cluster.remove)
+        self.expect_resets_end_denials(cluster)
+
+    def test_end_when_the_limit_is_raised(self):
+        services = self.pair(self.redis())
+
+        def ask(service):
+            return service.check("shared", ip="192.0.2.1")
+
+        self.deny_everywhere(services, ask)
+        self.rules.replace("rules.yaml", rules(100))
+        for service in services:
+            eventually(lambda s=service: ask(s).status == 200, "the new limit")
+
+    def test_are_not_believed_for_ever(self):
+        redis = self.redis()
+        service = self.start(*redis.patient_store(), "--rules",
+                             self.folder().write("rules.yaml", rules(1)),
+                             "--deny-cache-trust", "50ms")
+        eventually(lambda: service.check("shared", ip="192.0.2.1").status == 429, "a denial")
+        redis.cli("flushall")
+        eventually(lambda: service.check("shared", ip="192.0.2.1").status == 200, "it asks again")
+
+
+class Start(support.ServiceTest):
+    def test_does_not_wait_for_a_redis_that_says_nothing(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            began = time.monotonic()
+            service = self.start(
+                "--store", f"redis://127.0.0.1:{silent.getsockname()[1]}?timeout=50s"
+                           "&connect_timeout=50s", "--http-on-store-failure", "LOCAL")
+            answer = service.get(target(CHECK, key="k"))
+            self.assertLess(time.monotonic() - began, 25)
+            self.assertEqual((answer.status, answer.json["source"]), (200, "local"))
+            service.kill()
+
+
+class Memory(support.ServiceTest):
+    def test_that_is_full_is_a_failure_to_which_the_policy_applies(self):
+        log = "{label: b, algorithm: SLIDING_WINDOW, limit: 100, window: 1h}"
+        service = self.serve_rules(f"""
+ruleSets:
+  - id: open
+    rules: [{{id: r, scope: PER_IP, onStoreFailure: FAIL_OPEN, bands: [{log}]}}]
+  - id: closed
+    rules: [{{id: r, scope: PER_IP, onStoreFailure: FAIL_CLOSED, bands: [{log}]}}]
+""", "--memory-log-entries-max", "1")
+        for number in range(300):
+            answer = service.check("open", ip=f"192.0.2.{number % 250}")
+            self.assertEqual(answer.status, 200, answer)
+        self.assertGreater(service.metric("sluice_degraded_decisions_total", source="fail_open"), 0)
+        self.assertEqual(service.check("closed", ip="198.51.100.1").status, 503)
+
+
+if __name__ == "__main__":
+    support.main()

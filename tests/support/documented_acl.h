@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The permissions that docs/reference/redis.md says are enough, for tests that run under them.
+#pragma once
+
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace sluice::testing_support {
+
+// The documented line for this user, with its password, as RedisServer::Cli takes it.
+inline std::string DocumentedAcl(const std::string& user, const std::string& password) {
+  std::ifstream docs(SLUICE_DOCS "/reference/redis.md");
+  std::string line;
+  while (!line.starts_with("ACL SETUSER " + user + " ")) {
+    if (!std::getline(docs, line)) throw std::runtime_error("no ACL is documented for " + user);
+  }
+  // Every word in quotes: the shell must not look inside.
+  std::string quoted;
+  std::istringstream words(line);
+  for (std::string word; words >> word;) {
+    quoted += "'" + (word == ">PASSWORD" ? ">" + password : word) + "' ";
+  }
+  return quoted;
+}
+
+}  // namespace sluice::testing_support
