@@ -125,11 +125,10 @@ void AnswerReset(KeyCall& call) {
 }
 
 // Finds the key's bands; answers, and returns nothing, if there is no such rule set or no key.
-std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine,
-                                    const telemetry::ServiceMetrics& metrics,
+std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine, const Instruments& instruments,
                                     const http::Request& request, http::Exchange exchange,
                                     std::string_view rule_set) {
-  auto call = std::make_shared<KeyCall>(Reply(std::move(exchange), request, metrics));
+  auto call = std::make_shared<KeyCall>(Reply(std::move(exchange), request, instruments));
   call->catalog = engine.catalog();
   const rules::RuleSet* found = call->catalog->rules->Find(rule_set);
   if (!found) {
@@ -163,7 +162,10 @@ std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine,
 
 }  // namespace
 
-AdminApi::AdminApi(Parts parts) : parts_(std::move(parts)), router_(parts_.metrics) { AddRoutes(); }
+AdminApi::AdminApi(Parts parts)
+    : parts_(std::move(parts)), router_(parts_.instruments, "docs/reference/admin-api.md") {
+  AddRoutes();
+}
 
 void AdminApi::AddRoutes() {
   // NOLINTBEGIN(performance-unnecessary-value-param): an exchange is handed over.
@@ -215,7 +217,7 @@ void AdminApi::Handle(const http::Request& request, http::Exchange exchange) {
 bool AdminApi::Admits(const http::Request& request, http::Exchange& exchange) const {
   if (!parts_.token.empty()) {
     if (IsSame(BearerToken(request.FindHeader("Authorization")), parts_.token)) return true;
-    Reply reply(std::move(exchange), request, parts_.metrics);
+    Reply reply(std::move(exchange), request, parts_.instruments);
     reply.headers = "WWW-Authenticate: Bearer\r\n";
     reply.Fail(401, "UNAUTHORIZED", "expected the admin token: Authorization: Bearer …");
     return false;
@@ -224,14 +226,14 @@ bool AdminApi::Admits(const http::Request& request, http::Exchange& exchange) co
       request.FindHeader("Origin").empty()) {
     return true;
   }
-  Reply(std::move(exchange), request, parts_.metrics)
+  Reply(std::move(exchange), request, parts_.instruments)
       .Fail(403, "FORBIDDEN",
             "without a token, only programs on this machine are answered; set admin.token");
   return false;
 }
 
 void AdminApi::ListRuleSets(const http::Request& request, http::Exchange exchange) const {
-  Reply reply(std::move(exchange), request, parts_.metrics);
+  Reply reply(std::move(exchange), request, parts_.instruments);
   const auto catalog = parts_.engine.catalog();
   JsonWriter json(reply.body);
   json.BeginObject().Field("generation", catalog->generation);
@@ -243,7 +245,7 @@ void AdminApi::ListRuleSets(const http::Request& request, http::Exchange exchang
 
 void AdminApi::ReadRuleSet(const http::Request& request, http::Exchange exchange,
                            std::string_view id) const {
-  Reply reply(std::move(exchange), request, parts_.metrics);
+  Reply reply(std::move(exchange), request, parts_.instruments);
   const auto catalog = parts_.engine.catalog();
   const rules::RuleSet* rule_set = catalog->rules->Find(id);
   if (!rule_set) {
@@ -256,7 +258,7 @@ void AdminApi::ReadRuleSet(const http::Request& request, http::Exchange exchange
 
 // A large document takes longer to read than a loop may be held up.
 void AdminApi::CreateRuleSet(const http::Request& request, http::Exchange exchange) const {
-  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.metrics);
+  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
   parts_.keeper.Post([this, reply, body = std::string(request.body)]() mutable {
     const auto parsed = rules::ParseRuleSet(body, "body");
     if (!parsed) return reply->Fail(parsed.error());
@@ -271,7 +273,7 @@ void AdminApi::CreateRuleSet(const http::Request& request, http::Exchange exchan
 
 void AdminApi::ReplaceRuleSet(const http::Request& request, http::Exchange exchange,
                               std::string_view id) const {
-  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.metrics);
+  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
   parts_.keeper.Post(
       [this, reply, id = std::string(id), body = std::string(request.body)]() mutable {
         const auto parsed = rules::ParseRuleSet(body, "body");
@@ -287,13 +289,13 @@ void AdminApi::ReplaceRuleSet(const http::Request& request, http::Exchange excha
 
 void AdminApi::DeleteRuleSet(const http::Request& request, http::Exchange exchange,
                              std::string_view id) const {
-  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.metrics);
+  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
   parts_.keeper.Remove(std::string(id), AnswerWith(reply, 200, JsonOf("deleted", id)));
 }
 
 void AdminApi::SetEnabled(const http::Request& request, http::Exchange exchange,
                           std::string_view id, bool enabled) const {
-  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.metrics);
+  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
   const auto catalog = parts_.engine.catalog();
   const rules::RuleSet* rule_set = catalog->rules->Find(id);
   if (!rule_set) {
@@ -306,7 +308,7 @@ void AdminApi::SetEnabled(const http::Request& request, http::Exchange exchange,
 }
 
 void AdminApi::Validate(const http::Request& request, http::Exchange exchange) const {
-  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.metrics);
+  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
   parts_.keeper.Post([reply, body = std::string(request.body)] {
     const auto parsed = rules::ParseRuleSet(body, "body");
     if (!parsed) return reply->Fail(parsed.error());
@@ -320,7 +322,7 @@ void AdminApi::Validate(const http::Request& request, http::Exchange exchange) c
 void AdminApi::InspectKey(const http::Request& request, http::Exchange exchange,
                           std::string_view rule_set) const {
   const auto call =
-      PrepareKey(parts_.engine, parts_.metrics, request, std::move(exchange), rule_set);
+      PrepareKey(parts_.engine, parts_.instruments, request, std::move(exchange), rule_set);
   if (!call) return;
   for (const Charge& charge : call->charges) {
     call->requests.push_back({.charges = {&charge, 1}, .now = {}, .each = {}});
@@ -332,7 +334,7 @@ void AdminApi::InspectKey(const http::Request& request, http::Exchange exchange,
 void AdminApi::ResetKey(const http::Request& request, http::Exchange exchange,
                         std::string_view rule_set) const {
   const auto call =
-      PrepareKey(parts_.engine, parts_.metrics, request, std::move(exchange), rule_set);
+      PrepareKey(parts_.engine, parts_.instruments, request, std::move(exchange), rule_set);
   if (!call) return;
   call->held.assign(call->charges.size(), false);
   const auto finish = [call] {
@@ -349,7 +351,7 @@ void AdminApi::ResetKey(const http::Request& request, http::Exchange exchange,
 }
 
 void AdminApi::Top(const http::Request& request, http::Exchange exchange) const {
-  Reply reply(std::move(exchange), request, parts_.metrics);
+  Reply reply(std::move(exchange), request, parts_.instruments);
   std::array wanted = {net::WantedParameter{.name = "by"}, net::WantedParameter{.name = "n"}};
   std::string scratch;
   if (const auto read = net::ReadQuery(request.query, wanted, scratch); !read) {
@@ -376,10 +378,9 @@ void AdminApi::Top(const http::Request& request, http::Exchange exchange) const 
 }
 
 void AdminApi::Reload(const http::Request& request, http::Exchange exchange) const {
-  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.metrics);
-  parts_.keeper.Reload([reply, &engine = parts_.engine](reload::Keeper::Outcome outcome) {
+  auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
+  parts_.reload([reply, &engine = parts_.engine](reload::Keeper::Outcome outcome) {
     if (!outcome.problems.empty()) return reply->Fail(outcome.problems);
-    if (!outcome.result) return reply->Fail(outcome.result.error());
     JsonWriter(reply->body)
         .BeginObject()
         .Field("generation", engine.catalog()->generation)
@@ -389,34 +390,31 @@ void AdminApi::Reload(const http::Request& request, http::Exchange exchange) con
 }
 
 void AdminApi::ReadLogLevel(const http::Request& request, http::Exchange exchange) const {
-  Reply reply(std::move(exchange), request, parts_.metrics);
-  reply.body = JsonOf("level", ToString(parts_.logger.level()));
+  Reply reply(std::move(exchange), request, parts_.instruments);
+  reply.body = JsonOf("level", ToString(parts_.instruments.logger.level()));
   reply.Send(200);
 }
 
 void AdminApi::SetLogLevel(const http::Request& request, http::Exchange exchange) const {
-  Reply reply(std::move(exchange), request, parts_.metrics);
+  Reply reply(std::move(exchange), request, parts_.instruments);
   std::array wanted = {net::WantedParameter{.name = "level"}};
   std::string scratch;
   const auto read = net::ReadQuery(request.query, wanted, scratch);
   const auto level = telemetry::ParseLogLevel(read ? wanted[0].value.value_or("") : "");
   if (!level) return reply.Fail(400, "INVALID_LEVEL", "?level=: " + level.error().message);
-  parts_.logger.set_level(*level);
+  parts_.instruments.logger.set_level(*level);
   reply.body = JsonOf("level", ToString(*level));
   reply.Send(200);
 }
 
 void AdminApi::Status(const http::Request& request, http::Exchange exchange) const {
-  Reply reply(std::move(exchange), request, parts_.metrics);
+  Reply reply(std::move(exchange), request, parts_.instruments);
   const Health health = parts_.health();
   JsonWriter json(reply.body);
   json.BeginObject().Field("generation", parts_.engine.catalog()->generation);
-  json.Field("draining", health.draining).Key("store").BeginObject();
-  json.Field("kind", health.store.kind).Field("address", health.store.address);
-  json.Field("reachable", health.store.reachable);
-  if (health.store.latency) json.Field("latencyMicros", health.store.latency->count());
-  if (!health.store.problem.empty()) json.Field("problem", health.store.problem);
-  json.EndObject().Key("guard").Raw(parts_.guard_status()).EndObject();
+  json.Field("draining", health.draining).Key("store");
+  AppendStore(json, health.store);
+  json.Key("guard").Raw(parts_.guard_status()).EndObject();
   reply.Send(200);
 }
 

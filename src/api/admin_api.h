@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "api/health.h"
+#include "api/reply.h"
 #include "api/router.h"
 #include "http/message.h"
 #include "http/server.h"
@@ -26,9 +27,10 @@ class AdminApi final : public http::Handler {
     service::Engine& engine;
     reload::Keeper& keeper;
     telemetry::HeavyHitters& keys;
-    telemetry::Logger& logger;
-    const telemetry::ServiceMetrics& metrics;
+    Instruments instruments;
     std::function<Health()> health;
+    // Reads rules and certificates again; all that went wrong is among the problems.
+    std::function<void(reload::Keeper::Done)> reload;
     std::function<std::string()> guard_status;  // A JSON object; "null" without a guard.
     std::string token;                          // Empty: none.
   };
@@ -36,6 +38,7 @@ class AdminApi final : public http::Handler {
   explicit AdminApi(Parts parts);
 
   void Handle(const http::Request& request, http::Exchange exchange) override;
+  void OnRefused(int status) override { parts_.instruments.metrics.HttpResponse(status); }
 
  private:
   void AddRoutes();

@@ -1,31 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/json_writer.h"
 #include "sluice/time.h"
 
 namespace sluice::api {
 
 // How the service is, as health checks report it.
 struct Health {
+  struct Master {
+    std::string address;
+    std::string problem = {};  // Why it does not answer; empty if it does.
+  };
+
+  // What a Redis Cluster says of itself.
+  struct Cluster {
+    std::string state = {};  // ok, or fail
+    std::int64_t slots_ok = 0;
+    std::int64_t slots_suspected = 0;  // Of masters that some nodes cannot reach.
+    std::int64_t slots_failed = 0;     // Of masters that are agreed to be gone.
+    std::int64_t nodes = 0;
+    std::int64_t masters = 0;  // Those that serve slots.
+  };
+
   struct Store {
     std::string kind;  // memory, standalone, sentinel or cluster
     std::string address = {};
     bool reachable = true;
     std::optional<Micros> latency = {};
-    std::string breaker = {};         // closed, open or half_open; empty if it has none.
-    std::string breaker_reason = {};  // Of its last transition; empty if there was none.
-    std::string problem = {};         // Why it is not reachable.
+    std::string breaker = {};          // closed, open or half_open; empty if it has none.
+    std::string breaker_reason = {};   // Of its last transition; empty if there was none.
+    std::string problem = {};          // Why it is not reachable.
+    std::vector<Master> masters = {};  // Of Redis, as far as they are known.
+    std::optional<Cluster> cluster = {};
+
+    bool works() const { return reachable && (!cluster || cluster->state == "ok"); }
 
     // Whether it decides, rather than the policies.
-    bool decides() const { return reachable && (breaker.empty() || breaker == "closed"); }
+    bool decides() const { return works() && (breaker.empty() || breaker == "closed"); }
   };
 
   bool draining = false;
   Store store;
 };
+
+// As an object.
+void AppendStore(JsonWriter& json, const Health::Store& store);
 
 }  // namespace sluice::api

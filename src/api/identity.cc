@@ -45,10 +45,13 @@ Identity Identify(const http::Request& request, const ClientOptions& options) {
     return identity;
   }
   Lines forwarded_for;
+  Lines forwarded;
   Lines real_ip;
   for (const http::Header& header : request.headers) {
     if (text::EqualsIgnoreCase(header.name, "X-Forwarded-For")) {
       forwarded_for.Add(header.value);
+    } else if (text::EqualsIgnoreCase(header.name, "Forwarded")) {
+      forwarded.Add(header.value);
     } else if (text::EqualsIgnoreCase(header.name, "X-Real-IP")) {
       real_ip.Add(header.value);
     } else if (text::EqualsIgnoreCase(header.name, "X-User-Id")) {
@@ -57,9 +60,11 @@ Identity Identify(const http::Request& request, const ClientOptions& options) {
       identity.api_key = header.value;
     }
   }
-  const net::Client client =
-      net::FindClient(peer, options.trusted_proxies,
-                      {.x_forwarded_for = forwarded_for.get(), .x_real_ip = real_ip.get()});
+  const net::Client client = net::FindClient(peer, options.trusted_proxies,
+                                             {.x_forwarded_for = forwarded_for.get(),
+                                              .forwarded = forwarded.get(),
+                                              .x_real_ip = real_ip.get()},
+                                             {.forwarded = options.forwarded});
   identity.ip = net::ClientKey(client.address, options.ipv6_prefix);
   return identity;
 }

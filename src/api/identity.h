@@ -13,6 +13,7 @@ namespace sluice::api {
 // Whose headers are believed, and how clients are told apart.
 struct ClientOptions {
   net::CidrSet trusted_proxies;
+  bool forwarded = false;  // They write Forwarded (RFC 7239), or remove it.
   int ipv6_prefix = 64;
 };
 

@@ -9,8 +9,9 @@ namespace sluice::api {
 namespace {
 
 Identity Of(std::string_view peer, const std::vector<http::Header>& headers,
-            const std::vector<std::string>& trusted = {}) {
-  const ClientOptions options{.trusted_proxies = *net::CidrSet::Parse(trusted)};
+            const std::vector<std::string>& trusted = {}, bool forwarded = false) {
+  const ClientOptions options{.trusted_proxies = *net::CidrSet::Parse(trusted),
+                              .forwarded = forwarded};
   http::Request request;
   request.peer = boost::asio::ip::make_address(peer);
   request.headers = headers;
@@ -37,6 +38,14 @@ TEST(Identify, BelievesTrustedPeers) {
   EXPECT_EQ(identity.ip, "198.51.100.1") << "defect 14: the leftmost is forgeable";
   EXPECT_EQ(identity.user_id, "alice");
   EXPECT_EQ(identity.api_key, "k");
+}
+
+TEST(Identify, BelievesForwardedOnlyWhereProxiesWriteIt) {
+  const std::vector<http::Header> headers = {{"Forwarded", "for=6.6.6.6"},
+                                             {"forwarded", "for=\"198.51.100.1:80\";proto=https"}};
+  EXPECT_EQ(Of("10.0.0.1", headers, {"10.0.0.0/8"}).ip, "10.0.0.1");
+  EXPECT_EQ(Of("10.0.0.1", headers, {"10.0.0.0/8"}, true).ip, "198.51.100.1");
+  EXPECT_EQ(Of("192.0.2.1", headers, {"10.0.0.0/8"}, true).ip, "192.0.2.1");
 }
 
 TEST(Identify, WalksFromTheRightHoweverManyLinesThereAre) {

@@ -7,11 +7,11 @@ namespace sluice::api {
 
 PublicApi::PublicApi(Parts parts)
     : parts_(std::move(parts)),
-      rate_limits_(parts_.service.engine, parts_.service.metrics, parts_.clients,
+      rate_limits_(parts_.service.engine, parts_.service.instruments, parts_.clients,
                    parts_.on_store_failure),
-      rules_(parts_.service.engine, parts_.service.metrics, parts_.clients),
+      rules_(parts_.service.engine, parts_.service.instruments, parts_.clients),
       service_(parts_.service),
-      router_(parts_.service.metrics) {
+      router_(parts_.service.instruments, "/docs") {
   const auto add = [&](std::string_view method, std::string_view path, const auto& api,
                        auto action) {
     router_.Add(method, path,

@@ -27,6 +27,7 @@ class PublicApi final : public http::Handler {
   explicit PublicApi(Parts parts);
 
   void Handle(const http::Request& request, http::Exchange exchange) override;
+  void OnRefused(int status) override { parts_.service.instruments.metrics.HttpResponse(status); }
 
   std::vector<std::string> routes() const { return router_.routes(); }
 

@@ -33,22 +33,21 @@ bool IsValidKey(std::string_view key) {
 }  // namespace
 
 struct RateLimitApi::Call {
-  Call(http::Exchange exchange, const http::Request& http, const telemetry::ServiceMetrics& metrics)
-      : reply(std::move(exchange), http, metrics) {}
+  Call(http::Exchange exchange, const http::Request& http, const Instruments& instruments)
+      : reply(std::move(exchange), http, instruments) {}
 
   Reply reply;
   std::string key;
   std::optional<Limit> limit;
   Charge charge{.key = {}, .limit = nullptr};
   Request request;
-  // From before it is decided: what ends with a second is not to be rounded up to the next one.
-  TimePoint now;
   bool peek = false;
+  TimePoint asked;  // Earlier than the decision: a window that ends with a second ends there.
 };
 
 std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& request,
                                                        http::Exchange exchange) const {
-  auto call = std::make_unique<Call>(std::move(exchange), request, metrics_);
+  auto call = std::make_unique<Call>(std::move(exchange), request, instruments_);
   const auto refuse = [&](std::string_view code, std::string_view message) {
     call->reply.Fail(400, code, message);
     return nullptr;
@@ -89,7 +88,7 @@ std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& requ
                   .cost = permits,
                   .on_store_failure = on_store_failure_};
   call->request.charges = {&call->charge, 1};
-  call->now = engine_.Now();
+  call->asked = engine_.Now();
   return call;
 }
 
@@ -115,7 +114,7 @@ void RateLimitApi::Answer(Call& call) const {
   const Decision& decision = *call.request.outcome;
   const std::string_view algorithm = UpperName(call.limit->algorithm());
   const http::Policy policy{.name = algorithm, .limit = &*call.limit, .decision = decision};
-  http::AppendRateLimitFields(reply.headers, decision, {&policy, 1}, call.now);
+  http::AppendRateLimitFields(reply.headers, decision, {&policy, 1}, call.asked);
   if (!decision.allowed && reply.wants_problem()) {
     http::AppendQuotaExceeded(reply.body, {&policy, 1});
     return reply.Send(429, http::kProblemContentType);

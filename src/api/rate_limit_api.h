@@ -2,6 +2,7 @@
 #pragma once
 
 #include "api/identity.h"
+#include "api/reply.h"
 #include "http/message.h"
 #include "http/server.h"
 #include "service/engine.h"
@@ -12,10 +13,10 @@ namespace sluice::api {
 // /api/v1/rate-limit: one limit, chosen by its algorithm, and one key.
 class RateLimitApi {
  public:
-  RateLimitApi(service::Engine& engine, const telemetry::ServiceMetrics& metrics,
+  RateLimitApi(service::Engine& engine, const Instruments& instruments,
                const ClientOptions& clients, OnStoreFailure on_store_failure)
       : engine_(engine),
-        metrics_(metrics),
+        instruments_(instruments),
         clients_(clients),
         on_store_failure_(on_store_failure) {}
 
@@ -31,7 +32,7 @@ class RateLimitApi {
   void Answer(Call& call) const;
 
   service::Engine& engine_;
-  const telemetry::ServiceMetrics& metrics_;
+  const Instruments& instruments_;
   const ClientOptions& clients_;
   const OnStoreFailure on_store_failure_;
 };

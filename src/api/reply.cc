@@ -48,9 +48,8 @@ int StatusOf(ErrorCode code) {
   return 500;
 }
 
-Reply::Reply(http::Exchange exchange, const http::Request& request,
-             const telemetry::ServiceMetrics& metrics)
-    : exchange_(std::move(exchange)), metrics_(metrics) {
+Reply::Reply(http::Exchange exchange, const http::Request& request, const Instruments& instruments)
+    : exchange_(std::move(exchange)), instruments_(instruments) {
   std::string_view id;
   for (const http::Header& header : request.headers) {
     // By length first: this runs for every header of every request.
@@ -74,6 +73,9 @@ Reply::Reply(http::Exchange exchange, const http::Request& request,
     }
   }
   id_ = telemetry::IdSource::OfThisThread().RequestIdFor(id);
+  if (instruments_.logger.Enabled(telemetry::LogLevel::kDebug)) [[unlikely]] {
+    logged_as_ = text::Cat(request.method_text, " ", request.path);
+  }
 }
 
 void Reply::Send(int status, std::string_view content_type) {
@@ -85,14 +87,19 @@ void Reply::Send(int status, std::string_view content_type) {
     headers += traceparent_;
     headers += "\r\n";
   }
-  metrics_.HttpResponse(status);
+  instruments_.metrics.HttpResponse(status);
+  if (!logged_as_.empty()) [[unlikely]] {
+    instruments_.logger.Debug("answered", {{"request", logged_as_},
+                                           {"status", status},
+                                           {"request_id", id_.text()},
+                                           {"traceparent", traceparent_}});
+  }
   exchange_.Respond(
       {.status = status, .content_type = content_type, .headers = headers, .body = body});
 }
 
 void Reply::Fail(int status, std::string_view code, std::string_view message) {
   body.clear();
-  if (status == 503) headers += "Retry-After: 1\r\n";
   if (wants_problem_) {
     http::AppendProblem(
         body,
@@ -116,7 +123,8 @@ void Reply::Fail(const Problems& problems) {
   json.Field("code", "INVALID_INPUT").Field("message", "not valid; see problems");
   json.Key("problems").BeginArray();
   for (const Problem& problem : problems) {
-    json.BeginObject().Field("line", problem.line).Field("column", problem.column);
+    json.BeginObject().Field("file", problem.file);
+    json.Field("line", problem.line).Field("column", problem.column);
     json.Field("message", problem.message).EndObject();
   }
   json.EndArray().EndObject().EndObject();

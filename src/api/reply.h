@@ -10,6 +10,7 @@
 #include "http/message.h"
 #include "http/server.h"
 #include "sluice/error.h"
+#include "telemetry/log.h"
 #include "telemetry/service_metrics.h"
 #include "telemetry/trace.h"
 
@@ -17,18 +18,22 @@ namespace sluice::api {
 
 inline constexpr std::string_view kJson = "application/json";
 
+// What answers are counted in and logged to.
+struct Instruments {
+  const telemetry::ServiceMetrics& metrics;
+  telemetry::Logger& logger;
+};
+
 // A request that will be answered, now or later: keeps what the answer needs of it.
 class Reply {
  public:
-  Reply(http::Exchange exchange, const http::Request& request,
-        const telemetry::ServiceMetrics& metrics);
+  Reply(http::Exchange exchange, const http::Request& request, const Instruments& instruments);
 
   // Extra header lines and the body, to be filled before Send.
   std::string headers;
   std::string body;
 
   bool wants_problem() const { return wants_problem_; }  // By its Accept header.
-  std::string_view request_id() const { return id_.text(); }
 
   void Send(int status, std::string_view content_type = kJson);
 
@@ -43,9 +48,10 @@ class Reply {
 
  private:
   http::Exchange exchange_;
-  const telemetry::ServiceMetrics& metrics_;
+  const Instruments& instruments_;
   telemetry::RequestId id_;
   std::string traceparent_;  // As the client sent it, if it is valid.
+  std::string logged_as_;    // Method and path, if the answer is to be logged.
   bool wants_problem_ = false;
 };
 

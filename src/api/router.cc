@@ -47,9 +47,9 @@ void Router::Route(const http::Request& request, http::Exchange exchange) const 
     if (!net::AppendDecoded(parameter, raw, net::Plus::kPlus)) break;
     return Dispatch(pattern.entries, request, std::move(exchange), parameter);
   }
-  Reply(std::move(exchange), request, metrics_)
+  Reply(std::move(exchange), request, instruments_)
       .Fail(404, "NOT_FOUND",
-            text::Cat("there is no ", text::Quote(request.path), "; see /docs for what there is"));
+            text::Cat("there is no ", text::Quote(request.path), "; see ", help_));
 }
 
 void Router::Dispatch(const std::vector<std::size_t>& entries, const http::Request& request,
@@ -65,7 +65,7 @@ void Router::Dispatch(const std::vector<std::size_t>& entries, const http::Reque
     allowed += (allowed.empty() ? "" : ", ") + entry.method;
     if (entry.method == "GET") allowed += ", HEAD";
   }
-  Reply reply(std::move(exchange), request, metrics_);
+  Reply reply(std::move(exchange), request, instruments_);
   reply.headers = text::Cat("Allow: ", allowed, "\r\n");
   reply.Fail(405, "METHOD_NOT_ALLOWED",
              text::Cat(text::Quote(request.method_text), ": expected ", allowed));

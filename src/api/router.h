@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/reply.h"
 #include "http/message.h"
 #include "http/server.h"
 #include "telemetry/service_metrics.h"
@@ -21,7 +22,9 @@ class Router {
   using Action =
       std::function<void(const http::Request&, http::Exchange, std::string_view parameter)>;
 
-  explicit Router(const telemetry::ServiceMetrics& metrics) : metrics_(metrics) {}
+  // `help` says where to find what there is, to those who ask for something else.
+  Router(const Instruments& instruments, std::string_view help)
+      : instruments_(instruments), help_(help) {}
 
   // A path such as /health, or with one {name} for one segment: /rule-sets/{id}/enable. An empty
   // method is any. HEAD is answered as GET.
@@ -47,7 +50,8 @@ class Router {
   void Dispatch(const std::vector<std::size_t>& entries, const http::Request& request,
                 http::Exchange exchange, std::string_view parameter) const;
 
-  const telemetry::ServiceMetrics& metrics_;
+  const Instruments& instruments_;
+  const std::string_view help_;
   std::vector<Entry> entries_;
   std::map<std::string, std::vector<std::size_t>, std::less<>> exact_;
   std::vector<Pattern> patterns_;  // A few; those with the longest prefix first.

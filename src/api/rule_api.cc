@@ -77,9 +77,17 @@ void Answer(Call& call, TimePoint now) {
 
 void Run(std::unique_ptr<Call> call, service::Engine& engine) {
   Call& it = *call;
-  // Before it is decided: what ends with a second is not to be rounded up to the next one.
-  const TimePoint now = engine.Now();
-  it.check.Run(engine, [call = std::move(call), now] { Answer(*call, now); });
+  // Before it is decided: a window that ends with a second must not seem to end in the next.
+  it.check.Run(engine, [call = std::move(call), now = engine.Now()] { Answer(*call, now); });
+}
+
+// A client has one budget, however its address is written and whichever door names it. What is no
+// address, such as a network that answers show, stays as it is.
+void NormaliseIp(rules::Context& context, const ClientOptions& clients, std::string& ip) {
+  const auto address = net::IpAddress::Parse(context.ip);
+  if (!address) return;
+  ip = net::ClientKey(*address, clients.ipv6_prefix);
+  context.ip = ip;
 }
 
 // The first of these headers that is there.
@@ -141,18 +149,20 @@ void Finish(const std::shared_ptr<Batch>& batch) {
 
 void RuleApi::Check(const http::Request& request, http::Exchange exchange) const {
   auto call =
-      std::make_unique<Call>(Reply(std::move(exchange), request, metrics_), engine_.catalog());
+      std::make_unique<Call>(Reply(std::move(exchange), request, instruments_), engine_.catalog());
   const auto body = ParseJson(request.body);
   if (!body) return call->reply.Fail(body.error());
-  const auto document = CheckDocument::Read(*body);
+  auto document = CheckDocument::Read(*body);
   if (!document) return call->reply.Fail(document.error());
+  std::string ip;
+  NormaliseIp(document->context, clients_, ip);
   const auto ready = call->check.Prepare(document->rule_set, document->context, document->permits);
   if (!ready) return call->reply.Fail(ready.error());
   Run(std::move(call), engine_);
 }
 
 void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange) const {
-  auto batch = std::make_shared<Batch>(Reply(std::move(exchange), request, metrics_));
+  auto batch = std::make_shared<Batch>(Reply(std::move(exchange), request, instruments_));
   const auto body = ParseJson(request.body);
   if (!body) return batch->reply.Fail(body.error());
   const boost::json::value* checks = nullptr;
@@ -169,11 +179,13 @@ void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange) 
   const auto catalog = engine_.catalog();
   for (const boost::json::value& element : checks->get_array()) {
     Batch::Item& item = batch->items.emplace_back();
-    const auto document = CheckDocument::Read(element);
+    auto document = CheckDocument::Read(element);
     if (!document) {
       item.error = document.error();
       continue;
     }
+    std::string ip;
+    NormaliseIp(document->context, clients_, ip);
     item.check = std::make_unique<RuleCheck>(catalog);
     const auto ready =
         item.check->Prepare(document->rule_set, document->context, document->permits);
@@ -190,7 +202,7 @@ void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange) 
 void RuleApi::Authorize(std::string_view rule_set, const http::Request& request,
                         http::Exchange exchange) const {
   auto call =
-      std::make_unique<Call>(Reply(std::move(exchange), request, metrics_), engine_.catalog());
+      std::make_unique<Call>(Reply(std::move(exchange), request, instruments_), engine_.catalog());
   call->with_body = false;
   std::array wanted = {net::WantedParameter{.name = "mode"},
                        net::WantedParameter{.name = "permits"}};

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "api/identity.h"
+#include "api/reply.h"
 #include "http/message.h"
 #include "http/server.h"
 #include "service/engine.h"
@@ -16,9 +17,8 @@ inline constexpr std::size_t kBatchMax = 1000;
 // Requests put to rule sets: by a description in JSON, or by what a proxy forwards.
 class RuleApi {
  public:
-  RuleApi(service::Engine& engine, const telemetry::ServiceMetrics& metrics,
-          const ClientOptions& clients)
-      : engine_(engine), metrics_(metrics), clients_(clients) {}
+  RuleApi(service::Engine& engine, const Instruments& instruments, const ClientOptions& clients)
+      : engine_(engine), instruments_(instruments), clients_(clients) {}
 
   // POST /api/v1/check
   void Check(const http::Request& request, http::Exchange exchange) const;
@@ -33,7 +33,7 @@ class RuleApi {
 
  private:
   service::Engine& engine_;
-  const telemetry::ServiceMetrics& metrics_;
+  const Instruments& instruments_;
   const ClientOptions& clients_;
 };
 

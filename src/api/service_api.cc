@@ -8,35 +8,20 @@
 #include "core/json_writer.h"
 
 namespace sluice::api {
-namespace {
-
-void AppendStore(JsonWriter& json, const Health::Store& store) {
-  json.BeginObject().Field("kind", store.kind);
-  json.Field("status", store.reachable ? "UP" : "DOWN");
-  if (!store.address.empty()) json.Field("address", store.address);
-  if (store.latency) json.Field("latencyMicros", store.latency->count());
-  if (!store.breaker.empty()) json.Field("breaker", store.breaker);
-  if (!store.breaker_reason.empty()) json.Field("breakerReason", store.breaker_reason);
-  if (!store.problem.empty()) json.Field("problem", store.problem);
-  json.EndObject();
-}
-
-}  // namespace
-
 void ServiceApi::Metrics(const http::Request& request, http::Exchange exchange) const {
-  Reply reply(std::move(exchange), request, parts_.metrics);
+  Reply reply(std::move(exchange), request, parts_.instruments);
   reply.body = parts_.registry.Text();
   reply.Send(200, telemetry::kMetricsContentType);
 }
 
 void ServiceApi::Live(const http::Request& request, http::Exchange exchange) const {
-  Reply reply(std::move(exchange), request, parts_.metrics);
+  Reply reply(std::move(exchange), request, parts_.instruments);
   reply.body = R"({"status":"UP"})";
   reply.Send(200);
 }
 
 void ServiceApi::Ready(const http::Request& request, http::Exchange exchange) const {
-  Reply reply(std::move(exchange), request, parts_.metrics);
+  Reply reply(std::move(exchange), request, parts_.instruments);
   const Health health = parts_.health();
   reply.body =
       health.draining ? R"({"status":"OUT_OF_SERVICE","reason":"draining"})" : R"({"status":"UP"})";
@@ -44,7 +29,7 @@ void ServiceApi::Ready(const http::Request& request, http::Exchange exchange) co
 }
 
 void ServiceApi::HealthOf(const http::Request& request, http::Exchange exchange) const {
-  Reply reply(std::move(exchange), request, parts_.metrics);
+  Reply reply(std::move(exchange), request, parts_.instruments);
   const Health health = parts_.health();
   JsonWriter json(reply.body);
   // Without its store it still decides, by policy: that is worth an alarm, not a restart.
@@ -58,7 +43,7 @@ void ServiceApi::HealthOf(const http::Request& request, http::Exchange exchange)
 }
 
 void ServiceApi::Info(const http::Request& request, http::Exchange exchange) const {
-  Reply reply(std::move(exchange), request, parts_.metrics);
+  Reply reply(std::move(exchange), request, parts_.instruments);
   const auto catalog = parts_.engine.catalog();
   JsonWriter json(reply.body);
   json.BeginObject().Field("name", "sluice").Field("version", parts_.version);
@@ -70,13 +55,13 @@ void ServiceApi::Info(const http::Request& request, http::Exchange exchange) con
 }
 
 void ServiceApi::OpenApi(const http::Request& request, http::Exchange exchange) const {
-  Reply reply(std::move(exchange), request, parts_.metrics);
+  Reply reply(std::move(exchange), request, parts_.instruments);
   reply.body = kOpenApi;
   reply.Send(200);
 }
 
 void ServiceApi::Docs(const http::Request& request, http::Exchange exchange) const {
-  Reply reply(std::move(exchange), request, parts_.metrics);
+  Reply reply(std::move(exchange), request, parts_.instruments);
   reply.headers =
       "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src "
       "'unsafe-inline'; connect-src 'self'\r\n";

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "api/health.h"
+#include "api/reply.h"
 #include "http/message.h"
 #include "http/server.h"
 #include "service/engine.h"
@@ -20,7 +21,7 @@ class ServiceApi {
   struct Parts {
     service::Engine& engine;
     const telemetry::Registry& registry;
-    const telemetry::ServiceMetrics& metrics;
+    Instruments instruments;
     std::function<Health()> health;  // Called from any thread; must not block.
     std::string version;
   };

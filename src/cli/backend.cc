@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/backend.h"
 
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "cli/guard.h"
 #include "cli/heartbeat.h"
 #include "cli/periodic.h"
+#include "cli/redis_probe.h"
+#include "core/text.h"
 #include "redis/client.h"
 #include "redis/uri.h"
 #include "service/timed_store.h"
@@ -43,6 +49,7 @@ class MemoryBackend final : public Backend {
       } else if (restored.error().code != ErrorCode::kNotFound) {
         return std::unexpected(restored.error());
       }
+      if (auto writable = CheckWritable(file); !writable) return std::unexpected(writable.error());
     }
     if (!store) store = std::make_unique<MemoryStore>(options);
     return std::make_unique<MemoryBackend>(settings, parts, std::move(store));
@@ -77,6 +84,21 @@ class MemoryBackend final : public Backend {
   void ForgetDenials() override { guard_.ForgetDenials(); }
 
  private:
+  // Better now than when it is needed. Saving writes beside the file, and so does this.
+  static Expected<void> CheckWritable(const std::string& file) {
+    const std::string beside = file + ".tmp";
+    errno = 0;
+    const bool opened = std::ofstream(beside).good();
+    if (!opened) {
+      return std::unexpected(
+          Error{ErrorCode::kIo, text::Cat("cannot write the snapshot ", text::Quote(file), ": ",
+                                          std::generic_category().message(errno))});
+    }
+    std::error_code ignored;
+    std::filesystem::remove(beside, ignored);
+    return {};
+  }
+
   void Save() {
     const auto saved = store_->Save(settings_.snapshot_file);
     if (saved) return;
@@ -100,22 +122,24 @@ class RedisBackend final : public Backend {
     for (const std::string& warning : endpoint->warnings) parts.logger.Warn(warning);
     auto redis = RedisStore::Create({.uri = settings.store});
     if (!redis) return std::unexpected(redis.error());
-    auto backend = std::make_unique<RedisBackend>(settings, parts, *std::move(redis),
-                                                  redis::ToString(endpoint->mode));
-    if (settings.guard.instances == 0) {
-      auto client = redis::Client::Create(settings.store);
-      if (!client) return std::unexpected(client.error());
-      backend->CountInstances(*std::move(client));
-    }
-    return backend;
+    auto client = redis::Client::Create(settings.store);
+    if (!client) return std::unexpected(client.error());
+    return std::make_unique<RedisBackend>(settings, parts, *std::move(redis), *std::move(client),
+                                          endpoint->mode);
   }
 
   RedisBackend(const Settings& settings, const Parts& parts, std::unique_ptr<RedisStore> redis,
-               std::string_view mode)
-      : mode_(mode),
+               std::unique_ptr<redis::Client> client, redis::Mode mode)
+      : mode_(redis::ToString(mode)),
         redis_(std::move(redis)),
         timed_(*redis_, parts.metrics),
-        guard_(timed_, GuardOptions(settings, parts.logger)) {
+        guard_(timed_, GuardOptions(settings, parts.logger)),
+        client_(std::move(client)),
+        probe_(*client_, mode) {
+    if (settings.guard.instances == 0) {
+      const auto name = telemetry::IdSource::OfThisThread().NewRequestId();
+      heartbeat_.emplace(*client_, std::string(name.text()));
+    }
     parts.metrics.WatchRedis([this] { return redis_->GetStats(); });
     AddGuardMetrics(parts.registry, guard_);
   }
@@ -129,23 +153,20 @@ class RedisBackend final : public Backend {
     first_ping_.wait_for(lock, kStartWait, [this] { return latency_ || !problem_.empty(); });
   }
 
-  void Finish() override {
-    pings_.reset();
-    client_.reset();
-  }
+  void Finish() override { pings_.reset(); }
 
   api::Health::Store Health() const override {
     const GuardedStore::Status status = guard_.GetStatus();
+    api::Health::Store health{.kind = mode_,
+                              .address = redis_->Description(),
+                              .breaker = std::string(ToString(status.breaker))};
+    if (status.last_transition) health.breaker_reason = ToString(status.last_transition->reason);
+    probe_.Describe(health);
     const std::scoped_lock lock(mutex_);
-    return {.kind = mode_,
-            .address = redis_->Description(),
-            .reachable = latency_.has_value(),
-            .latency = latency_,
-            .breaker = std::string(ToString(status.breaker)),
-            .breaker_reason = status.last_transition
-                                  ? std::string(ToString(status.last_transition->reason))
-                                  : std::string(),
-            .problem = problem_};
+    health.reachable = latency_.has_value();
+    health.latency = latency_;
+    health.problem = problem_;
+    return health;
   }
 
   std::string Description() const override { return redis_->Description(); }
@@ -154,13 +175,8 @@ class RedisBackend final : public Backend {
   void ForgetDenials() override { guard_.ForgetDenials(); }
 
  private:
-  void CountInstances(std::unique_ptr<redis::Client> client) {
-    client_ = std::move(client);
-    const auto name = telemetry::IdSource::OfThisThread().NewRequestId();
-    heartbeat_.emplace(*client_, std::string(name.text()));
-  }
-
   void Ping() {
+    probe_.Ask();
     if (heartbeat_) {
       heartbeat_->Beat([this](std::int64_t instances) { guard_.SetInstances(instances); });
     }
@@ -188,7 +204,8 @@ class RedisBackend final : public Backend {
   std::condition_variable first_ping_;
   std::optional<Micros> latency_;  // Guarded by mutex_.
   std::string problem_;            // Guarded by mutex_.
-  std::unique_ptr<redis::Client> client_;
+  const std::unique_ptr<redis::Client> client_;
+  RedisProbe probe_;
   std::optional<Heartbeat> heartbeat_;
   std::optional<Periodic> pings_;
 };

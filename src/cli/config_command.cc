@@ -4,26 +4,62 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "cli/catalog_yaml.h"
 #include "cli/exit_code.h"
 #include "cli/spool.h"
+#include "config/load.h"
+#include "core/text.h"
+#include "reload/sources.h"
 
 namespace sluice::cli {
+namespace {
+
+// What would otherwise be looked for in vain.
+std::string Notes(const config::Settings& settings) {
+  std::string notes;
+  if (!settings.rules.path.empty()) {
+    notes += text::Cat("# With the rule sets of ", text::Escape(settings.rules.path),
+                       ", so that rules.path is empty here.\n");
+  }
+  if (!settings.rules.redis.empty()) {
+    notes += "# Without the rule sets that are kept in Redis; the admin API lists them.\n";
+  }
+  return notes;
+}
+
+}  // namespace
 
 ConfigCommand::ConfigCommand(CLI::App& app)
     : app_(app.add_subcommand("config", "Prints the configuration that is in effect")),
       options_(*app_) {
   app_->footer(
-      "From the file, the environment and the flags, with secrets redacted. What it prints is a\n"
-      "configuration file in which every setting is explained.\n");
+      "From the files, the environment and the flags, with secrets redacted. What it prints is "
+      "one\n"
+      "configuration file in which every setting is explained, with all limits and rule sets.\n");
 }
 
 int ConfigCommand::Run() const {
-  const auto settings = options_.Load();
+  auto settings = options_.Load();
   if (!settings) {
     Print(settings.error());
     return kExitError;
   }
-  if (const auto written = WriteAll(stdout, config::ToYaml(*settings)); !written) {
+  const auto sources = reload::Read({.config = options_.config_path(),
+                                     .rules = settings->rules.path,
+                                     .rls = settings->rules.rls_path});
+  if (!sources) {
+    Print({{.file = "sluice config", .message = sources.error().message}});
+    return kExitError;
+  }
+  const auto catalog = reload::Build(*sources, 1);
+  if (!catalog) {
+    Print(catalog.error());
+    return kExitError;
+  }
+  std::string text = Notes(*settings);
+  settings->rules.path.clear();
+  text += config::ToYaml(*settings) + ToYaml(**catalog);
+  if (const auto written = WriteAll(stdout, text); !written) {
     std::fprintf(stderr, "sluice config: %s\n", written.error().message.c_str());
     return kExitError;
   }

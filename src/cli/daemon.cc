@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -87,25 +88,6 @@ void ReserveDescriptors(const Settings& settings, telemetry::Logger& logger) {
       {{"files_max", limit.rlim_cur}, {"needed", needed}});
 }
 
-bool IsLoopback(const net::ListenAddress& address) {
-  if (text::EqualsIgnoreCase(address.host, "localhost")) return true;
-  const auto ip = net::IpAddress::Parse(address.host);
-  if (!ip) return false;
-  return ip->IsV4() ? ip->bytes().front() == 127 : ip->ToString() == "::1";
-}
-
-Expected<std::string> AdminToken(const Settings& settings) {
-  if (settings.admin.token_file.empty()) return settings.admin.token;
-  auto text = config::ReadFile(settings.admin.token_file, 4096);
-  if (!text) return text;
-  while (text->ends_with('\n') || text->ends_with('\r')) text->pop_back();
-  if (text->empty()) {
-    return std::unexpected(Error{ErrorCode::kInvalidInput,
-                                 text::Cat(settings.admin.token_file, ": expected a token")});
-  }
-  return text;
-}
-
 }  // namespace
 
 class Daemon::Impl {
@@ -123,7 +105,9 @@ class Daemon::Impl {
 
   ~Impl() {
     give_back_.reset();
-    // Doors first, then the loops that they run on, then what they ask.
+    // What the keeper was asked is done while there are doors to tell. Then the doors, the loops
+    // that they run on, and what they ask.
+    if (keeper_) keeper_->Stop();
     http_.reset();
     admin_.reset();
     resp_.reset();
@@ -199,7 +183,7 @@ class Daemon::Impl {
   void WaitForReload() {
     reload_signals_.async_wait([this](const boost::system::error_code& error, int) {
       if (error) return;
-      keeper_->Reload([](const reload::Keeper::Outcome&) {});  // It logs what came of it.
+      Reload([](const reload::Keeper::Outcome&) {});  // All of it is logged.
       WaitForReload();
     });
   }
@@ -213,6 +197,41 @@ class Daemon::Impl {
     });
   }
 
+  // Reads rules and certificates again; does not wait.
+  void Reload(reload::Keeper::Done done) {
+    keeper_->Reload([this, done = std::move(done)](reload::Keeper::Outcome outcome) mutable {
+      // A file that is missing is a problem of what was asked for, not of the question.
+      if (!outcome.result && outcome.problems.empty()) {
+        outcome.problems = ProblemOf("rules", outcome.result.error());
+      }
+      std::ranges::move(ReloadCertificates(), std::back_inserter(outcome.problems));
+      done(std::move(outcome));
+    });
+  }
+
+  // Each door's own. One that is no good leaves its door the old one.
+  Problems ReloadCertificates() {
+    Problems problems;
+    const auto reload = [&](std::string_view door, const auto& server) {
+      if (!server) return;
+      const Expected<bool> loaded = server->ReloadCertificate();
+      if (!loaded) {
+        metrics_.CertificateReloaded(telemetry::ReloadResult::kInvalid);
+        logger_.Error("the certificate cannot be used; the old one stays",
+                      {{"door", door}, {"error", loaded.error().message}});
+        problems.push_back({.file = std::string(door), .message = loaded.error().message});
+      } else if (*loaded) {
+        metrics_.CertificateReloaded(telemetry::ReloadResult::kOk);
+        logger_.Info("certificate in use", {{"door", door}});
+      }
+    };
+    reload("http", http_);
+    reload("admin", admin_);
+    reload("resp", resp_);
+    reload("grpc", grpc_);
+    return problems;
+  }
+
   // A door that is not open has had no connections.
   void WatchConnections() {
     using telemetry::Door;
@@ -220,7 +239,10 @@ class Daemon::Impl {
       metrics_.WatchConnections(door, [&server]() -> telemetry::ServiceMetrics::Connections {
         if (!server) return {};
         const net::Listener::Counts counts = server->counts().connections;
-        return {.open = counts.open, .accepted = counts.accepted, .refused = counts.refused};
+        return {.open = counts.open,
+                .accepted = counts.accepted,
+                .refused = counts.refused,
+                .handshakes_failed = counts.handshakes_failed};
       });
     };
     watch(Door::kHttp, http_);
@@ -264,9 +286,11 @@ class Daemon::Impl {
     http::Limits limits;
     limits.connections_max = static_cast<std::size_t>(settings_.http.connections_max);
     limits.head_bytes_max = static_cast<std::size_t>(settings_.http.header_bytes_max);
+    limits.headers_max = static_cast<std::size_t>(settings_.http.headers_max);
     limits.body_bytes_max = static_cast<std::size_t>(settings_.http.body_bytes_max);
     limits.idle_timeout = Millis(settings_.http.idle_timeout);
     limits.head_timeout = Millis(settings_.http.header_timeout);
+    limits.body_timeout = Millis(settings_.http.body_timeout);
     return limits;
   }
 
@@ -317,7 +341,7 @@ class Daemon::Impl {
 
   // POST /json, in the shape of envoyproxy/ratelimit.
   void AnswerRlsJson(const http::Request& request, http::Exchange exchange) {
-    auto reply = std::make_shared<api::Reply>(std::move(exchange), request, metrics_);
+    auto reply = std::make_shared<api::Reply>(std::move(exchange), request, instruments_);
     grpc::HandleJson(*engine_, RlsOptions(), request.body, [reply](grpc::JsonAnswer answer) {
       reply->body = std::move(answer.body);
       reply->Send(answer.http_status);
@@ -331,10 +355,11 @@ class Daemon::Impl {
     public_api_.emplace(api::PublicApi::Parts{
         .service = {.engine = *engine_,
                     .registry = registry_,
-                    .metrics = metrics_,
+                    .instruments = instruments_,
                     .health = [this] { return Health(); },
                     .version = SLUICE_VERSION},
         .clients = {.trusted_proxies = *std::move(trusted),
+                    .forwarded = settings_.client.forwarded,
                     .ipv6_prefix = static_cast<int>(settings_.client.ipv6_prefix)},
         .on_store_failure = settings_.http.on_store_failure,
         .rls_json = [this](const http::Request& request, http::Exchange exchange) {
@@ -352,32 +377,25 @@ class Daemon::Impl {
 
   std::expected<void, Problems> OpenAdmin() {
     if (settings_.admin.listen.empty()) return {};
-    auto token = AdminToken(settings_);
+    auto token = config::ReadAdminToken(settings_.admin);
     if (!token) return std::unexpected(ProblemOf("admin.tokenFile", token.error()));
     const auto address = *net::ListenAddress::Parse(settings_.admin.listen);
-    const bool loopback = IsLoopback(address);
-    if (!loopback && token->empty()) {
-      return std::unexpected(
-          Problems{{.file = "admin.listen",
-                    .message = text::Cat(settings_.admin.listen,
-                                         " is not a loopback address; expected admin.token or "
-                                         "admin.tokenFile to be set")}});
-    }
     admin_api_.emplace(
         api::AdminApi::Parts{.engine = *engine_,
                              .keeper = *keeper_,
                              .keys = keys_,
-                             .logger = logger_,
-                             .metrics = metrics_,
+                             .instruments = instruments_,
                              .health = [this] { return Health(); },
+                             .reload = [this](auto done) { Reload(std::move(done)); },
                              .guard_status = [this] { return backend_->GuardStatus(); },
                              .token = *std::move(token)});
     // A token does not travel in the clear if there is a certificate.
     auto server = http::Server::Start(
         loops_, *admin_api_,
         {.address = address,
-         .tls = loopback ? std::nullopt
-                         : TlsOf(settings_.http.tls_certificate, settings_.http.tls_key),
+         .tls = address.IsLoopback()
+                    ? std::nullopt
+                    : TlsOf(settings_.http.tls_certificate, settings_.http.tls_key),
          .limits = HttpLimits()});
     if (!server) return std::unexpected(ProblemOf("admin", server.error()));
     admin_ = *std::move(server);
@@ -396,6 +414,7 @@ class Daemon::Impl {
   telemetry::Logger logger_;
   telemetry::Registry registry_;
   telemetry::ServiceMetrics metrics_;
+  const api::Instruments instruments_{.metrics = metrics_, .logger = logger_};
   telemetry::HeavyHitters keys_;
   std::unique_ptr<Backend> backend_;
   std::optional<service::Engine> engine_;

@@ -28,16 +28,15 @@ SettingsOptions::SettingsOptions(CLI::App& app) : app_(app) {
 }
 
 std::expected<config::Settings, Problems> SettingsOptions::Load() const {
-  config::Settings settings;
-  Problems problems;
+  config::File file;
   if (!config_path_.empty()) {
     const auto text = config::ReadFile(config_path_);
     if (!text) {
       return std::unexpected(Problems{{.file = "--config", .message = text.error().message}});
     }
-    auto file = config::Parse(*text, config_path_);
-    if (!file) return std::unexpected(std::move(file.error()));
-    settings = std::move(file->settings);
+    auto parsed = config::Parse(*text, config_path_);
+    if (!parsed) return std::unexpected(std::move(parsed.error()));
+    file = *std::move(parsed);
   }
   std::vector<std::pair<std::string, std::string>> flags;
   for (const config::Setting& setting : config::AllSettings()) {
@@ -52,10 +51,10 @@ std::expected<config::Settings, Problems> SettingsOptions::Load() const {
     if (!value) return std::nullopt;
     return value;
   };
-  problems = config::Override(settings, environment, flags);
-  if (problems.empty()) problems = config::Validate(settings);
+  Problems problems = config::Override(file, environment, flags);
+  if (problems.empty()) problems = config::Validate(file);
   if (!problems.empty()) return std::unexpected(std::move(problems));
-  return settings;
+  return std::move(file.settings);
 }
 
 void Print(const Problems& problems) {

@@ -4,13 +4,16 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "cli/exit_code.h"
 #include "cli/settings_options.h"
 #include "config/load.h"
 #include "core/text.h"
+#include "net/tls.h"
 #include "reload/sources.h"
 
 namespace sluice::cli {
@@ -27,6 +30,73 @@ bool HasTopLevelKey(std::string_view text, std::string_view key) {
   return false;
 }
 
+// Gathers all that the service would read, each file once, and what is wrong with it.
+class Collector {
+ public:
+  void Add(const std::string& path) {
+    auto read = reload::Read({.config = {}, .rules = path, .rls = {}});
+    if (!read) {
+      problems.push_back({.file = "sluice validate", .message = read.error().message});
+      return;
+    }
+    for (reload::Text& text : read->rules) {
+      const bool rls = HasTopLevelKey(text.content, "domain");
+      Take(rls ? sources.rls : sources.config, std::move(text));
+    }
+  }
+
+  // The files that those which were added refer to.
+  void Follow() {
+    for (const reload::Text& text : sources.config) {
+      Problems reported_later;  // When all is built.
+      const config::File file = config::Parse(text.content, text.file, reported_later);
+      std::ranges::move(config::Validate(file), std::back_inserter(problems));
+      const config::Settings& settings = file.settings;
+      FollowRules(file, "rules.path", {.config = {}, .rules = settings.rules.path, .rls = {}});
+      FollowRules(file, "rules.rlsPath",
+                  {.config = {}, .rules = {}, .rls = settings.rules.rls_path});
+      CheckCertificate(file, "http", settings.http.tls_certificate, settings.http.tls_key);
+      CheckCertificate(file, "resp", settings.resp.tls_certificate, settings.resp.tls_key);
+      CheckCertificate(file, "grpc", settings.grpc.tls_certificate, settings.grpc.tls_key);
+      if (const auto token = config::ReadAdminToken(settings.admin); !token) {
+        problems.push_back(config::ProblemWith(file, "admin.tokenFile", token.error().message));
+      }
+    }
+  }
+
+  reload::Sources sources;
+  Problems problems;
+
+ private:
+  void Take(std::vector<reload::Text>& texts, reload::Text text) {
+    std::error_code error;
+    if (!seen_.insert(std::filesystem::canonical(text.file, error)).second) return;
+    texts.push_back(std::move(text));
+  }
+
+  void FollowRules(const config::File& file, std::string_view setting,
+                   const reload::Places& places) {
+    auto read = reload::Read(places);
+    if (!read) {
+      problems.push_back(config::ProblemWith(file, setting, read.error().message));
+      return;
+    }
+    for (reload::Text& text : read->rules) Take(sources.rules, std::move(text));
+    for (reload::Text& text : read->rls) Take(sources.rls, std::move(text));
+  }
+
+  void CheckCertificate(const config::File& file, std::string_view section,
+                        const std::string& certificate, const std::string& key) {
+    if (certificate.empty() || key.empty()) return;
+    const auto made = net::TlsContext::Make({.cert = certificate, .key = key});
+    if (made) return;
+    problems.push_back(
+        config::ProblemWith(file, text::Cat(section, ".tlsCertificate"), made.error().message));
+  }
+
+  std::set<std::filesystem::path> seen_;
+};
+
 }  // namespace
 
 ValidateCommand::ValidateCommand(CLI::App& app)
@@ -36,37 +106,22 @@ ValidateCommand::ValidateCommand(CLI::App& app)
       "`domain:`\n"
       "is taken as one of envoyproxy/ratelimit, any other as a configuration file, with or "
       "without\n"
-      "`ruleSets:`. All files of a folder are checked together.\n"
+      "`ruleSets:`. All files of a folder are checked together, and so are the rules, "
+      "certificates\n"
+      "and tokens that they refer to. Nothing is connected to.\n"
       "\n"
       "Exit status: 0 all are valid, 2 not.\n");
   app_->add_option("FILE", paths_, "A file or a folder")->required()->type_name("");
 }
 
 int ValidateCommand::Run() const {
-  reload::Sources all;
-  Problems problems;
-  for (const std::string& path : paths_) {
-    auto read = reload::Read({.config = {}, .rules = path, .rls = {}});
-    if (!read) {
-      problems.push_back({.file = "sluice validate", .message = read.error().message});
-      continue;
-    }
-    for (reload::Text& text : read->rules) {
-      (HasTopLevelKey(text.content, "domain") ? all.rls : all.config).push_back(std::move(text));
-    }
-  }
-  auto catalog = reload::Build(all, 1);
-  if (!catalog) std::ranges::move(catalog.error(), std::back_inserter(problems));
-  for (const reload::Text& text : all.config) {
-    const auto file = config::Parse(text.content, text.file);
-    if (!file) continue;  // Reported already.
-    for (Problem& problem : config::Validate(file->settings)) {
-      problem.file = text.file;
-      problems.push_back(std::move(problem));
-    }
-  }
-  if (!problems.empty()) {
-    Print(problems);
+  Collector all;
+  for (const std::string& path : paths_) all.Add(path);
+  all.Follow();
+  auto catalog = reload::Build(all.sources, 1);
+  if (!catalog) std::ranges::move(catalog.error(), std::back_inserter(all.problems));
+  if (!all.problems.empty()) {
+    Print(all.problems);
     return kExitError;
   }
   std::printf("valid: %zu rule sets, %zu limits, %zu domains\n",

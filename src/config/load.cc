@@ -19,6 +19,7 @@ namespace sluice::config {
 namespace {
 
 constexpr std::size_t kListMax = 10'000;
+constexpr std::size_t kTokenBytesMax = 4096;
 
 using rules::YamlNode;
 using Kind = YamlNode::Kind;
@@ -110,8 +111,8 @@ class Reader {
                                      "; expected one of ", Known(section)));
     }
     std::string value = node.text;
-    if (node.kind == Kind::kMapping) {
-      return Complain(node, text::Cat(path, ": expected ", setting->value));
+    if (node.kind == Kind::kMapping || (node.kind == Kind::kSequence && !setting->list)) {
+      return Complain(node, text::Cat(path, ": expected one value: ", setting->value));
     }
     if (node.kind == Kind::kSequence) {
       if (node.items.size() > kListMax) {
@@ -124,6 +125,7 @@ class Reader {
         value += (value.empty() ? "" : ",") + item->text;
       }
     }
+    out_.origins.insert_or_assign(path, Origin{std::string(file_), node.line, node.column});
     if (const auto done = setting->set(out_.settings, value); !done) {
       // The value of a secret stays secret, even if it is wrong.
       Complain(node, setting->secret == Secret::kNo ? text::Cat(path, ": ", done.error().message)
@@ -196,15 +198,21 @@ class Reader {
   Problems& problems_;
 };
 
-std::string Reason() { return std::generic_category().message(errno); }
-
-void CheckTls(Problems& problems, std::string_view section, const std::string& certificate,
-              const std::string& key) {
-  if (certificate.empty() == key.empty()) return;
-  problems.push_back(
-      {"settings", 0, 0,
-       text::Cat(section, ".tlsCertificate and ", section, ".tlsKey: expected both or neither")});
+template <typename Complain>
+void ValidateAdmin(const Settings::Admin& admin, Complain complain) {
+  if (!admin.token.empty() && !admin.token_file.empty()) {
+    complain("admin.tokenFile", "expected it or admin.token, not both");
+  }
+  const auto address = net::ListenAddress::Parse(admin.listen);
+  const bool has_token = !admin.token.empty() || !admin.token_file.empty();
+  if (address && !address->IsLoopback() && !has_token) {
+    complain("admin.listen", text::Cat(admin.listen,
+                                       " is not a loopback address; expected admin.token or "
+                                       "admin.tokenFile to be set"));
+  }
 }
+
+std::string Reason() { return std::generic_category().message(errno); }
 
 }  // namespace
 
@@ -222,71 +230,107 @@ std::map<Algorithm, Limit> DefaultLimits() {
   return defaults;
 }
 
-std::expected<File, Problems> Parse(std::string_view yaml, std::string_view file) {
-  Problems problems;
+File Parse(std::string_view yaml, std::string_view file, Problems& problems) {
   File out;
   if (const auto document = rules::YamlDocument::Load(yaml, file, problems)) {
     Reader(file, out, problems).Read(document->root());
   }
+  return out;
+}
+
+std::expected<File, Problems> Parse(std::string_view yaml, std::string_view file) {
+  Problems problems;
+  File out = Parse(yaml, file, problems);
   if (!problems.empty()) return std::unexpected(std::move(problems));
   return out;
 }
 
-Problems Override(Settings& settings,
+Problems Override(File& file,
                   const std::function<std::optional<std::string>(const std::string&)>& environment,
                   const std::vector<std::pair<std::string, std::string>>& flags) {
   Problems problems;
-  const auto apply = [&](const Setting& setting, std::string_view origin, std::string_view value) {
-    if (const auto done = setting.set(settings, value); !done) {
-      problems.push_back({std::string(origin), 0, 0,
+  const auto apply = [&](const Setting& setting, std::string origin, std::string_view value) {
+    file.origins.insert_or_assign(std::string(setting.path), Origin{.file = origin});
+    if (const auto done = setting.set(file.settings, value); !done) {
+      problems.push_back({std::move(origin), 0, 0,
                           setting.secret == Secret::kNo ? done.error().message : "not valid"});
     }
   };
   for (const Setting& setting : AllSettings()) {
-    const std::string name = setting.Environment();
-    if (const auto value = environment(name)) apply(setting, name, *value);
+    std::string name = setting.Environment();
+    if (const auto value = environment(name)) apply(setting, std::move(name), *value);
   }
   for (const auto& [path, value] : flags) {
     const Setting& setting = *FindSetting(path);
-    apply(setting, setting.flag, value);
+    apply(setting, std::string(setting.flag), value);
   }
   return problems;
 }
 
-Problems Validate(const Settings& settings) {
+Problem ProblemWith(const File& file, std::string_view path, std::string_view message) {
+  std::string text = text::Cat(path, ": ", message);
+  const auto origin = file.origins.find(path);
+  if (origin == file.origins.end()) return {"settings", 0, 0, std::move(text)};
+  const auto& [name, line, column] = origin->second;
+  return {name, line, column, std::move(text)};
+}
+
+Problems Validate(const File& file) {
+  const Settings& settings = file.settings;
   Problems problems;
-  const auto complain = [&](std::string message) {
-    problems.push_back({"settings", 0, 0, std::move(message)});
+  const auto complain = [&](std::string_view path, std::string_view message) {
+    problems.push_back(ProblemWith(file, path, message));
   };
   for (const char* path : {"http.listen", "admin.listen", "resp.listen", "grpc.listen"}) {
     const std::string address = FindSetting(path)->get(settings);
     if (address.empty()) continue;
     if (const auto parsed = net::ListenAddress::Parse(address); !parsed) {
-      complain(text::Cat(path, ": ", parsed.error().message));
+      complain(path, parsed.error().message);
     }
   }
-  CheckTls(problems, "http", settings.http.tls_certificate, settings.http.tls_key);
-  CheckTls(problems, "resp", settings.resp.tls_certificate, settings.resp.tls_key);
-  CheckTls(problems, "grpc", settings.grpc.tls_certificate, settings.grpc.tls_key);
+  for (const std::string section : {"http", "resp", "grpc"}) {
+    const std::string certificate = section + ".tlsCertificate";
+    const std::string key = section + ".tlsKey";
+    const bool has_certificate = !FindSetting(certificate)->get(settings).empty();
+    const bool has_key = !FindSetting(key)->get(settings).empty();
+    if (has_certificate && !has_key) complain(certificate, text::Cat("expected ", key, ", too"));
+    if (has_key && !has_certificate) complain(key, text::Cat("expected ", certificate, ", too"));
+  }
   for (const std::string& cidr : settings.client.trusted_proxies) {
     if (const auto parsed = net::Cidr::Parse(cidr); !parsed) {
-      complain(text::Cat("client.trustedProxies: ", parsed.error().message));
+      complain("client.trustedProxies", parsed.error().message);
     }
   }
-  for (const auto& [path, uri] :
-       {std::pair("store", settings.store), std::pair("rules.redis", settings.rules.redis)}) {
-    if (uri.empty() || uri == "memory" || uri == "store") continue;
+  const auto check_uri = [&](std::string_view path, std::string_view uri) {
     if (const auto endpoint = redis::Endpoint::Parse(uri); !endpoint) {
-      complain(text::Cat(path, ": ", endpoint.error().message));
+      complain(path, endpoint.error().message);
     }
+  };
+  if (settings.store != "memory") check_uri("store", settings.store);
+  if (settings.rules.redis == "store") {
+    if (settings.store == "memory") {
+      complain("rules.redis", "\"store\" needs a store in Redis; expected a URI");
+    }
+  } else if (!settings.rules.redis.empty()) {
+    check_uri("rules.redis", settings.rules.redis);
   }
-  if (settings.rules.redis == "store" && settings.store == "memory") {
-    complain("rules.redis: \"store\" needs a store in Redis; expected a URI");
+  if (settings.guard.open_min > settings.guard.open_max) {
+    complain("guard.openMin", "expected at most guard.openMax");
   }
-  if (!settings.admin.token.empty() && !settings.admin.token_file.empty()) {
-    complain("admin.token and admin.tokenFile: expected one of them");
-  }
+  ValidateAdmin(settings.admin, complain);
   return problems;
+}
+
+Expected<std::string> ReadAdminToken(const Settings::Admin& admin) {
+  if (admin.token_file.empty()) return admin.token;
+  auto token = ReadFile(admin.token_file, kTokenBytesMax);
+  if (!token) return token;
+  while (token->ends_with('\n') || token->ends_with('\r')) token->pop_back();
+  if (token->empty()) {
+    return std::unexpected(
+        Error{ErrorCode::kInvalidInput, text::Cat(admin.token_file, ": expected a token")});
+  }
+  return token;
 }
 
 Expected<std::string> ReadFile(const std::string& path, std::size_t max) {

@@ -21,9 +21,17 @@ inline constexpr std::size_t kFileBytesMax = 8 << 20;  // As much as a YAML docu
 // The algorithms' limits behind /api/v1/rate-limit, by algorithm.
 std::map<Algorithm, Limit> DefaultLimits();
 
+// Where a setting was given: in a file, or by a variable or a flag, which have no line.
+struct Origin {
+  std::string file;
+  int line = 0;
+  int column = 0;
+};
+
 // What a configuration file says, but for its rule sets.
 struct File {
   Settings settings;
+  std::map<std::string, Origin, std::less<>> origins;     // By path, of settings that were given.
   std::map<std::string, Limit, std::less<>> limits;       // "limits:", by name.
   std::map<Algorithm, Limit> defaults = DefaultLimits();  // "defaults:", by algorithm.
   bool has_rule_sets = false;                             // It has a "ruleSets:" as well.
@@ -33,14 +41,25 @@ struct File {
 // left to the rules layer.
 std::expected<File, Problems> Parse(std::string_view yaml, std::string_view file);
 
+// The same, with what is right in a file that is not all right; what is wrong is appended.
+File Parse(std::string_view yaml, std::string_view file, Problems& problems);
+
 // Values that win over the file's: first the environment, then flags. `environment` is asked for
 // each variable; `flags` are pairs of a setting's path and its text.
-Problems Override(Settings& settings,
+Problems Override(File& file,
                   const std::function<std::optional<std::string>(const std::string&)>& environment,
                   const std::vector<std::pair<std::string, std::string>>& flags);
 
 // What no single setting can say: a key without its certificate, an address that is none, ...
-Problems Validate(const Settings& settings);
+// Each is reported where the setting was given.
+Problems Validate(const File& file);
+
+// Something wrong with a setting, in the place where it was given.
+Problem ProblemWith(const File& file, std::string_view path, std::string_view message);
+
+// The admin API's token; empty if there is none. Errors: those of ReadFile, and kInvalidInput if
+// the file of the token has none.
+Expected<std::string> ReadAdminToken(const Settings::Admin& admin);
 
 // Reads at most `max` bytes of a file. Errors: kNotFound, kIo, kInvalidInput if it is longer.
 Expected<std::string> ReadFile(const std::string& path, std::size_t max = kFileBytesMax);

@@ -63,7 +63,7 @@ TEST(ConfigFile, ReportsAllThatIsWrongWithItsPlace) {
               ElementsAre(HasSubstr("f:2:3: there is no setting \"http.listne\""),
                           HasSubstr("f:3:16: http.idleTimeout: \"60\""),
                           HasSubstr("f:5:6: limits.a:"), HasSubstr("f:6:1: there is no setting"),
-                          HasSubstr("f:7:11: threads: expected a list"),
+                          HasSubstr("f:7:10: threads: expected one value: N"),
                           HasSubstr("f:8:1: \"threads\" is given twice")));
 }
 
@@ -81,30 +81,66 @@ TEST(Overrides, FlagsWinOverTheEnvironmentAndThatOverTheFile) {
     if (name == "SLUICE_HTTP") return "b:2";
     return std::nullopt;
   };
-  EXPECT_TRUE(Override(file->settings, environment, {{"http.listen", "c:3"}}).empty());
+  EXPECT_TRUE(Override(*file, environment, {{"http.listen", "c:3"}}).empty());
   EXPECT_EQ(file->settings.store, "redis://file:1");
   EXPECT_EQ(file->settings.threads, 2);
   EXPECT_EQ(file->settings.http.listen, "c:3");
   const auto wrong =
-      Override(file->settings, [](const std::string&) { return std::nullopt; }, {{"threads", "x"}});
+      Override(*file, [](const std::string&) { return std::nullopt; }, {{"threads", "x"}});
   EXPECT_THAT(Texts(wrong), ElementsAre(HasSubstr("--threads: \"x\": expected a whole number")));
 }
 
 TEST(Validate, FindsWhatDoesNotFitTogether) {
-  Settings settings;
-  EXPECT_TRUE(Validate(settings).empty());
-  settings.http.listen = "nowhere";
-  settings.http.tls_key = "key.pem";
-  settings.client.trusted_proxies = {"10.0.0.1/8"};
-  settings.store = "redis://:hunter2@";
-  settings.admin.token = "a";
-  settings.admin.token_file = "b";
-  const auto texts = Texts(Validate(settings));
-  EXPECT_EQ(texts.size(), 5U);
+  File file;
+  EXPECT_TRUE(Validate(file).empty());
+  file.settings.http.listen = "nowhere";
+  file.settings.http.tls_key = "key.pem";
+  file.settings.client.trusted_proxies = {"10.0.0.1/8"};
+  file.settings.store = "redis://:hunter2@";
+  file.settings.admin.token = "a";
+  file.settings.admin.token_file = "b";
+  file.settings.guard.open_min = file.settings.guard.open_max + Micros{1};
+  const auto texts = Texts(Validate(file));
+  EXPECT_EQ(texts.size(), 6U);
   for (const std::string& text : texts) EXPECT_THAT(text, Not(HasSubstr("hunter2")));
-  settings = Settings{};
-  settings.rules.redis = "store";
-  EXPECT_EQ(Validate(settings).size(), 1U) << "the store is memory";
+}
+
+TEST(Validate, KnowsWhatTheWordsForStoresMean) {
+  File file;
+  file.settings.rules.redis = "store";
+  EXPECT_EQ(Validate(file).size(), 1U) << "the store is memory";
+  file.settings.store = "redis://a";
+  EXPECT_TRUE(Validate(file).empty());
+  file.settings.rules.redis = "memory";
+  file.settings.store = "store";
+  EXPECT_EQ(Validate(file).size(), 2U) << "neither is a Redis";
+}
+
+TEST(Validate, AdminNeedsATokenBeyondThisMachine) {
+  File file;
+  for (const char* local : {"", "127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1"}) {
+    file.settings.admin.listen = local;
+    EXPECT_TRUE(Validate(file).empty()) << local;
+  }
+  for (const char* open : {":1", "0.0.0.0:1", "[::]:1", "192.0.2.1:1", "host:1"}) {
+    file.settings.admin.listen = open;
+    EXPECT_EQ(Validate(file).size(), 1U) << open;
+  }
+  file.settings.admin.token = "t";
+  EXPECT_TRUE(Validate(file).empty());
+}
+
+TEST(Validate, SaysWhereASettingWasGiven) {
+  auto file = Parse("http:\n  listen: x\nstore: y\n", "f");
+  ASSERT_TRUE(file);
+  const auto nothing = [](const std::string& name) -> std::optional<std::string> {
+    if (name == "SLUICE_ADMIN") return "z";
+    return std::nullopt;
+  };
+  ASSERT_TRUE(Override(*file, nothing, {{"store", "w"}}).empty());
+  EXPECT_THAT(Texts(Validate(*file)), ElementsAre(HasSubstr("f:2:11: http.listen: "),
+                                                  HasSubstr("SLUICE_ADMIN: admin.listen: "),
+                                                  HasSubstr("--store: store: ")));
 }
 
 TEST(ReadFile, SaysWhatIsWrong) {

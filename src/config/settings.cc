@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 #include <utility>
 
 #include "core/duration.h"
 #include "core/text.h"
 #include "redis/uri.h"
+#include "rules/yaml.h"
 
 namespace sluice::config {
 namespace {
@@ -67,13 +69,6 @@ Expected<void> Read(std::string& out, std::string_view text) {
   return {};
 }
 
-Expected<void> Read(Micros& out, std::string_view text) {
-  const auto duration = text::ParseDuration(text);
-  if (!duration) return std::unexpected(duration.error());
-  out = *duration;
-  return {};
-}
-
 Expected<void> Read(std::vector<std::string>& out, std::string_view text) {
   out.clear();
   while (!text.empty()) {
@@ -91,6 +86,18 @@ Expected<void> ReadWithin(std::int64_t& out, std::string_view text, Bounds bound
                              " to ", bounds.max));
   }
   out = *number;
+  return {};
+}
+
+Expected<void> ReadWithin(Micros& out, std::string_view text, Bounds bounds) {
+  const auto duration = text::ParseDuration(text);
+  if (!duration) return std::unexpected(duration.error());
+  if (duration->count() < bounds.min || duration->count() > bounds.max) {
+    return Invalid(text::Cat(text::Quote(text), ": expected a duration from ",
+                             text::FormatDuration(Micros{bounds.min}), " to ",
+                             text::FormatDuration(Micros{bounds.max})));
+  }
+  out = *duration;
   return {};
 }
 
@@ -117,12 +124,14 @@ std::string Write(const std::vector<std::string>& value) {
 template <auto field>
 constexpr Setting Row(std::string_view path, std::string_view flag, std::string_view value,
                       std::string_view help, Secret secret = Secret::kNo) {
+  using Field = std::remove_reference_t<std::invoke_result_t<decltype(field), Settings&>>;
   return {
       .path = path,
       .flag = flag,
       .value = value,
       .help = help,
       .secret = secret,
+      .list = std::is_same_v<Field, std::vector<std::string>>,
       .set = [](Settings& settings, std::string_view text) -> Expected<void> {
         return Read(field(settings), text);
       },
@@ -130,8 +139,9 @@ constexpr Setting Row(std::string_view path, std::string_view flag, std::string_
           [](const Settings& settings) { return Write(field(const_cast<Settings&>(settings))); }};
 }
 
+// The same with bounds: a whole number, or a duration in microseconds.
 template <auto field, std::int64_t min, std::int64_t max>
-constexpr Setting Number(std::string_view path, std::string_view flag, std::string_view value,
+constexpr Setting Within(std::string_view path, std::string_view flag, std::string_view value,
                          std::string_view help) {
   return {
       .path = path,
@@ -149,33 +159,42 @@ constexpr Setting Number(std::string_view path, std::string_view flag, std::stri
 #define FIELD(name) [](Settings& settings) -> auto& { return settings.name; }
 
 constexpr std::int64_t kMany = std::int64_t{1} << 40;
+constexpr std::int64_t kMillisecond = 1'000;
+constexpr std::int64_t kDay = 86'400'000'000;
 
 constexpr std::array kSettings = {
-    Number<FIELD(threads), 0, 1024>("threads", "--threads", "N",
+    Within<FIELD(threads), 0, 1024>("threads", "--threads", "N",
                                     "Event loops, one a thread; 0 is one a core"),
     Row<FIELD(store)>("store", "--store", "URI",
                       "Where the state lives: memory, redis://host:port, redis://a:1,b:2,c:3, "
                       "redis-sentinel://…",
                       Secret::kPasswordInUri),
-    Row<FIELD(drain_timeout)>("drainTimeout", "--drain-timeout", "DURATION",
-                              "How long SIGTERM lets requests finish"),
+    Within<FIELD(drain_timeout), 0, kDay>("drainTimeout", "--drain-timeout", "DURATION",
+                                          "How long SIGTERM lets requests finish"),
 
     Row<FIELD(http.listen)>("http.listen", "--http", "ADDRESS:PORT",
                             "Where the REST API listens; empty is nowhere"),
     Row<FIELD(http.tls_certificate)>("http.tlsCertificate", "--http-tls-certificate", "FILE",
                                      "Certificate chain in PEM; turns TLS on"),
     Row<FIELD(http.tls_key)>("http.tlsKey", "--http-tls-key", "FILE", "Its private key in PEM"),
-    Number<FIELD(http.connections_max), 1, 1'000'000>("http.connectionsMax",
+    Within<FIELD(http.connections_max), 1, 1'000'000>("http.connectionsMax",
                                                       "--http-connections-max", "N",
                                                       "Connections at a time; more are refused"),
-    Number<FIELD(http.header_bytes_max), 1024, 1 << 20>(
+    Within<FIELD(http.header_bytes_max), 1024, 1 << 20>(
         "http.headerBytesMax", "--http-header-bytes-max", "BYTES", "Longest head of a request"),
-    Number<FIELD(http.body_bytes_max), 1024, 1 << 28>("http.bodyBytesMax", "--http-body-bytes-max",
+    Within<FIELD(http.headers_max), 1, 10'000>("http.headersMax", "--http-headers-max", "N",
+                                               "Headers that a request may have"),
+    Within<FIELD(http.body_bytes_max), 1024, 1 << 28>("http.bodyBytesMax", "--http-body-bytes-max",
                                                       "BYTES", "Longest body of a request"),
-    Row<FIELD(http.idle_timeout)>("http.idleTimeout", "--http-idle-timeout", "DURATION",
-                                  "When a silent connection is closed"),
-    Row<FIELD(http.header_timeout)>("http.headerTimeout", "--http-header-timeout", "DURATION",
-                                    "How long a request's head may take to arrive"),
+    Within<FIELD(http.idle_timeout), kMillisecond, kDay>("http.idleTimeout", "--http-idle-timeout",
+                                                         "DURATION",
+                                                         "When a silent connection is closed"),
+    Within<FIELD(http.header_timeout), kMillisecond, kDay>(
+        "http.headerTimeout", "--http-header-timeout", "DURATION",
+        "How long a request's head may take to arrive"),
+    Within<FIELD(http.body_timeout), kMillisecond, kDay>(
+        "http.bodyTimeout", "--http-body-timeout", "DURATION",
+        "How long a request's body may take to arrive after its head"),
     Row<FIELD(http.on_store_failure)>(
         "http.onStoreFailure", "--http-on-store-failure", "POLICY",
         "What checks without a rule get when the store fails: FAIL_OPEN, FAIL_CLOSED or LOCAL"),
@@ -196,11 +215,11 @@ constexpr std::array kSettings = {
     Row<FIELD(resp.tls_certificate)>("resp.tlsCertificate", "--resp-tls-certificate", "FILE",
                                      "Certificate chain in PEM; turns TLS on"),
     Row<FIELD(resp.tls_key)>("resp.tlsKey", "--resp-tls-key", "FILE", "Its private key in PEM"),
-    Number<FIELD(resp.connections_max), 1, 1'000'000>("resp.connectionsMax",
+    Within<FIELD(resp.connections_max), 1, 1'000'000>("resp.connectionsMax",
                                                       "--resp-connections-max", "N",
                                                       "Connections at a time; more are refused"),
-    Row<FIELD(resp.idle_timeout)>("resp.idleTimeout", "--resp-idle-timeout", "DURATION",
-                                  "When a silent connection is closed; 0s is never"),
+    Within<FIELD(resp.idle_timeout), 0, kDay>("resp.idleTimeout", "--resp-idle-timeout", "DURATION",
+                                              "When a silent connection is closed; 0s is never"),
     Row<FIELD(resp.on_store_failure)>("resp.onStoreFailure", "--resp-on-store-failure", "POLICY",
                                       "What checks without a rule get when the store fails"),
 
@@ -210,7 +229,7 @@ constexpr std::array kSettings = {
     Row<FIELD(grpc.tls_certificate)>("grpc.tlsCertificate", "--grpc-tls-certificate", "FILE",
                                      "Certificate chain in PEM; turns TLS on"),
     Row<FIELD(grpc.tls_key)>("grpc.tlsKey", "--grpc-tls-key", "FILE", "Its private key in PEM"),
-    Number<FIELD(grpc.connections_max), 1, 1'000'000>("grpc.connectionsMax",
+    Within<FIELD(grpc.connections_max), 1, 1'000'000>("grpc.connectionsMax",
                                                       "--grpc-connections-max", "N",
                                                       "Connections at a time; more are refused"),
     Row<FIELD(grpc.headers)>("grpc.headers", "--grpc-headers", "BOOL",
@@ -227,52 +246,57 @@ constexpr std::array kSettings = {
         "A Redis that keeps rule sets; watched by pub/sub and polling. \"store\" "
         "is the one that keeps the state",
         Secret::kPasswordInUri),
-    Row<FIELD(rules.poll_interval)>("rules.pollInterval", "--rules-poll-interval", "DURATION",
-                                    "How often rules are looked at again, whatever was announced"),
+    Within<FIELD(rules.poll_interval), kMillisecond, kDay>(
+        "rules.pollInterval", "--rules-poll-interval", "DURATION",
+        "How often rules are looked at again, whatever was announced"),
 
     Row<FIELD(client.trusted_proxies)>(
         "client.trustedProxies", "--trusted-proxies", "CIDRS",
         "Whose X-Forwarded-For, X-User-Id and X-API-Key are believed, separated by commas"),
-    Number<FIELD(client.ipv6_prefix), 1, 128>("client.ipv6Prefix", "--ipv6-prefix", "BITS",
+    Row<FIELD(client.forwarded)>("client.forwarded", "--forwarded", "BOOL",
+                                 "Whether their Forwarded field (RFC 7239) is believed, too; they "
+                                 "must then write or remove it"),
+    Within<FIELD(client.ipv6_prefix), 1, 128>("client.ipv6Prefix", "--ipv6-prefix", "BITS",
                                               "How much of an IPv6 address tells clients apart"),
 
-    Number<FIELD(memory.keys_max), 1, std::int64_t{1} << 32>("memory.keysMax", "--memory-keys-max",
+    Within<FIELD(memory.keys_max), 1, std::int64_t{1} << 32>("memory.keysMax", "--memory-keys-max",
                                                              "N", "States held in memory"),
-    Number<FIELD(memory.log_entries_max), 1, kMany>(
+    Within<FIELD(memory.log_entries_max), 1, kMany>(
         "memory.logEntriesMax", "--memory-log-entries-max", "N",
         "Requests that all SLIDING_WINDOW limits together remember"),
     Row<FIELD(memory.snapshot_file)>("memory.snapshotFile", "--snapshot", "FILE",
                                      "Keeps the state of the memory store over restarts"),
-    Row<FIELD(memory.snapshot_interval)>("memory.snapshotInterval", "--snapshot-interval",
-                                         "DURATION", "How often it is written"),
+    Within<FIELD(memory.snapshot_interval), kMillisecond, kDay>(
+        "memory.snapshotInterval", "--snapshot-interval", "DURATION", "How often it is written"),
 
-    Row<FIELD(guard.deadline)>("guard.deadline", "--deadline", "DURATION",
-                               "How long Redis may take to decide; then the policy answers"),
-    Number<FIELD(guard.in_flight_max), 1, 1 << 24>("guard.inFlightMax", "--in-flight-max", "N",
+    Within<FIELD(guard.deadline), 1, kDay>(
+        "guard.deadline", "--deadline", "DURATION",
+        "How long Redis may take to decide; then the policy answers"),
+    Within<FIELD(guard.in_flight_max), 1, 1 << 24>("guard.inFlightMax", "--in-flight-max", "N",
                                                    "Decisions that wait for Redis at a time"),
-    Number<FIELD(guard.instances), 0, 100'000>("guard.instances", "--instances", "N",
+    Within<FIELD(guard.instances), 0, 100'000>("guard.instances", "--instances", "N",
                                                "How many share a limit under LOCAL; 0 counts them "
                                                "by heartbeats in Redis"),
-    Number<FIELD(guard.failure_percent), 1, 100>("guard.failurePercent",
+    Within<FIELD(guard.failure_percent), 1, 100>("guard.failurePercent",
                                                  "--breaker-failure-percent", "N",
                                                  "Failed calls that open the breaker"),
-    Number<FIELD(guard.slow_percent), 1, 100>("guard.slowPercent", "--breaker-slow-percent", "N",
+    Within<FIELD(guard.slow_percent), 1, 100>("guard.slowPercent", "--breaker-slow-percent", "N",
                                               "Slow calls that open the breaker"),
-    Row<FIELD(guard.slow_after)>("guard.slowAfter", "--breaker-slow-after", "DURATION",
-                                 "When a call is slow"),
-    Number<FIELD(guard.calls_min), 1, 1'000'000>("guard.callsMin", "--breaker-calls-min", "N",
+    Within<FIELD(guard.slow_after), 1, kDay>("guard.slowAfter", "--breaker-slow-after", "DURATION",
+                                             "When a call is slow"),
+    Within<FIELD(guard.calls_min), 1, 1'000'000>("guard.callsMin", "--breaker-calls-min", "N",
                                                  "Calls before the breaker judges"),
-    Row<FIELD(guard.window)>("guard.window", "--breaker-window", "DURATION",
-                             "How far back the breaker looks"),
-    Row<FIELD(guard.open_min)>(
+    Within<FIELD(guard.window), kMillisecond, kDay>("guard.window", "--breaker-window", "DURATION",
+                                                    "How far back the breaker looks"),
+    Within<FIELD(guard.open_min), 1, kDay>(
         "guard.openMin", "--breaker-open-min", "DURATION",
         "How long it stays open before it probes; doubles while probes fail"),
-    Row<FIELD(guard.open_max)>("guard.openMax", "--breaker-open-max", "DURATION",
-                               "How long it stays open at most"),
-    Number<FIELD(guard.deny_cache_entries), 0, 1 << 28>(
+    Within<FIELD(guard.open_max), 1, kDay>("guard.openMax", "--breaker-open-max", "DURATION",
+                                           "How long it stays open at most"),
+    Within<FIELD(guard.deny_cache_entries), 0, 1 << 28>(
         "guard.denyCacheEntries", "--deny-cache-entries", "N",
         "Denials remembered so that repeats need no Redis; 0 turns it off"),
-    Row<FIELD(guard.deny_cache_trust)>(
+    Within<FIELD(guard.deny_cache_trust), 0, kDay>(
         "guard.denyCacheTrust", "--deny-cache-trust", "DURATION",
         "How long a remembered denial is believed before Redis is asked again"),
 
@@ -280,22 +304,6 @@ constexpr std::array kSettings = {
     Row<FIELD(log.format)>("log.format", "--log-format", "FORMAT", "text or json"),
 };
 #undef FIELD
-
-// In double quotes where plain YAML would read it as something else.
-std::string Scalar(std::string_view value) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/";
-  const bool plain = !value.empty() && value.find_first_not_of(kPlain) == std::string_view::npos &&
-                     value.front() != '-';
-  if (plain) return std::string(value);
-  std::string quoted = "\"";
-  for (const char c : value) {
-    // In YAML \xc3 is a character and not a byte: those of UTF-8 stand for themselves.
-    const bool as_is = static_cast<unsigned char>(c) >= 0x80;
-    quoted += as_is ? std::string(1, c) : text::Escape({&c, 1});
-  }
-  return quoted += '"';
-}
 
 std::string Redacted(Secret secret, const std::string& value) {
   if (secret == Secret::kNo || value.empty() || value == "memory" || value == "store") return value;
@@ -340,7 +348,7 @@ std::string ToYaml(const Settings& settings) {
     // Read back, a redacted token would be one that anybody can guess.
     const bool hidden = setting.secret == Secret::kYes && !value.empty();
     out += text::Cat(indent, "# ", setting.help, ". ", setting.flag, ", ", setting.Environment(),
-                     "\n", indent, hidden ? "# " : "", name, ": ", Scalar(value), "\n");
+                     "\n", indent, hidden ? "# " : "", name, ": ", rules::YamlScalar(value), "\n");
   }
   return out;
 }

@@ -33,9 +33,11 @@ struct Settings {
     std::string tls_key;
     std::int64_t connections_max = 10'000;
     std::int64_t header_bytes_max = 16 * 1024;
+    std::int64_t headers_max = 100;
     std::int64_t body_bytes_max = 1024 * 1024;
     Micros idle_timeout{60'000'000};
     Micros header_timeout{10'000'000};
+    Micros body_timeout{30'000'000};
     OnStoreFailure on_store_failure = OnStoreFailure::kFailOpen;
   } http;
 
@@ -73,6 +75,7 @@ struct Settings {
 
   struct Client {
     std::vector<std::string> trusted_proxies;
+    bool forwarded = false;
     std::int64_t ipv6_prefix = 64;
   } client;
 
@@ -110,6 +113,7 @@ struct Setting {
   std::string_view value;  // What it takes, in one word: "ADDRESS", "DURATION".
   std::string_view help;
   Secret secret = Secret::kNo;
+  bool list = false;  // Several, separated by commas or as a YAML list.
 
   // Fails with kInvalidInput and a message that says what was expected, without the path.
   Expected<void> (*set)(Settings&, std::string_view text);

@@ -41,7 +41,9 @@ TEST(Settings, RefuseWhatTheyCannotBe) {
   Settings settings;
   for (const auto& [path, value] :
        {std::pair("threads", "-1"), std::pair("threads", "many"),
-        std::pair("http.idleTimeout", "60"), std::pair("log.level", "loud"),
+        std::pair("http.idleTimeout", "60"), std::pair("http.idleTimeout", "0s"),
+        std::pair("rules.pollInterval", "999us"), std::pair("drainTimeout", "2d"),
+        std::pair("memory.snapshotInterval", "0s"), std::pair("log.level", "loud"),
         std::pair("http.onStoreFailure", "maybe"), std::pair("client.ipv6Prefix", "129"),
         std::pair("grpc.headers", "1")}) {
     const auto done = FindSetting(path)->set(settings, value);

@@ -65,6 +65,9 @@ class Server {
   // that are not by then are closed at the deadline; returns how many.
   std::size_t Drain(SteadyTime deadline);
 
+  // As net::Listener::ReloadCertificate.
+  Expected<bool> ReloadCertificate() { return listener_->ReloadCertificate(); }
+
   const net::ListenAddress& address() const { return listener_->address(); }
   std::uint16_t port() const { return listener_->port(); }
   Counts counts() const;

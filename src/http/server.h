@@ -56,6 +56,10 @@ class Handler {
   // Runs on the loop that has the connection, and therefore on several threads at once. Must not
   // block and must not throw.
   virtual void Handle(const Request& request, Exchange exchange) = 0;
+
+  // The server has refused what is no request, is too large or came too slowly, with this status:
+  // for those who count answers. On the same threads.
+  virtual void OnRefused(int /*status*/) {}
 };
 
 class Server {
@@ -91,6 +95,9 @@ class Server {
   // Starts to drain if that has not been done, and waits until all connections are closed. Those
   // that are not by then are closed at the deadline; returns how many.
   std::size_t Drain(std::chrono::steady_clock::time_point deadline);
+
+  // As net::Listener::ReloadCertificate.
+  Expected<bool> ReloadCertificate() { return listener_->ReloadCertificate(); }
 
   const net::ListenAddress& address() const;  // With the actual port.
   std::uint16_t port() const { return address().port; }

@@ -66,6 +66,15 @@ class Echo final : public Handler {
     EXPECT_EQ(request.peer, boost::asio::ip::make_address("127.0.0.1"));
   }
 
+  void OnRefused(int status) override {
+    const std::lock_guard lock(mutex_);
+    refused_.push_back(status);
+  }
+  std::vector<int> refused() {
+    const std::lock_guard lock(mutex_);
+    return refused_;
+  }
+
   // All that wait, as soon as there are so many.
   std::vector<Held> Take(std::size_t count) {
     std::unique_lock lock(mutex_);
@@ -81,6 +90,7 @@ class Echo final : public Handler {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Held> held_;
+  std::vector<int> refused_;
 };
 
 void Answer(Echo::Held& held) {
@@ -284,6 +294,18 @@ TEST_F(ServerTest, RefusesAndClosesButAnswersWhatCameBefore) {
             EndsWith(R"({"error":{"code":"BAD_REQUEST","message":"the request has no Host"}})")));
   EXPECT_EQ(server_->counts().bad_requests, 1U);
   EXPECT_EQ(server_->counts().requests, 1U);
+}
+
+TEST_F(ServerTest, TellsTheHandlerWhatItRefused) {
+  Start({.body_bytes_max = 10, .head_timeout = 20ms});
+  Ask(kGet);
+  Ask("nonsense\r\n\r\n");
+  Ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n");
+  Ask("GET / HTTP/3.0\r\nHost: a\r\n\r\n");
+  TcpClient slow = Connect();
+  slow.Send("GET /");
+  EXPECT_THAT(slow.ReadAll(), HasSubstr("408"));
+  EXPECT_THAT(handler_.refused(), ::testing::ElementsAre(400, 413, 505, 408));
 }
 
 TEST_F(ServerTest, RefusesWhatIsTooLargeSoThatTheClientHearsIt) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/text.h"
+#include "net/address.h"
 
 namespace sluice::net {
 namespace {
@@ -51,6 +52,13 @@ Expected<ListenAddress> ListenAddress::Parse(std::string_view text) {
 std::string ListenAddress::ToString() const {
   const bool brackets = host.find(':') != std::string::npos;
   return text::Cat(brackets ? "[" : "", host, brackets ? "]" : "", ":", port);
+}
+
+bool ListenAddress::IsLoopback() const {
+  if (text::EqualsIgnoreCase(host, "localhost")) return true;
+  const auto ip = IpAddress::Parse(host);
+  if (!ip) return false;
+  return ip->IsV4() ? ip->bytes().front() == 127 : ip->ToString() == "::1";
 }
 
 }  // namespace sluice::net

@@ -18,6 +18,8 @@ struct ListenAddress {
   static Expected<ListenAddress> Parse(std::string_view text);
   std::string ToString() const;
 
+  bool IsLoopback() const;  // Only this machine can connect to it.
+
   friend bool operator==(const ListenAddress&, const ListenAddress&) = default;
 };
 

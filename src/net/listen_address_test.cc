@@ -24,6 +24,15 @@ TEST(ListenAddress, IsWrittenAsItWasRead) {
   }
 }
 
+TEST(ListenAddress, KnowsWhatOnlyThisMachineReaches) {
+  for (const char* text : {"127.0.0.1:1", "127.1.2.3:1", "[::1]:1", "localhost:1", "LocalHost:1"}) {
+    EXPECT_TRUE(ListenAddress::Parse(text)->IsLoopback()) << text;
+  }
+  for (const char* text : {":1", "0.0.0.0:1", "[::]:1", "192.0.2.1:1", "localhost.example:1"}) {
+    EXPECT_FALSE(ListenAddress::Parse(text)->IsLoopback()) << text;
+  }
+}
+
 TEST(ListenAddress, SaysWhatIsWrong) {
   for (const char* text : {"", "8080", "localhost", "127.0.0.1", "a:", "a:-1", "a:65536", "a:80x",
                            "a: 80", "::1:80", "[::1]", "[]:80", "[::1:80", "a b:80", "a/b:80",

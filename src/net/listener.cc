@@ -95,9 +95,17 @@ struct Listener::Shared {
         on_stream(std::move(callback)),
         count(std::make_shared<ConnectionCount>(options.connections_max)) {}
 
+  Expected<bool> LoadCertificate() {
+    if (!options.tls) return false;
+    auto made = TlsContext::Make(*options.tls, options.alpn);
+    if (!made) return std::unexpected(std::move(made.error()));
+    tls.store(*std::move(made), std::memory_order_release);
+    return true;
+  }
+
   const Options options;
   const OnStream on_stream;
-  std::shared_ptr<TlsContext> tls;
+  std::atomic<std::shared_ptr<TlsContext>> tls;  // Null without TLS.
   const std::shared_ptr<ConnectionCount> count;
   std::atomic<std::uint64_t> accepted = 0;
   std::atomic<std::uint64_t> refused = 0;
@@ -125,10 +133,10 @@ class Listener::Acceptor : public std::enable_shared_from_this<Acceptor> {
   void Accept() {
     acceptor_.async_accept(peer_,
                            [self = shared_from_this()](error_code error, tcp::socket socket) {
+                             // Taken even if the address was closed after it was accepted.
+                             if (!error) self->Take(std::move(socket));
                              if (!self->acceptor_.is_open()) return;
-                             if (!error) {
-                               self->Take(std::move(socket));
-                             } else {
+                             if (error) {
                                self->shared_->accept_errors.fetch_add(1, std::memory_order_relaxed);
                              }
                              if (IsExhausted(error)) {
@@ -181,7 +189,8 @@ class Listener::Acceptor : public std::enable_shared_from_this<Acceptor> {
       return;
     }
     shared_->accepted.fetch_add(1, std::memory_order_relaxed);
-    Stream stream(std::move(socket), peer_.address(), std::move(*slot), shared_->tls);
+    Stream stream(std::move(socket), peer_.address(), std::move(*slot),
+                  shared_->tls.load(std::memory_order_acquire));
     if (stream.tls()) {
       ShakeHands(std::move(stream));
     } else {
@@ -217,10 +226,8 @@ class Listener::Acceptor : public std::enable_shared_from_this<Acceptor> {
 Expected<std::unique_ptr<Listener>> Listener::Start(Loops& loops, Options options,
                                                     OnStream on_stream) {
   const auto shared = std::make_shared<Shared>(std::move(options), std::move(on_stream));
-  if (shared->options.tls) {
-    auto tls = TlsContext::Make(*shared->options.tls, shared->options.alpn);
-    if (!tls) return std::unexpected(std::move(tls.error()));
-    shared->tls = std::move(*tls);
+  if (auto loaded = shared->LoadCertificate(); !loaded) {
+    return std::unexpected(std::move(loaded.error()));
   }
   ListenAddress address = shared->options.address;
   const auto endpoints = Resolve(loops.context(0), address);
@@ -260,6 +267,8 @@ Listener::~Listener() { StopAccepting(); }
 void Listener::StopAccepting() {
   loops_.RunOnAll([this](std::size_t loop) { acceptors_[loop]->TakeAllAndClose(); });
 }
+
+Expected<bool> Listener::ReloadCertificate() { return shared_->LoadCertificate(); }
 
 Listener::Counts Listener::counts() const {
   return {.open = shared_->count->open(),

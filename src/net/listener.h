@@ -53,6 +53,11 @@ class Listener {
   // is called no more but for handshakes under way. Not to be called on a loop.
   void StopAccepting();
 
+  // Reads the certificate and its key again, for connections from now on; those that are open keep
+  // what they have. Says whether there is one. Errors are those of TlsContext::Make; the old one
+  // stays. Reads files: not to be called on a loop.
+  Expected<bool> ReloadCertificate();
+
   // The address with the actual port.
   const ListenAddress& address() const { return address_; }
   std::uint16_t port() const { return address_.port; }

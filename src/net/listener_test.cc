@@ -12,6 +12,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <condition_variable>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <latch>
@@ -206,6 +207,33 @@ TEST_F(ListenerTest, WaitsWhenThereAreNoMoreFiles) {
   EXPECT_EQ(client.ReadUntil("\n"), "hello\n");
 }
 
+// A loop that is busy when it is told to stop: the system has the connection, and the loop gets it
+// and the order to stop in one turn.
+TEST_F(ListenerTest, LosesNobodyWhoConnectedBeforeItStopped) {
+  loops_.Start();
+  for (int round = 0; round < 20; ++round) {
+    const auto listener = Start({.address = {"127.0.0.1", 0}});
+    std::latch busy(kLoops);
+    std::latch go_on(1);
+    for (std::size_t i = 0; i < kLoops; ++i) {
+      boost::asio::post(loops_.context(i), [&] {
+        busy.count_down();
+        go_on.wait();
+      });
+    }
+    busy.wait();
+    TcpClient client(listener->port());
+    std::latch stopping(1);
+    const std::jthread stop([&] {
+      stopping.count_down();
+      listener->StopAccepting();
+    });
+    stopping.wait();
+    go_on.count_down();
+    ASSERT_EQ(client.ReadUntil("\n"), "hello\n") << "in round " << round;
+  }
+}
+
 class TlsListenerTest : public ListenerTest {
  protected:
   std::string Connect(std::uint16_t port, const std::string& options = "") {
@@ -288,6 +316,33 @@ TEST_F(TlsListenerTest, SaysWhichFileIsWrong) {
               HasSubstr("has no private key in PEM format that belongs to the certificate"));
   EXPECT_THAT(Failure({.address = address, .tls = TlsFiles{files_.cert, other.key()}}),
               HasSubstr("has no private key in PEM format that belongs to the certificate"));
+}
+
+TEST_F(TlsListenerTest, RenewsItsCertificateForNewConnections) {
+  const auto listener = Start({.address = {"127.0.0.1", 0}, .tls = files_});
+  loops_.Start();
+  const auto replace = [](const std::string& path, const std::string& by) {
+    std::filesystem::copy_file(by, path, std::filesystem::copy_options::overwrite_existing);
+  };
+  constexpr const char* kVerified = "Verify return code: 0 (ok)";
+  const Certificate renewed;
+  replace(files_.cert, renewed.cert());
+
+  // Half of a renewal: the key is not the certificate's. The old ones stay.
+  const auto half_done = listener->ReloadCertificate();
+  ASSERT_FALSE(half_done.has_value());
+  EXPECT_EQ(half_done.error().code, ErrorCode::kInvalidInput);
+  EXPECT_THAT(half_done.error().message, HasSubstr("belongs to the certificate"));
+  EXPECT_THAT(Connect(listener->port()), ::testing::Not(HasSubstr(kVerified)));
+
+  replace(files_.key, renewed.key());
+  EXPECT_EQ(listener->ReloadCertificate(), true);
+  EXPECT_THAT(Connect(listener->port()), HasSubstr(kVerified));
+}
+
+TEST_F(ListenerTest, HasNoCertificateToRenewWithoutTls) {
+  const auto listener = Start({.address = {"127.0.0.1", 0}});
+  EXPECT_EQ(listener->ReloadCertificate(), false);
 }
 
 }  // namespace

@@ -27,18 +27,17 @@ class Client::Impl {
   }
 
   void Send(std::string command, std::uint16_t slot, Connection::Handler handler) {
-    thread_.Post([this, command = std::move(command), slot,
-                  handler = std::move(handler)]() mutable {
-      if (outstanding_ == kOutstandingMax) {
-        return handler(std::unexpected(Error{
-            ErrorCode::kUnavailable, text::Cat(outstanding_, " commands wait for Redis already")}));
+    thread_.Post(
+        [this, command = std::move(command), slot, handler = std::move(handler)]() mutable {
+          SendNow(std::move(command), slot, std::move(handler));
+        });
+  }
+
+  void SendToMasters(std::string command, MasterHandler handler) {
+    thread_.Post([this, command = std::move(command), handler = std::move(handler)] {
+      for (const Address& master : router_->Masters()) {
+        SendNow(command, master, [handler, master](auto reply) { handler(master, reply); });
       }
-      ++outstanding_;
-      router_->Send(std::move(command), slot,
-                    [this, handler = std::move(handler)](auto reply) mutable {
-                      --outstanding_;
-                      handler(std::move(reply));
-                    });
     });
   }
 
@@ -53,6 +52,19 @@ class Client::Impl {
   const Endpoint& endpoint() const { return endpoint_; }
 
  private:
+  void SendNow(std::string command, Router::Target target, Connection::Handler handler) {
+    if (outstanding_ == kOutstandingMax) {
+      return handler(std::unexpected(Error{
+          ErrorCode::kUnavailable, text::Cat(outstanding_, " commands wait for Redis already")}));
+    }
+    ++outstanding_;
+    router_->Send(std::move(command), std::move(target),
+                  [this, handler = std::move(handler)](auto reply) mutable {
+                    --outstanding_;
+                    handler(std::move(reply));
+                  });
+  }
+
   const Endpoint endpoint_;
   LoopThread thread_;
   const std::shared_ptr<Router> router_;
@@ -73,6 +85,10 @@ Client::~Client() = default;
 
 void Client::Send(std::string command, std::string_view key, Connection::Handler handler) {
   impl_->Send(std::move(command), SlotOf(key), std::move(handler));
+}
+
+void Client::SendToMasters(std::string command, MasterHandler handler) {
+  impl_->SendToMasters(std::move(command), std::move(handler));
 }
 
 void Client::Subscribe(std::string channel, std::function<void(std::string_view)> on_message,

@@ -3,10 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "redis/connection.h"
+#include "redis/resp.h"
+#include "redis/uri.h"
 #include "sluice/error.h"
 
 namespace sluice::redis {
@@ -16,6 +19,9 @@ namespace sluice::redis {
 class Client {
  public:
   static constexpr std::size_t kOutstandingMax = 10'000;
+
+  using MasterHandler = std::function<void(const Address& master,
+                                           Expected<std::span<const RespNode>> reply)>;
 
   // Starts without the server. Error: kInvalidInput, if the URI is wrong.
   static Expected<std::unique_ptr<Client>> Create(std::string_view uri);
@@ -29,6 +35,10 @@ class Client {
   // timeout. The reply is gone when the handler returns; an error reply is a reply, see ErrorOf.
   // Errors: kUnavailable if it was not executed, kOutcomeUnknown if it may have been.
   void Send(std::string command, std::string_view key, Connection::Handler handler);
+
+  // The same to every master: `handler` runs once for each, with its address, and not at all if
+  // none is known.
+  void SendToMasters(std::string command, MasterHandler handler);
 
   // Listens to a channel from now on, again after every lost connection. What is published while
   // there is none is lost: `on_subscribed` runs each time that it begins to listen, and is the time

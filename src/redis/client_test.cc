@@ -106,6 +106,19 @@ TEST(Client, ReachesEveryMasterOfACluster) {
   }
 }
 
+TEST(Client, SendsToEveryMaster) {
+  RedisCluster cluster({.replicas = false});
+  const auto client = Client::Create(cluster.Uri()).value();
+  ASSERT_TRUE(Ask(*client, Command("PING"), "")) << "the masters are known";
+  Mailbox box;
+  client->SendToMasters(Command("PING"), [&](const Address& master, const auto& reply) {
+    box.Put(master.ToString() + " " + std::string(reply.value().front().text));
+  });
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(box.WaitFor("127.0.0.1:" + std::to_string(cluster.node(i).port()) + " PONG"));
+  }
+}
+
 TEST(Client, SaysWhatIsWrong) {
   EXPECT_EQ(Client::Create("nonsense").error().code, ErrorCode::kInvalidInput);
   const auto client = Client::Create("redis://:s3cret@127.0.0.1:1").value();

@@ -107,7 +107,10 @@ const Link* Router::OwnerOf(std::uint16_t slot) const {
 }
 
 std::vector<Address> Router::Masters() const {
-  if (!cluster()) return {options_.endpoint.addresses.front()};
+  if (options_.endpoint.mode == Mode::kStandalone) return {options_.endpoint.addresses.front()};
+  if (options_.endpoint.mode == Mode::kSentinel) {
+    return master_.host.empty() ? std::vector<Address>{} : std::vector{master_};
+  }
   std::vector<Address> masters;
   for (const Node& node : nodes_) {
     if (std::ranges::find(owner_, node.link) != owner_.end()) masters.push_back(node.address);

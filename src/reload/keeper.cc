@@ -28,11 +28,7 @@ Keeper::Keeper(Options options, const Parts& parts)
       logger_(parts.logger),
       metrics_(parts.metrics) {}
 
-Keeper::~Keeper() {
-  managed_.Watch(nullptr);
-  thread_.request_stop();
-  watch_.Wake();
-}
+Keeper::~Keeper() { Stop(); }
 
 Problems Keeper::Load() {
   auto sources = ReadAll();
@@ -47,6 +43,14 @@ void Keeper::Start() {
   }
   managed_.Watch([this] { watch_.Wake(); });
   thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+}
+
+void Keeper::Stop() {
+  if (!thread_.joinable()) return;
+  managed_.Watch(nullptr);
+  thread_.request_stop();
+  watch_.Wake();
+  thread_.join();
 }
 
 void Keeper::Run(const std::stop_token& stop) {

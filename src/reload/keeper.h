@@ -40,7 +40,7 @@ class Keeper {
   };
 
   Keeper(Options options, const Parts& parts);
-  ~Keeper();  // Finishes what was asked, and stops.
+  ~Keeper();  // Stops.
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
@@ -50,6 +50,9 @@ class Keeper {
 
   // Starts to watch.
   void Start();
+
+  // Finishes what was asked, and stops; what is asked afterwards is never done.
+  void Stop();
 
   // What became of a change: nothing, or why it was refused. kInvalidInput comes with problems.
   struct Outcome {

@@ -54,6 +54,9 @@ class Server {
   // that are not by then are closed at the deadline; returns how many.
   std::size_t Drain(std::chrono::steady_clock::time_point deadline);
 
+  // As net::Listener::ReloadCertificate.
+  Expected<bool> ReloadCertificate() { return listener_->ReloadCertificate(); }
+
   const net::ListenAddress& address() const;  // With the actual port.
   std::uint16_t port() const { return address().port; }
   Counts counts() const;

@@ -496,6 +496,8 @@ std::expected<RuleSets, Problems> ParseRuleSets(std::string_view yaml, std::stri
   if (!document) return std::unexpected(reporter.Take());
   const YamlNode& root = document->root();
   if (root.kind == Kind::kNull) return RuleSets{};
+  // Whoever reads the other keys says that it is no mapping.
+  if (other_keys == OtherKeys::kIgnore && root.kind != Kind::kMapping) return RuleSets{};
   const Mapping mapping(root, "the document",
                         other_keys == OtherKeys::kForbid ? Names(kRootKeys) : Names(), reporter);
   const auto* const list = mapping.Find("ruleSets");

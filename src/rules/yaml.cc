@@ -149,4 +149,19 @@ std::optional<YamlDocument> YamlDocument::Load(std::string_view text, std::strin
   return document;
 }
 
+std::string YamlScalar(std::string_view value) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/";
+  const bool plain = !value.empty() && value.find_first_not_of(kPlain) == std::string_view::npos &&
+                     value.front() != '-' && !text::EqualsIgnoreCase(value, "null");
+  if (plain) return std::string(value);
+  std::string quoted = "\"";
+  for (const char c : value) {
+    // In YAML \xc3 is a character and not a byte: those of UTF-8 stand for themselves.
+    const bool as_is = static_cast<unsigned char>(c) >= 0x80;
+    quoted += as_is ? std::string(1, c) : text::Escape({&c, 1});
+  }
+  return quoted += '"';
+}
+
 }  // namespace sluice::rules

@@ -47,4 +47,7 @@ class YamlDocument {
   const YamlNode* root_ = nullptr;
 };
 
+// A text as a scalar that is read back as the same text: in double quotes where it needs them.
+std::string YamlScalar(std::string_view value);
+
 }  // namespace sluice::rules

@@ -76,5 +76,44 @@ TEST(Yaml, DepthAndSizeAreBounded) {
   EXPECT_THAT(Problem(std::string(kYamlBytesMax + 1, ' ')), HasSubstr("expected at most 8388608"));
 }
 
+TEST(YamlScalar, IsReadBackAsTheSameText) {
+  for (const std::string_view text : {"plain",
+                                      "",
+                                      "null",
+                                      "NULL",
+                                      "~",
+                                      "- x",
+                                      "-",
+                                      "a: b",
+                                      "a #b",
+                                      "\"",
+                                      "\\",
+                                      "'",
+                                      "[",
+                                      "{x}",
+                                      "*x",
+                                      "&x",
+                                      "!x",
+                                      "%",
+                                      "@",
+                                      "`",
+                                      "|",
+                                      ">",
+                                      "true",
+                                      "1.5",
+                                      " x ",
+                                      "x\ny",
+                                      "\t",
+                                      "\x01\x7f",
+                                      "\xc3\xbc \xf0\x9f\x98\x80",
+                                      "redis://h:1/?a=b"}) {
+    Problems problems;
+    const auto document = YamlDocument::Load("k: " + YamlScalar(text) + "\n", "f", problems);
+    ASSERT_TRUE(document) << text;
+    EXPECT_EQ(document->root().items[1]->kind, Kind::kScalar) << text;
+    EXPECT_EQ(document->root().items[1]->text, text);
+  }
+}
+
 }  // namespace
 }  // namespace sluice::rules

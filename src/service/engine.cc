@@ -63,11 +63,12 @@ void Engine::Account(std::span<const Request> requests, std::chrono::nanoseconds
     const bool allowed = request.outcome->allowed;
     for (std::size_t i = 0; i < request.charges.size(); ++i) {
       const Charge& charge = request.charges[i];
+      if (charge.cost == 0) continue;  // A look is no request.
       metrics_.Check(charge.limit->algorithm(),
                      request.each.empty() ? allowed : request.each[i].allowed, took);
       // Once for a key, however many of the limits are its own.
       const auto before = request.charges.first(i);
-      if (charge.cost > 0 && std::ranges::find(before, charge.key, &Charge::key) == before.end()) {
+      if (std::ranges::find(before, charge.key, &Charge::key) == before.end()) {
         keys_.Record(charge.key, allowed);
       }
     }

@@ -65,6 +65,21 @@ TEST_F(EngineTest, CountsWhatItDecides) {
   EXPECT_EQ(keys_.Top(telemetry::HeavyHitters::Kind::kDenied, 1).at(0).count, 1U);
 }
 
+TEST_F(EngineTest, LooksAreNotRequests) {
+  MemoryStore store;
+  Engine engine({.store = store, .metrics = metrics_, .keys = keys_, .logger = logger_}, nullptr);
+  const Charge look{.key = "k", .limit = &limit_, .cost = 0};
+  Request request{.charges = {&look, 1}};
+  engine.Apply({&request, 1}, [] {});
+  EXPECT_EQ(request.outcome->remaining, 2);
+  const std::string text = registry_.Text();
+  for (const char* name : {"rate_limiter_requests_total", "rate_limiter_check_seconds_count"}) {
+    EXPECT_THAT(text,
+                HasSubstr(std::string(name) + R"({algorithm="FIXED_WINDOW",allowed="true"} 0)"));
+  }
+  EXPECT_TRUE(keys_.Top(telemetry::HeavyHitters::Kind::kBusy, 1).empty());
+}
+
 TEST_F(EngineTest, CountsOutagesAndDegradedDecisionsApart) {
   LateStore store;
   Engine engine({.store = store, .metrics = metrics_, .keys = keys_, .logger = logger_}, nullptr);

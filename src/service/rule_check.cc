@@ -16,6 +16,7 @@ Expected<void> RuleCheck::Prepare(std::string_view rule_set, const rules::Contex
   requests_.clear();
   outcomes_.clear();
   decision_ = Decision{.allowed = true};
+  peek_ = permits == 0;
   limited_ = refused_ = false;
   source_ = Source::kStore;
   denied_by_ = nullptr;
@@ -141,6 +142,7 @@ void RuleCheck::Summarise() {
 }
 
 void RuleCheck::Count(const Outcome& outcome) const {
+  if (peek_) return;
   using telemetry::RuleOutcome;
   const auto metrics = catalog_->rule_metrics.find(outcome.selected->rule);
   if (metrics == catalog_->rule_metrics.end()) return;

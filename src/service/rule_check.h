@@ -76,6 +76,7 @@ class RuleCheck {
   std::vector<Request> requests_;  // The first, if any rule counts, is that of all that count.
   std::vector<Outcome> outcomes_;
   Expected<Decision> decision_ = Decision{};
+  bool peek_ = false;  // Of 0 permits: nobody's request is decided.
   bool limited_ = false;
   bool refused_ = false;  // By a rule that needs no store: blocked, or no key.
   Source source_ = Source::kStore;

@@ -12,7 +12,9 @@
 namespace sluice::service {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr std::string_view kRules = R"(
 ruleSets:
@@ -86,6 +88,12 @@ TEST_F(RuleCheckTest, ShadowsNeverDeny) {
   EXPECT_TRUE(second->outcomes().back().denied) << "it would have";
   EXPECT_EQ(second->denied_by(), nullptr);
   EXPECT_THAT(registry_.Text(), HasSubstr(R"(rule="trial",outcome="shadow_denied"} 1)"));
+}
+
+TEST_F(RuleCheckTest, LooksAreNotCounted) {
+  Check("api", {.ip = "192.0.2.1", .user_id = "mallory"}, 0);
+  Check("api", {.ip = "192.0.2.1"}, 0);
+  EXPECT_THAT(registry_.Text(), Not(ContainsRegex(R"(sluice_rule_decisions_total\{.*\} [1-9])")));
 }
 
 TEST_F(RuleCheckTest, OverridesPassAndBlockWithoutACharge) {

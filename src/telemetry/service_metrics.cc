@@ -80,6 +80,9 @@ ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : reg
                                 .sets_max = std::min(options.rules_max, kRulesMax)});
   reloads_ = AddCounters(registry, "sluice_reloads_total", "Attempts to load new rules.", "result",
                          kReloadResults);
+  certificate_reloads_ =
+      AddCounters(registry, "sluice_certificate_reloads_total",
+                  "Certificates read again, one for each door.", "result", kReloadResults);
   generation_ = registry.AddGauge("sluice_rules_generation", "Generation of the rules in force.");
 
   responses_ = AddCounters(registry, "sluice_http_responses_total",
@@ -145,6 +148,8 @@ void ServiceMetrics::WatchConnections(Door door, std::function<Connections()> co
         &Connections::accepted);
   watch(kCounter, "sluice_connections_refused_total",
         "Connections closed at once because there were too many.", &Connections::refused);
+  watch(kCounter, "sluice_tls_handshakes_failed_total",
+        "Connections on which TLS was not agreed upon.", &Connections::handshakes_failed);
 }
 
 void ServiceMetrics::WatchMemory(std::function<MemoryStore::Stats()> stats) {
@@ -183,6 +188,11 @@ void ServiceMetrics::WatchRedis(std::function<RedisStore::Stats()> stats) {
         &RedisStore::Stats::unavailable);
   watch("sluice_redis_unanswered_total", "Requests that failed and may have been charged.",
         &RedisStore::Stats::unanswered);
+  watch("sluice_redis_refunds_total",
+        "Parts of requests over several slots of a Cluster that were given back.",
+        &RedisStore::Stats::refunds);
+  watch("sluice_redis_refunds_lost_total", "Those that could not be given back.",
+        &RedisStore::Stats::refunds_lost);
   registry_.AddCallback(Registry::Type::kGauge, "sluice_redis_listening",
                         "1 while resets that other instances announce are heard.", {},
                         [stats] { return static_cast<double>(stats().listening); });

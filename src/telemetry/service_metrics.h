@@ -81,6 +81,11 @@ class ServiceMetrics {
   // The generation counts only if the result is kOk.
   void Reloaded(ReloadResult result, std::int64_t generation) const;
 
+  // The certificate of a door was read again, or could not be.
+  void CertificateReloaded(ReloadResult result) const {
+    certificate_reloads_[static_cast<std::size_t>(result)].Add();
+  }
+
   void HttpResponse(int status) const;
 
   // A call to Redis was answered, or given up, after so long.
@@ -90,6 +95,7 @@ class ServiceMetrics {
     std::uint64_t open = 0;
     std::uint64_t accepted = 0;
     std::uint64_t refused = 0;
+    std::uint64_t handshakes_failed = 0;
   };
 
   // Numbers that doors and stores keep themselves; what is given here runs when metrics are read.
@@ -117,6 +123,7 @@ class ServiceMetrics {
   std::array<Counter, kErrorCodes> errors_;
   CounterFamily* rules_;
   std::array<Counter, 2> reloads_;
+  std::array<Counter, 2> certificate_reloads_;
   Gauge generation_;
   std::array<Counter, 5> responses_;  // 1xx to 5xx
   Histogram redis_seconds_;

@@ -10,6 +10,9 @@ CHECKED = {"$ref", "type", "enum", "required", "properties", "additionalProperti
            "maxItems", "maxProperties", "minimum"}
 IGNORED = {"default", "description", "example"}
 
+# By HTTP itself.
+ALWAYS_SENT = {"connection", "content-length", "content-type", "date"}
+
 TYPES = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list),
@@ -20,12 +23,21 @@ TYPES = {
 
 
 class Description:
+    """What the service says of itself. Remembers which of it was seen to be true."""
+
     def __init__(self, document):
         self.document = document
         self.seen = set()  # (method, path, status) of all answers that were checked.
         self.patterns = [
             (re.compile("^" + re.sub(r"\{[^}]+\}", "[^/]+", path) + "$"), path)
             for path in document["paths"]]
+
+    def promised(self):
+        """(method, path, status) of all answers that are described."""
+        return {(method.upper(), path, int(status))
+                for path, operations in self.document["paths"].items()
+                for method, operation in operations.items()
+                for status in operation["responses"]}
 
     def resolve(self, node):
         while "$ref" in node:
@@ -49,7 +61,9 @@ class Description:
                 return responses["NotFound"]
             raise AssertionError(f"{target} is not described, but answered with {status}")
         operations = self.document["paths"][path]
-        operation = operations.get("get" if method == "HEAD" else method.lower())
+        operation = operations.get(method.lower())
+        if operation is None and method == "HEAD":
+            operation = operations.get("get")
         if operation is None:
             if status == 405:
                 return responses["MethodNotAllowed"]
@@ -62,7 +76,12 @@ class Description:
     def check(self, method, target, answer):
         where = f"{method} {target} -> {answer.status}"
         response = self.response_for(method, target, answer.status)
-        for name, header in response.get("headers", {}).items():
+        headers = response.get("headers", {})
+        described = {name.lower() for name in headers} | ALWAYS_SENT
+        unknown = {name.lower() for name in answer.headers.keys()} - described
+        if unknown:
+            raise AssertionError(f"{where}: the headers {unknown} are not described")
+        for name, header in headers.items():
             value = answer.header(name)
             if value is not None:
                 schema = self.resolve(header)["schema"]

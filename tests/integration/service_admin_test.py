@@ -95,7 +95,8 @@ class Authentication(support.ServiceTest):
         for address in ("0.0.0.0:0", "[::]:0", "192.0.2.1:0"):
             done = sluice("serve", "--http", "127.0.0.1:0", "--admin", address)
             self.assertEqual(done.returncode, 2)
-            self.assertRegex(done.stderr, r"^admin\.listen: .*not a loopback.*admin\.token.*\n$")
+            self.assertRegex(done.stderr,
+                             r"^--admin: admin\.listen: .*not a loopback.*admin\.token.*\n$")
         service = self.start("--admin", "0.0.0.0:0", "--admin-token", TOKEN)
         self.assert_nobody_gets_in(service, None)
 

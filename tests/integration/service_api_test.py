@@ -7,8 +7,8 @@ Usage: service_api_test.py PROGRAM
 import http.client
 import json
 import re
+import signal
 import ssl
-import subprocess
 import time
 import unittest
 import urllib.parse
@@ -325,6 +325,14 @@ class RateLimit(ApiTest):
         # Retry-After is not earlier than what the field promises.
         self.assertGreaterEqual(int(denied.header("Retry-After")), field["t"])
 
+    def test_reset_is_the_second_in_which_the_window_ends(self):
+        def ends():
+            answer = self.check_key("aligned", algorithm="FIXED_WINDOW", permits=0)
+            return int(answer.header("X-RateLimit-Reset")), (int(time.time()) // 60 + 1) * 60
+
+        told, true = self.within_a_minute(ends)
+        self.assertEqual(told, true)
+
     def test_problem_documents_for_those_who_ask(self):
         key = f"problem{time.monotonic_ns()}"
         self.check_key(key, algorithm="SLIDING_WINDOW", permits=100)
@@ -577,6 +585,17 @@ class Rules(ApiTest):
         time.sleep(wait)
         self.assertEqual(self.service.check("quick", ip="10.0.0.8").status, 200)
 
+    def test_an_address_is_one_client_however_it_is_written(self):
+        for same in (("192.0.2.7", "::ffff:192.0.2.7"),
+                     ("2001:db8::1", "2001:DB8:0::1", "2001:db8:0:0:ffff::2"),
+                     ("2001:db8:1::/64",), ("not an address",)):
+            keys = {self.service.check("quick", permits=0, ip=ip).json["rules"][0]["key"]
+                    for ip in same}
+            self.assertEqual(len(keys), 1, keys)
+        batch = self.service.request("POST", "/api/v1/check/batch", {"checks": [
+            {"ruleSet": "quick", "permits": 0, "context": {"ip": "2001:db8::5"}}]})
+        self.assertEqual(batch.json["results"][0]["rules"][0]["key"], "ip:2001:db8::/64")
+
     def test_problem_names_the_bands_that_denied(self):
         who = {"ip": "10.0.0.9", "userId": "gus"}
         self.service.check("shop", permits=2, **who)
@@ -732,26 +751,138 @@ class Authorize(ApiTest):
         self.assert_error(self.authorize(query="?mode=%"), 400, "INVALID_QUERY")
 
 
-class Described(ApiTest):
-    def test_every_route_is_described(self):
-        source = (support.REPOSITORY / "src/api/public_api.cc").read_text()
-        routes = set(re.findall(r'"(/[^"]*)"', source))
-        self.assertIn("/api/v1/rate-limit/check", routes)
-        self.assertEqual(routes, set(self.service.description.document["paths"]))
+# Domains for POST /json.
+RLS = """domain: edge
+descriptors:
+  - key: remote_address
+    rate_limit: {unit: year, requests_per_unit: 1}
+"""
 
-    def test_every_described_operation_answers(self):
-        document = self.service.description.document
-        for path, operations in document["paths"].items():
+# A budget that stays, and is refused in an outage; and one that is used up at once.
+DESCRIBED_RULES = f"""
+ruleSets:
+  - id: api
+    rules: [{{id: r, scope: PER_IP, onStoreFailure: FAIL_CLOSED,
+             bands: [{{algorithm: FIXED_WINDOW, limit: 1000, window: {AGES}}}]}}]
+  - id: spent
+    rules: [{{id: r, scope: GLOBAL, bands: ["algorithm=fixed_window,limit=1,window={AGES}"]}}]
+"""
+AUTHORIZE = "/api/v1/authorize/{ruleSet}"
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PURGE")
+
+
+class DescribedAnswers(support.ServiceTest):
+    """Every answer that /openapi.json promises is given, and has the shape that it describes."""
+
+    def setUp(self):
+        self.seen = set()
+
+    def serve(self, *arguments):
+        folder = self.folder()
+        service = self.start("--rules", folder.write("rules.yaml", DESCRIBED_RULES),
+                             "--rls-config", folder.write("rls.yaml", RLS), *arguments)
+        service.description.seen = self.seen  # The client checks and remembers every answer.
+        return service
+
+    def operations(self, service):
+        for path, operations in service.description.document["paths"].items():
             for method, operation in operations.items():
-                with self.subTest(f"{method} {path}"):
-                    body = None
-                    if "requestBody" in operation:
-                        example = operation["requestBody"]["content"]["application/json"]
-                        body = json.dumps(example["example"]).replace('"api"', '"matching"')
-                    answer = self.service.request(method.upper(),
-                                                  path.replace("{ruleSet}", "matching"), body)
-                    self.assertEqual(answer.status, 200)
+                yield method.upper(), path, operation
 
+    def ask(self, service, method, path, operation, query="", body=None, rule_set="api"):
+        if body is None and "requestBody" in operation:
+            body = operation["requestBody"]["content"]["application/json"]["example"]
+        return service.request(method, path.replace("{ruleSet}", rule_set) + query, body)
+
+    def test_all_are_given(self):
+        service = self.serve()
+        self.give_what_works(service)
+        self.give_errors_of_clients(service)
+        self.give_denials(service)
+        self.give_outages(self.serve("--store", "redis://127.0.0.1:1", "--http-on-store-failure",
+                                     "FAIL_CLOSED", "--grpc-on-store-failure", "FAIL_CLOSED"))
+        self.give_draining(service)
+        self.assertEqual(service.description.promised() - self.seen, set(), "never given")
+
+    def give_what_works(self, service):
+        for method, path, operation in self.operations(service):
+            self.assertEqual(self.ask(service, method, path, operation).status, 200,
+                             (method, path))
+
+    def give_errors_of_clients(self, service):
+        for method, path, operation in self.operations(service):
+            if "requestBody" in operation:
+                self.assertEqual(service.request(method, path, "{").status, 400)
+            elif "parameters" in operation:
+                wrong = "?mode=x" if path == AUTHORIZE else "?algorithm=x"
+                self.assertEqual(self.ask(service, method, path, operation, wrong).status, 400)
+        for method in METHODS[:-1]:
+            self.assertEqual(service.request(method, "/api/v1/authorize/none").status, 404)
+        self.assertEqual(service.check("none").status, 404)
+
+    def give_denials(self, service):
+        self.assertEqual(service.check("spent").status, 200)
+        self.assertEqual(service.check("spent").status, 429)
+        for method in METHODS[:-1]:
+            self.assertEqual(service.request(method, "/api/v1/authorize/spent").status, 429)
+            self.assertEqual(service.request(method, "/api/v1/authorize/spent?mode=nginx").status,
+                             403)
+        spend = target(CHECK, key="spent", algorithm="SLIDING_WINDOW", permits=100)
+        self.assertEqual([service.get(spend).status for _ in range(2)], [200, 429])
+        # Its one request was used when all was well.
+        path = service.description.document["paths"]["/json"]["post"]
+        self.assertEqual(self.ask(service, "POST", "/json", path).status, 429)
+
+    def give_outages(self, service):
+        for method, path, operation in self.operations(service):
+            if "503" in operation["responses"] and "health" not in path:
+                answer = self.ask(service, method, path, operation)
+                self.assertEqual(answer.status, 503, (method, path))
+
+    def give_draining(self, service):
+        paths = [path for _, path, operation in self.operations(service)
+                 if "503" in operation["responses"] and "health" in path]
+        begun = []
+        for path in paths:
+            begun.append(RawConnection(service.port))
+            self.addCleanup(begun[-1].close)
+            begun[-1].send(f"GET {path} HTTP/1.1\r\nHost: x\r\n".encode())
+        service.send(signal.SIGTERM)
+        eventually(lambda: service.log_lines("draining"), "it drains")
+        for path, connection in zip(paths, begun):
+            connection.send(b"\r\n")
+            answer = connection.read_answer()
+            self.assertEqual(answer.status, 503)
+            service.description.check("GET", path, answer)
+        self.assertEqual(service.wait(), 0)
+
+    def test_methods_that_are_not_described_are_not_allowed(self):
+        service = self.serve()
+        for path, operations in service.description.document["paths"].items():
+            allowed = {method.upper() for method in operations}
+            if "GET" in allowed:
+                allowed.add("HEAD")
+            for method in METHODS:
+                with self.subTest(f"{method} {path}"):
+                    if path == AUTHORIZE:  # Any method, those that nobody can describe included.
+                        client = support.Client(service.port)
+                        self.addCleanup(client.close)
+                        answer = client.request(method, path.replace("{ruleSet}", "api"))
+                        self.assertEqual(answer.status, 200)
+                    elif method not in allowed:
+                        answer = service.request(method, path)
+                        self.assertEqual(answer.status, 405)
+                        self.assertEqual(set(answer.header("Allow").split(", ")), allowed)
+
+    def test_paths_that_are_not_described_are_not_found(self):
+        service = self.serve()
+        for path in service.description.document["paths"]:
+            for other in (path + "/", path + "/x", path.upper(), "/" + path, path[:-1]):
+                if service.description.path_of(other) is None and other.startswith("/"):
+                    self.assertEqual(service.get(other).status, 404, other)
+
+
+class Described(ApiTest):
     def test_the_page_for_people(self):
         for path in ("/", "/docs"):
             answer = self.service.get(path)
@@ -795,16 +926,12 @@ defaults:
 
     def test_tls(self):
         folder = self.folder()
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-                        "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
-                        "-keyout", folder / "key.pem", "-out", folder / "cert.pem"], check=True,
-                       capture_output=True)
-        service = support.Service("--http-tls-certificate", folder / "cert.pem",
-                                  "--http-tls-key", folder / "key.pem", wait=False)
+        support.make_certificate(folder, "tls")
+        service = support.Service("--http-tls-certificate", folder / "tls.pem",
+                                  "--http-tls-key", folder / "tls.key", wait=False)
         self.addCleanup(service.remove)
-        port = int(eventually(lambda: re.search(r"^http listening on .*:(\d+)$", service.output(),
-                                                re.M), "it listens")[1])
-        context = ssl.create_default_context(cafile=folder / "cert.pem")
+        port = eventually(lambda: service.announced().get("http"), "it listens")
+        context = ssl.create_default_context(cafile=folder / "tls.pem")
         connection = http.client.HTTPSConnection("127.0.0.1", port, context=context,
                                                          timeout=support.PATIENCE)
         self.addCleanup(connection.close)

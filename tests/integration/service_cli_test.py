@@ -4,6 +4,7 @@
 Usage: service_cli_test.py PROGRAM
 """
 
+import json
 import os
 import re
 import resource
@@ -113,15 +114,69 @@ class Validate(support.ServiceTest):
 
     def test_settings_that_do_not_go_together(self):
         folder = self.folder()
-        for content, word in (("http: {tlsCertificate: a}", "tlsKey"),
-                              ("admin: {token: a, tokenFile: b}", "tokenFile"),
-                              ("client: {trustedProxies: [10.0.0.0/33]}", "trustedProxies"),
-                              ("store: http://x", "store"),
-                              ("http: {listen: x}", "http.listen")):
-            done = sluice("validate", folder.write("x.yaml", content))
-            self.assertEqual(done.returncode, 2, content)
-            self.assertIn(word, done.stderr)
-            self.assertIn("x.yaml", done.stderr)
+        for content, place, word in (
+                ("http:\n  tlsCertificate: a", "2:19", "tlsKey"),
+                ("admin: {token: a, tokenFile: b}", "1:30", "tokenFile"),
+                ("client: {trustedProxies: [10.0.0.0/33]}", "1:26", "trustedProxies"),
+                ("store: http://x", "1:8", "store"),
+                ("store: store", "1:8", "store"),
+                ("http: {listen: x}", "1:16", "http.listen"),
+                ("http: {listen: ['a:1', 'b:2']}", "1:16", "http.listen"),
+                ("admin: {listen: '0.0.0.0:1'}", "1:17", "admin.token"),
+                ("guard: {openMin: 2s, openMax: 1s}", "1:18", "guard.openMax"),
+                ("rules: {pollInterval: 0s}", "1:23", "1ms")):
+            with self.subTest(content):
+                file = folder.write("x.yaml", content)
+                done = sluice("validate", file)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                for line in done.stderr.splitlines():
+                    self.assertTrue(line.startswith(f"{file}:"), line)
+                self.assertIn(f"{file}:{place}: ", done.stderr)
+                self.assertIn(word, done.stderr)
+
+    def test_one_kind_of_problem_does_not_hide_another(self):
+        file = self.folder().write("x.yaml", """http: {listen: x, colour: red}
+rules: {path: /nowhere}
+limits: 7
+ruleSets: {}
+""")
+        done = sluice("validate", file)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual({line.split(": ")[0] for line in done.stderr.splitlines()},
+                         {f"{file}:{place}" for place in ("1:16", "1:19", "2:15", "3:9", "4:11")})
+
+    def test_what_a_file_refers_to_is_checked_as_well(self):
+        folder = self.folder()
+        support.make_certificate(folder, "a")
+        support.make_certificate(folder, "b")
+        folder.write("rules/one.yaml", "ruleSets: [{id: one}]\n")
+        folder.write("rls.yaml", "domain: d\ndescriptors: []\n")
+        folder.write("token", "t\n")
+
+        def validate(rules="rules", rls="rls.yaml", key="a.key", token="token"):
+            file = folder.write("main.yaml", f"""rules:
+  path: {folder / rules}
+  rlsPath: {folder / rls}
+http:
+  tlsCertificate: {folder / "a.pem"}
+  tlsKey: {folder / key}
+admin:
+  tokenFile: {folder / token}
+ruleSets: [{{id: own}}]
+""")
+            done = sluice("validate", file)
+            return done.stderr.replace(str(folder), "") if done.returncode else done.stdout
+
+        self.assertEqual(validate(), "valid: 2 rule sets, 0 limits, 1 domains\n")
+        self.assertRegex(validate(rules="none"), r"^/main\.yaml:2:9: rules\.path: /none: .*\n$")
+        self.assertRegex(validate(rls="none"), r"^/main\.yaml:3:12: rules\.rlsPath: /none: .*\n$")
+        self.assertRegex(validate(key="b.key"),
+                         r"^/main\.yaml:5:19: http\.tlsCertificate: .*b\.key")
+        self.assertRegex(validate(token="none"), r"^/main\.yaml:8:14: admin\.tokenFile: /none: ")
+        folder.write("rules/two.yaml", "ruleSets:\n  - {id: own}\n  - {id: bad id}\n")
+        self.assertRegex(validate(), r"^/rules/two\.yaml:3:\d+: .*bad id")
+        folder.write("rules/two.yaml", "ruleSets:\n  - {id: own}\n")
+        self.assertRegex(validate(), r"^/(main|rules/two)\.yaml:\d+:\d+: .*own.*/(main|rules/two)")
 
 
 class Config(support.ServiceTest):
@@ -155,9 +210,10 @@ class Config(support.ServiceTest):
 
     def test_what_it_prints_is_a_configuration_file(self):
         folder = self.folder()
-        weird = folder / 'r\u00fcles "and" \\ #x: y.yaml'
-        first = self.effective("--rules", weird, "--trusted-proxies", "10.0.0.0/8,2001:db8::/32",
-                               "--snapshot", "- x", "--http-idle-timeout", "1500ms", "--admin", "",
+        weird = folder.write('r\u00fcles "and" \\ #x: y.yaml', "domain: d\ndescriptors: []\n")
+        first = self.effective("--rls-config", weird,
+                               "--trusted-proxies", "10.0.0.0/8,2001:db8::/32", "--snapshot", "- x",
+                               "--http-idle-timeout", "1500ms", "--admin", "",
                                "--http-on-store-failure", "LOCAL", "--grpc-headers", "true",
                                "--store", "redis://127.0.0.1:6379/3?prefix=a")
         second = self.effective("--config", folder.write("first.yaml", first))
@@ -166,6 +222,60 @@ class Config(support.ServiceTest):
         done = sluice("validate", folder / "first.yaml")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
+    def test_limits_and_rules_are_part_of_it(self):
+        folder = self.folder()
+        config = folder.write("c.yaml", f"""
+limits: {{"odd: name": "limit=5,window={AGES}", null: "limit=6,window=1s"}}
+defaults: {{gcra: "burst=9,count=1,period=1s"}}
+ruleSets:
+  - id: own
+    description: 'with: colon # and "quotes"'
+    rules:
+      - id: r
+        scope: PER_API_KEY
+        match:
+          methods: [GET]
+          paths: ["/v1/{{id}}/**"]
+          attributes: {{plan: [free], x: {{present: false}}}}
+        cost: {{attribute: tokens, default: 2, max: 50}}
+        bands: ["limit=5,window={AGES}"]
+        overrides:
+          - {{key: [s3cret-1, s3cret-2], unlimited: true}}
+          - {{key: s3cret-3, blocked: true}}
+          - {{pattern: "partner-*", bands: ["limit=7,window={AGES}"]}}
+  - id: empty
+""".replace("null:", '"null":'))
+        rules = folder.write("rules.yaml", "ruleSets: [{id: filed, rules: "
+                                           "[{id: r, scope: PER_USER, bands: ['limit=1,window=1s'],"
+                                           " overrides: [{key: alice, unlimited: true}]}]}]\n")
+        first = self.effective("--config", config, "--rules", rules)
+        self.assertNotIn("s3cret", first)
+        for part in ("alice", "partner-*", "GCRA: ", "TOKEN_BUCKET: ", "burst=9", "rules.yaml"):
+            self.assertIn(part, first)
+        printed = folder.write("first.yaml", first)
+        second = self.effective("--config", printed)
+        self.assertEqual([line for line in first.splitlines() if not line.startswith("#")],
+                         [line for line in second.splitlines() if not line.startswith("#")])
+        done = sluice("validate", printed)
+        self.assertEqual((done.returncode, done.stdout),
+                         (0, "valid: 3 rule sets, 2 limits, 0 domains\n"), done.stderr)
+        # It serves as it did.
+        before = self.start("--config", config, "--rules", rules)
+        after = self.start("--config", printed, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+        for name in ("filed", "empty"):
+            self.assertEqual(after.admin("GET", f"/admin/v1/rule-sets/{name}").json,
+                             before.admin("GET", f"/admin/v1/rule-sets/{name}").json)
+
+    def test_rules_that_are_no_good(self):
+        folder = self.folder()
+        bad = folder.write("rules.yaml", "ruleSets: [{id: 'a b'}]\n")
+        done = sluice("config", "--rules", bad)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, "^" + re.escape(bad) + r":1:\d+: ")
+        done = sluice("config", "--rules", folder / "none.yaml")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("none.yaml", done.stderr)
+
     def test_a_redacted_secret_is_not_taken_for_one(self):
         folder = self.folder()
         text = self.effective("--admin-token", "s3cret", "--resp-password", "s3cret")
@@ -173,6 +283,62 @@ class Config(support.ServiceTest):
         self.assertEqual(text.count("***"), 2)
         again = self.effective("--config", folder.write("c.yaml", text))
         self.assertNotIn("***", again)
+
+    # A value that is not the default, for what each setting takes.
+    SAMPLES = {"N": "7", "BYTES": "4096", "BITS": "56", "DURATION": "300ms", "BOOL": "true",
+               "ADDRESS:PORT": "127.0.0.1:4711", "URI": "redis://127.0.0.1:6379", "TEXT": "word",
+               "FILE": "some.file", "PATH": "", "CIDRS": "10.0.0.0/8", "LEVEL": "error",
+               "FORMAT": "json", "POLICY": "LOCAL"}
+    # What goes with it, where one setting needs another.
+    TOGETHER = {"tlsCertificate": "tlsKey", "tlsKey": "tlsCertificate"}
+
+    def settings(self):
+        """Section, name, flag, variable and sample of each."""
+        kinds = dict(re.findall(r"^  +(--[a-z0-9-]+) ([A-Z:]+)", sluice("serve", "--help").stdout,
+                                re.M))
+        section = ""
+        pending = None
+        for line in self.effective().splitlines():
+            if comment := re.match(r" *# .*\. (--\S+), (SLUICE_\w+)$", line):
+                pending = comment.groups()
+            elif pending and (setting := re.match(r"( *)(\w+): (.*)$", line)):
+                flag, variable = pending
+                yield (section if setting[1] else "", setting[2], flag, variable,
+                       self.SAMPLES[kinds[flag]])
+                pending = None
+            elif head := re.match(r"(\w+):$", line):
+                section = head[1]
+
+    def test_every_setting_works_by_file_by_variable_and_by_flag(self):
+        folder = self.folder()
+        rules = folder.write("rules.yaml", "")
+        domains = folder.write("domains.yaml", "domain: d\ndescriptors: []\n")
+        count = 0
+        for section, name, flag, variable, value in self.settings():
+            if name in self.TOGETHER:
+                continue  # Needs real files; the tests of TLS have them.
+            value = value or (domains if name == "rlsPath" else rules)
+            document = {section: {name: value}} if section else {name: value}
+            ways = ((("--config", folder.write("c.yaml", json.dumps(document))), None),
+                    ((), {variable: value}),
+                    ((flag, value), None))
+            for arguments, environment in ways:
+                with self.subTest(f"{section}.{name} {arguments} {environment}"):
+                    text = self.effective(*arguments, env=environment)
+                    if name in ("token", "password"):
+                        self.assertRegex(text, rf"\n  # {name}: \"\*\*\*\"\n")
+                    elif name == "path":
+                        self.assertIn(f"rule sets of {rules}", text)
+                    else:
+                        self.assertEqual(self.value(text, section, name), value)
+            count += 1
+        self.assertGreater(count, 45)
+
+    def test_the_reference_is_what_the_program_says(self):
+        tool = support.REPOSITORY / "tools/settings-reference"
+        made = subprocess.run([str(tool), support.PROGRAM], capture_output=True, text=True,
+                              check=True).stdout
+        self.assertEqual(made, (support.REPOSITORY / "docs/reference/settings.md").read_text())
 
     def test_every_setting_is_told_with_flag_and_variable(self):
         text = self.effective()
@@ -192,7 +358,10 @@ class Config(support.ServiceTest):
                             ("--http-on-store-failure", "PANIC"), ("--grpc-headers", "maybe"),
                             ("--store", "nonsense"), ("--store", "redis://"),
                             ("--http-body-bytes-max", "1"), ("--http-tls-key", "alone.pem"),
-                            ("--rules-redis", "store"), ("--memory-keys-max", "0")):
+                            ("--rules-redis", "store"), ("--memory-keys-max", "0"),
+                            ("--rules-poll-interval", "0s"), ("--snapshot-interval", "0s"),
+                            ("--http-idle-timeout", "0s"), ("--deadline", "0s"),
+                            ("--http-headers-max", "0"), ("--rules-redis", "memory")):
             for command in ("config", "serve"):
                 with self.subTest(f"{command} {flag} {value}"):
                     done = sluice(command, flag, value)
@@ -268,6 +437,14 @@ class Serve(support.ServiceTest):
         self.assertEqual(done.returncode, 2)
         self.assertIn("c.pem", done.stderr)
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+    def test_a_snapshot_that_cannot_be_written(self):
+        folder = self.folder()
+        for snapshot in (folder / "none/state.snapshot", str(folder)):
+            done = sluice("serve", "--http", "127.0.0.1:0", "--admin", "", "--snapshot", snapshot)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertIn(snapshot, done.stderr)
 
     def test_settings_by_environment(self):
         folder = self.folder()

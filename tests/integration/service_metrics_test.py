@@ -227,6 +227,53 @@ class Text(support.SharedServiceTest):
         self.assertEqual(grown("sluice_errors_total", code="COST_EXCEEDS_LIMIT"), 1)
         self.assertEqual(grown("sluice_http_responses_total", **{"class": "4xx"}), 2)
 
+    def test_what_is_no_request_is_an_answer_all_the_same(self):
+        refused = (b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n",
+                   b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n",
+                   b"GET / HTTP/1.1\r\nHost: x\r\n" + b"a: b\r\n" * 200 + b"\r\n",
+                   b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n",
+                   b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
+                   b"GET / HTTP/2.5\r\nHost: x\r\n\r\n")
+        before = self.service.metrics()
+        classes = {"4xx": 0, "5xx": 0}
+        statuses = set()
+        for number, data in enumerate(refused):
+            # The admin listener's count as well.
+            port = self.service.admin_port if number == 0 else self.service.port
+            with RawConnection(port) as connection:
+                connection.send(data)
+                status = connection.read_answer().status
+            statuses.add(status)
+            classes[f"{status // 100}xx"] += 1
+        self.assertLessEqual({400, 413, 414, 431, 501, 505}, statuses)
+        after = self.service.metrics()
+        for name, count in classes.items():
+            key = ("sluice_http_responses_total", frozenset({("class", name)}))
+            self.assertEqual(after[key] - before[key], count, name)
+
+    def test_a_request_that_does_not_come_is_counted(self):
+        service = self.start("--http-header-timeout", "100ms", "--http-body-timeout", "100ms")
+        for part in (b"GET / HT", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab"):
+            with RawConnection(service.port) as connection:
+                connection.send(part)
+                self.assertEqual(connection.read_answer().status, 408)
+        self.assertEqual(service.metric("sluice_http_responses_total", **{"class": "4xx"}), 2)
+
+    def test_looks_are_not_requests(self):
+        def counted():
+            return {key: value for key, value in self.service.metrics().items()
+                    if key[0] in ("rate_limiter_requests_total", "rate_limiter_check_seconds_count",
+                                  "sluice_rule_decisions_total")}
+
+        self.service.get(target(CHECK, key="looked-at"))
+        self.service.check("api", userId="looked-at")
+        before = counted()
+        self.service.get(target("/api/v1/rate-limit/remaining", key="looked-at"))
+        self.service.get(target(CHECK, key="looked-at", permits=0))
+        self.service.check("api", permits=0, userId="looked-at")
+        self.service.admin("GET", "/admin/v1/rule-sets/api/keys?key=user:looked-at")
+        self.assertEqual(counted(), before)
+
     def test_the_reference_names_them_all(self):
         reference = (support.REPOSITORY / "docs/reference/metrics.md").read_text()
         documented = set(re.findall(r"^\| `([a-z_]+)` \|", reference, re.M))
@@ -260,15 +307,61 @@ class Health(support.ServiceTest):
         redis = self.redis()
         service = self.start("--store", redis.uri)
         store = eventually_get(lambda: service.get("/health").json["store"],
-                               lambda store: store["status"] == "UP", "Redis is up")
+                               lambda store: store["status"] == "UP" and "masters" in store,
+                               "Redis is up")
         self.assertEqual((store["kind"], store["breaker"]), ("standalone", "closed"))
         self.assertIn(str(redis.port), store["address"])
+        self.assertEqual(store["masters"], [{"address": f"127.0.0.1:{redis.port}",
+                                             "status": "UP"}])
         self.assertGreater(store["latencyMicros"], 0)
         service.get(target(CHECK, key="k"))
         samples = service.metrics()
         self.assertGreaterEqual(samples["sluice_redis_calls_total", frozenset()], 1)
         self.assertGreaterEqual(samples["sluice_redis_call_seconds_count", frozenset()], 1)
         self.assertEqual(samples["sluice_breaker_state", frozenset()], 0)
+
+    def test_with_a_cluster(self):
+        cluster = support.RedisCluster()
+        self.addCleanup(cluster.remove)
+        service = self.start("--store", cluster.uri)
+        store = eventually_get(
+            lambda: service.get("/health").json["store"],
+            lambda store: store["status"] == "UP" and len(store.get("masters", ())) == 3,
+            "the Cluster is up")
+        self.assertEqual(store["kind"], "cluster")
+        self.assertEqual(store["cluster"], {"state": "ok", "slotsOk": 16384, "slotsSuspected": 0,
+                                            "slotsFailed": 0, "nodes": 3, "masters": 3})
+        self.assertEqual({master["address"] for master in store["masters"]},
+                         {f"127.0.0.1:{node.port}" for node in cluster.nodes})
+        self.assertEqual({master["status"] for master in store["masters"]}, {"UP"})
+        self.assertEqual(service.admin("GET", "/admin/v1/status").json["store"]["cluster"],
+                         store["cluster"])
+
+        gone = cluster.nodes[1]
+        gone.kill()
+        health = eventually_get(
+            lambda: service.get("/health").json,
+            lambda health: health["store"].get("cluster", {}).get("state") == "fail",
+            "a third of the slots has failed")
+        self.assertEqual((health["status"], health["store"]["status"]), ("DEGRADED", "DOWN"))
+        self.assertGreater(health["store"]["cluster"]["slotsFailed"], 5000)
+        down = [master["address"] for master in health["store"]["masters"]
+                if master["status"] == "DOWN"]
+        self.assertEqual(down, [f"127.0.0.1:{gone.port}"])
+        self.assertEqual(service.get("/health/ready").status, 200)
+
+    def test_with_a_sentinel(self):
+        redis = self.redis()
+        sentinel = support.Sentinel(redis)
+        self.addCleanup(sentinel.remove)
+        service = self.start("--store", sentinel.uri)
+        store = eventually_get(lambda: service.get("/health").json["store"],
+                               lambda store: store["status"] == "UP" and "masters" in store,
+                               "the master is found")
+        self.assertEqual(store["kind"], "sentinel")
+        self.assertEqual(store["masters"],
+                         [{"address": f"127.0.0.1:{redis.port}", "status": "UP"}])
+        self.assertNotIn("cluster", store)
 
     def test_the_breaker_is_shown(self):
         redis = self.redis()
@@ -304,7 +397,7 @@ class Logs(support.ServiceTest):
         for line in lines:
             self.assertRegex(line["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$")
             self.assertIn(line["level"], ("debug", "info", "warn", "error"))
-        debug = [line for line in lines if line["level"] == "debug"]
+        debug = [line for line in lines if line["message"] == "request allowed"]
         self.assertEqual(len(debug), 6)
         self.assertEqual(debug[0]["key"], 'quote"')
         self.assertLess(len(debug[4]["key"]), 1024)
@@ -319,6 +412,19 @@ class Logs(support.ServiceTest):
         self.assertTrue(raw.isascii())
         for line in raw.splitlines():
             self.assertRegex(line, r"^\d{4}-\d\d-\d\dT[\d:.]+Z (DEBUG|INFO|WARN|ERROR) ")
+
+    def test_answers_carry_the_ids_of_their_requests(self):
+        trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        service = self.start("--log-format", "json", "--log-level", "debug")
+        service.get(target(CHECK, key="k"), X_Request_Id="mine", traceparent=trace)
+        made = service.get("/nope").header("X-Request-Id")
+        service.stop()
+        answered = {line["request"]: line for line in map(json.loads, service.log().splitlines())
+                    if line["message"] == "answered"}
+        line = answered[f"GET {CHECK}"]
+        self.assertEqual((line["level"], line["status"], line["request_id"], line["traceparent"]),
+                         ("debug", 200, "mine", trace))
+        self.assertEqual(answered["GET /nope"]["request_id"], made)
 
     def test_levels(self):
         service = self.start("--log-level", "error")

@@ -5,8 +5,11 @@ left without an answer or sees half of one.
 Usage: service_reload_test.py PROGRAM
 """
 
+import http.client
 import os
 import signal
+import socket
+import ssl
 import threading
 
 import support
@@ -193,6 +196,11 @@ class InvalidChanges(ReloadTest):
             self.assertEqual(answer.status, 400)
             problems = answer.json["error"]["problems"]
             self.assertEqual({problem["line"] for problem in problems}, {2, 3})
+            self.assertEqual({problem["file"] for problem in problems}, {folder / "rules.yaml"})
+        os.remove(folder / "rules.yaml")
+        answer = service.admin("POST", "/admin/v1/reload")
+        self.assert_error(answer, 400, "INVALID_INPUT")
+        self.assertIn("rules.yaml", answer.json["error"]["problems"][0]["message"])
         self.assertEqual(self.limit(service), 3)
 
 
@@ -357,6 +365,107 @@ class UnderLoad(ReloadTest):
                 self.assertEqual(len(generations), 1)
                 if generations == {number}:
                     break
+
+
+class Certificates(support.ServiceTest):
+    """Renewed certificates are for new connections; those that are open stay open."""
+
+    DOORS = ("http", "resp", "grpc")
+
+    def setUp(self):
+        self.files = self.folder()
+        support.make_certificate(self.files, "served")
+        flags = []
+        for door in self.DOORS:
+            flags += [f"--{door}-tls-certificate", self.files / "served.pem",
+                      f"--{door}-tls-key", self.files / "served.key"]
+        self.service = support.Service("--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *flags,
+                                       "--log-format", "json", wait=False)
+        self.addCleanup(self.service.remove)
+        eventually(lambda: self.service.log_lines("serving"), "it serves")
+        self.ports = self.service.announced()
+
+    def connect(self, door, trusted):
+        """A connection whose certificate must be the one that is trusted."""
+        context = ssl.create_default_context(cafile=trusted)
+        if door == "grpc":
+            context.set_alpn_protocols(["h2"])
+        plain = socket.create_connection(("127.0.0.1", self.ports[door]), support.PATIENCE)
+        self.addCleanup(plain.close)
+        secure = context.wrap_socket(plain, server_hostname="127.0.0.1")
+        self.addCleanup(secure.close)
+        return secure
+
+    def assert_shows(self, name):
+        for door in self.DOORS:
+            self.connect(door, self.files / name)
+
+    def converse(self, door, connection):
+        """Asks something that only a working connection answers."""
+        if door == "http":
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            expected = b'"status":"UP"'
+        elif door == "resp":
+            connection.sendall(b"PING\r\n")
+            expected = b"+PONG\r\n"
+        else:
+            expected = b"conversed"[:8]
+            connection.sendall(b"\0\0\x08\x06\0\0\0\0\0" + expected)  # HTTP/2: PING.
+        received = b""
+        while expected not in received:
+            part = connection.recv(65536)
+            self.assertTrue(part, f"{door}: the connection was closed after {received!r}")
+            received += part
+
+    def reload_by_signal(self):
+        lines = len(self.service.log_lines("rules in force"))
+        self.service.send(signal.SIGHUP)
+        eventually(lambda: len(self.service.log_lines("rules in force")) > lines, "it reloads")
+
+    def counts(self):
+        # The metrics are behind TLS, too: read them as a client would.
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        connection = http.client.HTTPSConnection("127.0.0.1", self.ports["http"], context=context,
+                                                 timeout=support.PATIENCE)
+        self.addCleanup(connection.close)
+        connection.request("GET", "/metrics")
+        samples = support.parse_metrics(connection.getresponse().read().decode())
+        return [samples["sluice_certificate_reloads_total", frozenset({("result", result)})]
+                for result in ("ok", "invalid")]
+
+    def test_are_renewed_while_connections_stay(self):
+        open_before = {door: self.connect(door, self.files / "served.pem") for door in self.DOORS}
+        open_before["grpc"].sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        os.rename(self.files / "served.pem", self.files / "old.pem")
+        support.make_certificate(self.files, "served")
+        self.assert_shows("old.pem")
+        self.reload_by_signal()
+        eventually(lambda: len(self.service.log_lines("certificate in use")) == 3, "all doors did")
+        self.assert_shows("served.pem")
+        for door, connection in open_before.items():
+            self.converse(door, connection)
+        self.assertEqual(self.counts(), [3, 0])
+
+    def test_that_are_no_good_leave_the_old_ones(self):
+        for content in ("", "-----BEGIN CERTIFICATE-----\nnot one\n-----END CERTIFICATE-----\n",
+                        None):
+            os.rename(self.files / "served.pem", self.files / "good.pem")
+            if content is not None:
+                self.files.write("served.pem", content)
+            answer = self.service.admin_at(self.ports["admin"], "POST", "/admin/v1/reload")
+            self.assertEqual(answer.status, 400)
+            problems = answer.json["error"]["problems"]
+            self.assertEqual([problem["file"] for problem in problems], list(self.DOORS))
+            self.assertIn("served.pem", problems[0]["message"])
+            self.assert_shows("good.pem")
+            os.rename(self.files / "good.pem", self.files / "served.pem")
+        self.assertEqual(len(self.service.log_lines("error", "the old one stays")), 9)
+        self.assertEqual(self.counts(), [0, 9])
+        answer = self.service.admin_at(self.ports["admin"], "POST", "/admin/v1/reload")
+        self.assertEqual((answer.status, answer.json["generation"]), (200, 5))
+        self.assertEqual(self.counts(), [3, 9])
 
 
 if __name__ == "__main__":

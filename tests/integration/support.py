@@ -214,15 +214,16 @@ class Service(Process):
                 self.remove()
                 raise
 
-    def wait_until_up(self):
-        def announced():
-            if not self.running():
-                raise AssertionError(f"the service ended: {self.log()}")
-            lines = re.findall(r"^(\w+) listening on .*:(\d+)$", self.output(), re.M)
-            ports = {door: int(port) for door, port in lines}
-            return ports if self.doors <= ports.keys() else None
+    def announced(self):
+        """The ports of the doors that listen already."""
+        if not self.running():
+            raise AssertionError(f"the service ended: {self.log()}")
+        lines = re.findall(r"^(\w+) listening on .*:(\d+)$", self.output(), re.M)
+        return {door: int(port) for door, port in lines}
 
-        ports = eventually(announced, "the service listens")
+    def wait_until_up(self):
+        ports = eventually_get(self.announced, lambda ports: self.doors <= ports.keys(),
+                               "the service listens")
         self.port, self.admin_port = ports["http"], ports["admin"]
         self.resp_port, self.grpc_port = ports.get("resp"), ports.get("grpc")
         # It is announced before its loops run; the first answer shows that they do.
@@ -249,7 +250,11 @@ class Service(Process):
         return self.request("POST", "/api/v1/check", document, headers)
 
     def admin(self, method, target, body=None, headers=None):
-        client = Client(self.admin_port)
+        return self.admin_at(self.admin_port, method, target, body, headers)
+
+    @staticmethod
+    def admin_at(port, method, target, body=None, headers=None):
+        client = Client(port)
         try:
             return client.request(method, target, body, headers)
         finally:
@@ -327,6 +332,15 @@ def parse_field(value):
         at = comma.end()
 
 
+def make_certificate(folder, name):
+    """One that signs itself, for 127.0.0.1: NAME.pem and NAME.key in the folder."""
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                    "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
+                    f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
+                    folder / f"{name}.key", "-out", folder / f"{name}.pem"], check=True,
+                   capture_output=True)
+
+
 class Redis(Process):
     """A real redis-server; it can be killed and come back at the same port, with what it kept."""
 
@@ -372,6 +386,58 @@ class Redis(Process):
     def remove(self):
         super().remove()
         shutil.rmtree(self.data, ignore_errors=True)
+
+
+class RedisCluster:
+    """Three masters without replicas: what one of them had is gone with it."""
+
+    def __init__(self):
+        self.nodes = []
+        try:
+            for number in range(3):
+                bus = free_port()
+                node = Redis("--cluster-enabled", "yes", "--cluster-port", str(bus),
+                             "--cluster-node-timeout", "1000")
+                self.nodes.append(node)
+                node.cli("cluster", "set-config-epoch", str(number + 1))
+                node.cli("cluster", "addslotsrange", str(16384 * number // 3),
+                         str(16384 * (number + 1) // 3 - 1))
+                self.nodes[0].cli("cluster", "meet", "127.0.0.1", str(node.port), str(bus))
+            eventually(lambda: all("cluster_state:ok" in node.cli("cluster", "info") and
+                                   "cluster_known_nodes:3" in node.cli("cluster", "info")
+                                   for node in self.nodes), "the Cluster is formed")
+        except BaseException:
+            self.remove()
+            raise
+
+    @property
+    def uri(self):
+        return "redis://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def remove(self):
+        for node in self.nodes:
+            node.remove()
+
+
+class Sentinel(Process):
+    """A Sentinel that watches one master under the name `main`."""
+
+    def __init__(self, master):
+        self.port = free_port()
+        self.settings = Folder()
+        path = self.settings.write("sentinel.conf", f"""port {self.port}
+bind 127.0.0.1
+sentinel monitor main 127.0.0.1 {master.port} 1
+""")
+        super().__init__(["redis-server", path, "--sentinel"])
+
+    @property
+    def uri(self):
+        return f"redis-sentinel://127.0.0.1:{self.port}/main"
+
+    def remove(self):
+        super().remove()
+        self.settings.remove()
 
 
 class RawConnection:

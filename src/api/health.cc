@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/health.h"
+
+namespace sluice::api {
+
+void AppendStore(JsonWriter& json, const Health::Store& store) {
+  json.BeginObject().Field("kind", store.kind);
+  json.Field("status", store.works() ? "UP" : "DOWN");
+  if (!store.address.empty()) json.Field("address", store.address);
+  if (store.latency) json.Field("latencyMicros", store.latency->count());
+  if (!store.breaker.empty()) json.Field("breaker", store.breaker);
+  if (!store.breaker_reason.empty()) json.Field("breakerReason", store.breaker_reason);
+  if (!store.problem.empty()) json.Field("problem", store.problem);
+  if (!store.masters.empty()) {
+    json.Key("masters").BeginArray();
+    for (const Health::Master& master : store.masters) {
+      json.BeginObject().Field("address", master.address);
+      json.Field("status", master.problem.empty() ? "UP" : "DOWN");
+      if (!master.problem.empty()) json.Field("problem", master.problem);
+      json.EndObject();
+    }
+    json.EndArray();
+  }
+  if (store.cluster) {
+    json.Key("cluster").BeginObject().Field("state", store.cluster->state);
+    json.Field("slotsOk", store.cluster->slots_ok);
+    json.Field("slotsSuspected", store.cluster->slots_suspected);
+    json.Field("slotsFailed", store.cluster->slots_failed);
+    json.Field("nodes", store.cluster->nodes).Field("masters", store.cluster->masters);
+    json.EndObject();
+  }
+  json.EndObject();
+}
+
+}  // namespace sluice::api

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/health.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice::api {
+namespace {
+
+std::string Shown(const Health::Store& store) {
+  std::string out;
+  JsonWriter json(out);
+  AppendStore(json, store);
+  return out;
+}
+
+TEST(Health, ShowsWhatIsKnownOfAStore) {
+  EXPECT_EQ(Shown({.kind = "memory"}), R"({"kind":"memory","status":"UP"})");
+  EXPECT_EQ(Shown({.kind = "sentinel",
+                   .address = "redis-sentinel://s/m",
+                   .reachable = false,
+                   .breaker = "open",
+                   .problem = "refused",
+                   .masters = {{.address = "a:1", .problem = "refused"}, {.address = "b:2"}}}),
+            R"({"kind":"sentinel","status":"DOWN","address":"redis-sentinel://s/m",)"
+            R"("breaker":"open","problem":"refused",)"
+            R"("masters":[{"address":"a:1","status":"DOWN","problem":"refused"},)"
+            R"({"address":"b:2","status":"UP"}]})");
+}
+
+TEST(Health, AClusterThatHasFailedDoesNotWorkEvenIfItAnswers) {
+  Health::Store store{.kind = "cluster",
+                      .latency = Micros{120},
+                      .cluster = Health::Cluster{.state = "ok", .slots_ok = 16384, .masters = 3}};
+  EXPECT_TRUE(store.works());
+  store.cluster->state = "fail";
+  store.cluster->slots_failed = 5461;
+  EXPECT_FALSE(store.works());
+  EXPECT_EQ(Shown(store),
+            R"({"kind":"cluster","status":"DOWN","latencyMicros":120,)"
+            R"("cluster":{"state":"fail","slotsOk":16384,"slotsSuspected":0,"slotsFailed":5461,)"
+            R"("nodes":0,"masters":3}})");
+}
+
+}  // namespace
+}  // namespace sluice::api
