@@ -9,9 +9,10 @@ JOBS ?= $(shell nproc)
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
-setup: ## Install what is missing from Debian packages (root or sudo)
+setup: ## Install what is missing: Debian packages (root or sudo), and what the tests run
 	@tools/setup
 	@tools/setup_node
+	@tools/setup_envoy
 
 build: setup ## The program at build/release/sluice
 	@tools/build release

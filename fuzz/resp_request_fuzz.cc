@@ -5,8 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "support/resp_session.h"
 
@@ -15,10 +19,33 @@ namespace {
 using sluice::testing_support::RespEngine;
 using sluice::testing_support::RespPeer;
 
+// A store in memory that can be had anew: the rest of an engine takes a thousand times longer to
+// make than to use.
+class RenewableStore final : public sluice::Store {
+ public:
+  void Renew(const sluice::Clock& clock) { memory_.emplace(Options{.clock = &clock}); }
+
+  void Apply(std::span<sluice::Request> requests, std::move_only_function<void()> done) override {
+    memory_->Apply(requests, std::move(done));
+  }
+  void Reset(const sluice::Charge& charge,
+             std::move_only_function<void(sluice::Expected<bool>)> done) override {
+    memory_->Reset(charge, std::move(done));
+  }
+  bool AnswersInline() const override { return true; }
+
+ private:
+  using Options = sluice::MemoryStore::Options;
+
+  std::optional<sluice::MemoryStore> memory_;
+};
+
 // `cuts` says how long the pieces are, again and again; without any it is one piece.
 std::string Converse(const sluice::resp::SessionOptions& options, std::string_view bytes,
                      std::string_view cuts) {
-  RespEngine parts;
+  static RenewableStore store;
+  static RespEngine parts(&store);
+  store.Renew(parts.clock);
   sluice::resp::Worker worker(parts.engine, options, [] { return sluice::resp::ServerInfo{}; });
   RespPeer peer(worker);
   std::string out;

@@ -95,12 +95,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
 
   clock.Advance(sluice::Micros{100'000});
-  batch.Start(engine->catalog());
+  batch.Start(engine->catalog(), engine->Now());
   if (!batch.Add(message).ok()) return 0;
   Expect(parsed.ok());
   engine->Apply(batch.Requests(), [] {});
   std::string reply;
-  const Status answered = batch.Answer(0, engine->Now(), reply);
+  const Status answered = batch.Answer(0, reply);
   if (answered.code == StatusCode::kInvalidArgument) return 0;
   Expect(answered.ok());
   Response response;

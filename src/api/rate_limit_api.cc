@@ -41,8 +41,9 @@ struct RateLimitApi::Call {
   std::optional<Limit> limit;
   Charge charge{.key = {}, .limit = nullptr};
   Request request;
+  // From before it is decided: what ends with a second is not to be rounded up to the next one.
+  TimePoint now;
   bool peek = false;
-  TimePoint asked;  // Earlier than the decision: a window that ends with a second ends there.
 };
 
 std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& request,
@@ -88,7 +89,7 @@ std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& requ
                   .cost = permits,
                   .on_store_failure = on_store_failure_};
   call->request.charges = {&call->charge, 1};
-  call->asked = engine_.Now();
+  call->now = engine_.Now();
   return call;
 }
 
@@ -114,7 +115,7 @@ void RateLimitApi::Answer(Call& call) const {
   const Decision& decision = *call.request.outcome;
   const std::string_view algorithm = UpperName(call.limit->algorithm());
   const http::Policy policy{.name = algorithm, .limit = &*call.limit, .decision = decision};
-  http::AppendRateLimitFields(reply.headers, decision, {&policy, 1}, call.asked);
+  http::AppendRateLimitFields(reply.headers, decision, {&policy, 1}, call.now);
   if (!decision.allowed && reply.wants_problem()) {
     http::AppendQuotaExceeded(reply.body, {&policy, 1});
     return reply.Send(429, http::kProblemContentType);

@@ -77,8 +77,9 @@ void Answer(Call& call, TimePoint now) {
 
 void Run(std::unique_ptr<Call> call, service::Engine& engine) {
   Call& it = *call;
-  // Before it is decided: a window that ends with a second must not seem to end in the next.
-  it.check.Run(engine, [call = std::move(call), now = engine.Now()] { Answer(*call, now); });
+  // Before it is decided: what ends with a second is not to be rounded up to the next one.
+  const TimePoint now = engine.Now();
+  it.check.Run(engine, [call = std::move(call), now] { Answer(*call, now); });
 }
 
 // A client has one budget, however its address is written and whichever door names it. What is no

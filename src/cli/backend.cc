@@ -33,7 +33,8 @@ using config::Settings;
 class MemoryBackend final : public Backend {
  public:
   static Expected<std::unique_ptr<Backend>> Open(const Settings& settings, const Parts& parts) {
-    const MemoryStore::Options options{.keys_max = settings.memory.keys_max,
+    const MemoryStore::Options options{.clock = &parts.clock,
+                                       .keys_max = settings.memory.keys_max,
                                        .log_entries_max = settings.memory.log_entries_max};
     const std::string& file = settings.memory.snapshot_file;
     std::unique_ptr<MemoryStore> store;

@@ -22,6 +22,7 @@ class Backend {
     telemetry::Logger& logger;
     telemetry::Registry& registry;
     telemetry::ServiceMetrics& metrics;
+    const Clock& clock;
   };
 
   // Errors: kInvalidInput, kIo. A Redis that is not there is none: it is looked for in the

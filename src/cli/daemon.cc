@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/daemon.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -17,7 +19,10 @@
 #include "api/reply.h"
 #include "cli/backend.h"
 #include "cli/exit_code.h"
+#include "cli/freed_memory.h"
+#include "cli/periodic.h"
 #include "cli/redis_rule_sets.h"
+#include "clock/forward_clock.h"
 #include "config/load.h"
 #include "core/text.h"
 #include "grpc/rls_json.h"
@@ -58,6 +63,31 @@ void Announce(std::string_view door, const net::ListenAddress& address) {
   std::fflush(stdout);
 }
 
+// Files, Redis and whatever else is not a client's connection.
+constexpr std::int64_t kOwnDescriptors = 256;
+
+std::int64_t DescriptorsNeeded(const Settings& settings) {
+  std::int64_t needed = kOwnDescriptors;
+  if (!settings.http.listen.empty()) needed += settings.http.connections_max;
+  if (!settings.resp.listen.empty()) needed += settings.resp.connections_max;
+  if (!settings.grpc.listen.empty()) needed += settings.grpc.connections_max;
+  return needed;
+}
+
+// Otherwise a flood of connections would take what snapshots, rules and Redis need, too: what most
+// systems let a program open at first is a tenth of the connections it may have here.
+void ReserveDescriptors(const Settings& settings, telemetry::Logger& logger) {
+  const auto needed = static_cast<rlim_t>(DescriptorsNeeded(settings));
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  limit.rlim_cur = std::min(needed, limit.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur == needed) return;
+  logger.Warn(
+      "fewer files may be open than there may be connections; raise the limit of the system",
+      {{"files_max", limit.rlim_cur}, {"needed", needed}});
+}
+
 }  // namespace
 
 class Daemon::Impl {
@@ -74,6 +104,7 @@ class Daemon::Impl {
   }
 
   ~Impl() {
+    give_back_.reset();
     // What the keeper was asked is done while there are doors to tell. Then the doors, the loops
     // that they run on, and what they ask.
     if (keeper_) keeper_->Stop();
@@ -86,13 +117,15 @@ class Daemon::Impl {
   }
 
   std::expected<void, Problems> Start() {
-    auto backend = Backend::Open(settings_, {logger_, registry_, metrics_});
+    auto backend = Backend::Open(settings_, {logger_, registry_, metrics_, clock_});
     if (!backend) return std::unexpected(ProblemOf("store", backend.error()));
     backend_ = *std::move(backend);
-    engine_.emplace(
-        service::Engine::Parts{
-            .store = backend_->store(), .metrics = metrics_, .keys = keys_, .logger = logger_},
-        nullptr);
+    engine_.emplace(service::Engine::Parts{.store = backend_->store(),
+                                           .metrics = metrics_,
+                                           .keys = keys_,
+                                           .logger = logger_,
+                                           .clock = clock_},
+                    nullptr);
     if (auto opened = OpenRuleSetStore(); !opened) return opened;
     keeper_.emplace(
         reload::Keeper::Options{.places = {.config = config_path_,
@@ -112,9 +145,13 @@ class Daemon::Impl {
     if (auto opened = OpenGrpc(); !opened) return opened;
     WatchConnections();
     if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
+    ReserveDescriptors(settings_, logger_);
     keeper_->Start();
     backend_->Start();
+    FollowClock();
     loops_.Start();
+    give_back_.emplace(std::chrono::seconds{1}, Periodic::First::kAfterInterval,
+                       [this] { freed_memory_.GiveBack(OpenConnections()); });
     if (http_) Announce("http", http_->address());
     if (admin_) Announce("admin", admin_->address());
     if (resp_) Announce("resp", resp_->address());
@@ -186,6 +223,15 @@ class Daemon::Impl {
     return problems;
   }
 
+  void FollowClock() {
+    clock_follower_.emplace(std::chrono::seconds{1}, Periodic::First::kAfterInterval, [this] {
+      const Micros behind = clock_.CatchUp();
+      if (behind < std::chrono::seconds{1}) return;
+      logger_.Warn("the system's clock was set forward; budgets may be whole early",
+                   {{"seconds", std::chrono::floor<std::chrono::seconds>(behind).count()}});
+    });
+  }
+
   // A door that is not open has had no connections.
   void WatchConnections() {
     using telemetry::Door;
@@ -203,6 +249,14 @@ class Daemon::Impl {
     watch(Door::kAdmin, admin_);
     watch(Door::kResp, resp_);
     watch(Door::kGrpc, grpc_);
+  }
+
+  std::size_t OpenConnections() const {
+    std::size_t open = 0;
+    if (http_) open += http_->counts().connections.open;
+    if (resp_) open += resp_->counts().connections.open;
+    if (grpc_) open += grpc_->counts().connections.open;
+    return open;
   }
 
   void Drain() {
@@ -356,6 +410,7 @@ class Daemon::Impl {
   asio::signal_set stop_signals_{signal_context_, SIGTERM, SIGINT};
   asio::signal_set reload_signals_{signal_context_, SIGHUP};
 
+  ForwardClock clock_{SystemClock(), BootClock()};
   telemetry::Logger logger_;
   telemetry::Registry registry_;
   telemetry::ServiceMetrics metrics_;
@@ -373,9 +428,12 @@ class Daemon::Impl {
   std::unique_ptr<http::Server> admin_;
   std::unique_ptr<resp::Server> resp_;
   std::unique_ptr<grpc::Server> grpc_;
+  FreedMemory freed_memory_;
+  std::optional<Periodic> give_back_;
   std::atomic<bool> draining_ = false;
   const std::string config_path_;
   std::jthread drain_;
+  std::optional<Periodic> clock_follower_;
 };
 
 std::expected<std::unique_ptr<Daemon>, Problems> Daemon::Start(const Settings& settings,

@@ -22,8 +22,9 @@ std::uint32_t Clamp(std::int64_t number) {
 
 }  // namespace
 
-void RlsBatch::Start(std::shared_ptr<const service::Catalog> catalog) {
+void RlsBatch::Start(std::shared_ptr<const service::Catalog> catalog, TimePoint now) {
   catalog_ = std::move(catalog);
+  now_ = now;
   asked_count_ = 0;
   calls_.clear();
   charges_.clear();
@@ -65,6 +66,7 @@ Status RlsBatch::Ask(const rules::RlsDomain* domain, const RlsDescriptor& descri
       std::min<std::uint64_t>(hits, std::numeric_limits<std::int64_t>::max()));
   asked.kind = kFree;
   asked.shadow = false;
+  asked.quota = false;
   asked.never = false;
   asked.brought.reset();
   asked.match.limit = nullptr;
@@ -97,6 +99,7 @@ Status RlsBatch::Ask(const rules::RlsDomain* domain, const RlsDescriptor& descri
     asked.requests_per_unit = found.requests_per_unit;
     asked.unit = found.unit;
     asked.shadow = found.shadow_mode;
+    asked.quota = found.quota_mode;
   }
   asked.never = asked.kind == kLimited && asked.cost > asked.limit().amount();
   return {};
@@ -118,12 +121,12 @@ void RlsBatch::Replace(const Call& call) {
 }
 
 // Lays out what is charged. Each descriptor is a request of its own, unless they are all charged or
-// none is; shadows are in either case.
+// none is; those that do not deny by themselves are in either case.
 void RlsBatch::Plan(const Call& call, bool all_or_nothing) {
   if (all_or_nothing) PlanTogether(call);
   for (Asked& asked : AskedBy(call)) {
     if (asked.kind != Asked::Kind::kLimited) continue;
-    if (all_or_nothing && !asked.shadow) continue;
+    if (all_or_nothing && !asked.apart()) continue;
     StartRequest();
     PlanCharge(asked, asked.never ? 0 : asked.cost);
   }
@@ -134,7 +137,7 @@ void RlsBatch::PlanTogether(const Call& call) {
   bool refused = false;
   bool charged = false;
   for (Asked& asked : AskedBy(call)) {
-    if (asked.shadow || asked.kind == Asked::Kind::kFree) continue;
+    if (asked.apart() || asked.kind == Asked::Kind::kFree) continue;
     if (asked.kind == Asked::Kind::kLimited) {
       charged = true;
       asked.never = asked.cost > 0 && CostOfState(call, asked) > asked.limit().amount();
@@ -144,7 +147,7 @@ void RlsBatch::PlanTogether(const Call& call) {
   if (!charged) return;
   StartRequest();
   for (Asked& asked : AskedBy(call)) {
-    if (asked.kind != Asked::Kind::kLimited || asked.shadow) continue;
+    if (asked.kind != Asked::Kind::kLimited || asked.apart()) continue;
     PlanCharge(asked, refused ? 0 : asked.cost);
   }
 }
@@ -153,7 +156,7 @@ void RlsBatch::PlanTogether(const Call& call) {
 std::int64_t RlsBatch::CostOfState(const Call& call, const Asked& of) {
   std::int64_t sum = 0;
   for (const Asked& asked : AskedBy(call)) {
-    if (asked.kind != Asked::Kind::kLimited || asked.shadow) continue;
+    if (asked.kind != Asked::Kind::kLimited || asked.apart()) continue;
     if (asked.brought.has_value() != of.brought.has_value()) continue;
     if (asked.match.key != of.match.key) continue;
     // More than any limit holds is as good as that; and sums of it do not overflow.
@@ -189,18 +192,16 @@ std::span<Request> RlsBatch::Requests() {
   return requests_;
 }
 
-Status RlsBatch::Answer(std::size_t index, TimePoint now, std::string& reply) {
+Status RlsBatch::Answer(std::size_t index, std::string& reply) {
   const Call& call = calls_[index];
   response_.Clear();
-  bool over = false;
   for (const Asked& asked : AskedBy(call)) {
     if (Status status = CheckStore(asked); !status.ok()) return status;
-    over = over || Denies(asked);
     AddStatus(asked);
   }
-  response_.set_overall_code(over ? Response::OVER_LIMIT : Response::OK);
+  response_.set_overall_code(IsOver(call) ? Response::OVER_LIMIT : Response::OK);
   AddMetadata(call);
-  if (options_.headers) AddHeaders(call, now);
+  if (options_.headers) AddHeaders(call);
   response_.SerializeToString(&reply);
   return {};
 }
@@ -221,6 +222,21 @@ bool RlsBatch::Denies(const Asked& asked) const {
   if (asked.refused()) return true;
   if (asked.kind != Asked::Kind::kLimited || !requests_[asked.request].outcome) return false;
   return !decisions_[asked.charge].allowed;
+}
+
+// Any that denies is enough; of those in quota mode it takes all, for each may have another place
+// where the request can go.
+bool RlsBatch::IsOver(const Call& call) {
+  bool any_quota = false;
+  bool all_quotas = true;
+  for (const Asked& asked : AskedBy(call)) {
+    const bool denies = Denies(asked);
+    if (denies && !asked.quota) return true;
+    if (!asked.quota || asked.kind == Asked::Kind::kFree) continue;
+    any_quota = true;
+    all_quotas = all_quotas && denies;
+  }
+  return any_quota && all_quotas;
 }
 
 void RlsBatch::AddStatus(const Asked& asked) {
@@ -254,13 +270,20 @@ void RlsBatch::AddMetadata(const Call& call) {
   const auto set = [&](const char* name) -> google::protobuf::Value& {
     return (*response_.mutable_dynamic_metadata()->mutable_fields())[name];
   };
-  bool named = false;
+  bool named = response_.overall_code() == Response::OK;
   for (std::size_t i = 0; i < call.count; ++i) {
     const Asked& asked = asked_[call.first + i];
-    if (!named && Denies(asked)) {
+    const bool denies = Denies(asked);
+    if (!named && denies) {
       named = true;
       set("denied_by").set_string_value(std::string(NameOf(asked)));
       set("denied_descriptor").set_number_value(static_cast<double>(i));
+    }
+    if (asked.quota && denies) {
+      set("quotaModeViolations")
+          .mutable_list_value()
+          ->add_values()
+          ->set_number_value(static_cast<double>(i));
     }
     if (asked.kind != Asked::Kind::kLimited) continue;
     const Request& request = requests_[asked.request];
@@ -272,12 +295,12 @@ void RlsBatch::AddMetadata(const Call& call) {
   }
 }
 
-void RlsBatch::AddHeaders(const Call& call, TimePoint now) {
+void RlsBatch::AddHeaders(const Call& call) {
   std::vector<http::Policy> policies;
   std::vector<Decision> each;
   bool never = false;
   for (const Asked& asked : AskedBy(call)) {
-    if (asked.kind != Asked::Kind::kLimited || asked.shadow) continue;
+    if (asked.kind != Asked::Kind::kLimited || asked.apart()) continue;
     if (!requests_[asked.request].outcome) continue;
     Decision decision = decisions_[asked.charge];
     decision.allowed = decision.allowed && !asked.never;
@@ -289,7 +312,7 @@ void RlsBatch::AddHeaders(const Call& call, TimePoint now) {
   const Decision overall = core::Combine(each);
   AddHeader("X-RateLimit-Limit", text::Cat(overall.limit));
   AddHeader("X-RateLimit-Remaining", text::Cat(overall.remaining));
-  AddHeader("X-RateLimit-Reset", text::Cat(http::ResetSeconds(overall, now)));
+  AddHeader("X-RateLimit-Reset", text::Cat(http::ResetSeconds(overall, now_)));
   if (!overall.allowed && !never) {
     AddHeader("Retry-After", text::Cat(http::RetryAfterSeconds(overall)));
   }

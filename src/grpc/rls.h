@@ -33,10 +33,10 @@ struct RlsOptions {
 
 // Calls that are decided together, in one Engine::Apply:
 //
-//   batch.Start(engine.catalog());
+//   batch.Start(engine.catalog(), engine.Now());
 //   const Status refused = batch.Add(message);               // For each call.
 //   engine.Apply(batch.Requests(), [] {});
-//   const Status failed = batch.Answer(0, engine.Now(), reply);  // For each call that was added.
+//   const Status failed = batch.Answer(0, reply);            // For each call that was added.
 //
 // Used again and again, it allocates next to nothing. Not thread-safe.
 class RlsBatch {
@@ -47,8 +47,9 @@ class RlsBatch {
   RlsBatch(const RlsBatch&) = delete;
   RlsBatch& operator=(const RlsBatch&) = delete;
 
-  // Forgets all calls; the next ones see this catalog.
-  void Start(std::shared_ptr<const service::Catalog> catalog);
+  // Forgets all calls; the next ones see this catalog. `now` is for headers, and from before the
+  // engine decides: what ends with a second is not to be rounded up to the next one.
+  void Start(std::shared_ptr<const service::Catalog> catalog, TimePoint now);
 
   // Takes a serialized RateLimitRequest as the next call. If the status is not OK, nothing was
   // added.
@@ -61,7 +62,7 @@ class RlsBatch {
 
   // After the engine has decided: the serialized RateLimitResponse, or why there is none, which is
   // kUnavailable if a store has failed and its policy does not let the request pass.
-  Status Answer(std::size_t call, TimePoint now, std::string& reply);
+  Status Answer(std::size_t call, std::string& reply);
 
  private:
   // A descriptor and what was found for it. Charges point to it: it stays where it is.
@@ -70,6 +71,7 @@ class RlsBatch {
 
     Kind kind = Kind::kFree;
     bool shadow = false;
+    bool quota = false;
     bool never = false;  // The cost is more than can ever be granted.
     std::int64_t cost = 1;
     rules::RlsMatch match;
@@ -79,6 +81,8 @@ class RlsBatch {
     std::size_t charge = 0;  // Of kLimited.
     std::size_t request = 0;
 
+    // Charged on its own, whatever becomes of the others.
+    bool apart() const { return shadow || quota; }
     const Limit& limit() const { return brought ? *brought : *match.limit->limit; }
     // Denies whatever the store says.
     bool refused() const { return cost > 0 && (kind == Kind::kBlocked || never); }
@@ -104,9 +108,10 @@ class RlsBatch {
   // Of one call, while it is answered.
   Status CheckStore(const Asked& asked) const;
   bool Denies(const Asked& asked) const;
+  bool IsOver(const Call& call);
   void AddStatus(const Asked& asked);
   void AddMetadata(const Call& call);
-  void AddHeaders(const Call& call, TimePoint now);
+  void AddHeaders(const Call& call);
   void AddHeader(std::string_view name, std::string_view value);
   std::string_view NameOf(const Asked& asked) const;
 
@@ -114,6 +119,7 @@ class RlsBatch {
   const RlsOptions options_;
 
   std::shared_ptr<const service::Catalog> catalog_;
+  TimePoint now_;
   RlsRequest request_;
   std::deque<Asked> asked_;  // Those in use come first; the others keep their memory.
   std::size_t asked_count_ = 0;

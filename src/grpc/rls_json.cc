@@ -35,9 +35,9 @@ JsonAnswer Failure(Status status) {
   return Failure(http_status, std::move(status.message));
 }
 
-JsonAnswer Answer(RlsBatch& batch, TimePoint now) {
+JsonAnswer Answer(RlsBatch& batch) {
   std::string reply;
-  Status status = batch.Answer(0, now, reply);
+  Status status = batch.Answer(0, reply);
   if (!status.ok()) return Failure(std::move(status));
   Response response;
   response.ParseFromString(reply);
@@ -58,14 +58,12 @@ void HandleJson(service::Engine& engine, const RlsOptions& options, std::string_
     return done(Failure(400, "the body is not a RateLimitRequest: " + parsed.ToString()));
   }
   const auto batch = std::make_shared<RlsBatch>(options);
-  batch->Start(engine.catalog());
+  batch->Start(engine.catalog(), engine.Now());
   Status refused = batch->Add(request.SerializeAsString());
   if (!refused.ok()) return done(Failure(std::move(refused)));
   const std::span<Request> requests = batch->Requests();
-  if (requests.empty()) return done(Answer(*batch, engine.Now()));
-  engine.Apply(requests, [&engine, batch, done = std::move(done)]() mutable {
-    done(Answer(*batch, engine.Now()));
-  });
+  if (requests.empty()) return done(Answer(*batch));
+  engine.Apply(requests, [batch, done = std::move(done)]() mutable { done(Answer(*batch)); });
 }
 
 }  // namespace sluice::grpc

@@ -23,6 +23,7 @@ using Response = envoy::service::ratelimit::v3::RateLimitResponse;
 using Entries = std::vector<std::pair<std::string, std::string>>;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 constexpr std::uint32_t kUnlimited = 4294967295;
 
@@ -41,6 +42,9 @@ descriptors:
   - key: shadow
     shadow_mode: true
     rate_limit: {unit: second, requests_per_unit: 1}
+  - key: quota
+    quota_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 1}
   - key: closed
     rate_limit: {unit: second, requests_per_unit: 0}
   - key: week
@@ -59,6 +63,9 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 1}
   - key: shadow
     shadow_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 1}
+  - key: quota
+    quota_mode: true
     rate_limit: {unit: minute, requests_per_unit: 1}
   - key: closed
     rate_limit: {unit: second, requests_per_unit: 0}
@@ -132,7 +139,7 @@ class RlsTest : public testing::Test {
   }
   Result Run(const std::string& bytes, RlsOptions options = {}) {
     RlsBatch batch(options);
-    batch.Start(engine_->catalog());
+    batch.Start(engine_->catalog(), engine_->Now());
     Result result;
     result.status = batch.Add(bytes);
     if (!result.status.ok()) {
@@ -141,7 +148,7 @@ class RlsTest : public testing::Test {
     }
     engine_->Apply(batch.Requests(), [] {});
     std::string reply;
-    result.status = batch.Answer(0, engine_->Now(), reply);
+    result.status = batch.Answer(0, reply);
     if (result.status.ok()) {
       EXPECT_TRUE(result.response.ParseFromString(reply));
     }
@@ -266,6 +273,45 @@ TEST_F(RlsTest, ShadowsNeverDeny) {
     EXPECT_EQ(result.remaining(0), 0U);
     EXPECT_EQ(result.response.statuses(0).current_limit().requests_per_unit(), 1U);
   }
+}
+
+TEST_F(RlsTest, QuotasDenyOnlyTogether) {
+  const auto violations = [](const Result& result) {
+    std::vector<double> places;
+    const auto& fields = result.response.dynamic_metadata().fields();
+    if (const auto found = fields.find("quotaModeViolations"); found != fields.end()) {
+      for (const auto& place : found->second.list_value().values()) {
+        places.push_back(place.number_value());
+      }
+    }
+    return places;
+  };
+  EXPECT_THAT(violations(Run(Builder().Ask({{"quota", "near"}}))), IsEmpty());
+  const Builder both = Builder().Ask({{"quota", "near"}}).Ask({{"quota", "far"}});
+  const Result one_left = Run(both);
+  EXPECT_EQ(one_left.response.overall_code(), Response::OK);
+  EXPECT_EQ(one_left.code(0), Response::OVER_LIMIT);
+  EXPECT_EQ(one_left.code(1), Response::OK);
+  EXPECT_THAT(violations(one_left), ElementsAre(0));
+  EXPECT_FALSE(one_left.response.dynamic_metadata().fields().contains("denied_by"));
+  const Result none_left = Run(both);
+  EXPECT_EQ(none_left.response.overall_code(), Response::OVER_LIMIT);
+  EXPECT_THAT(violations(none_left), ElementsAre(0, 1));
+  EXPECT_EQ(none_left.response.dynamic_metadata().fields().at("denied_by").string_value(),
+            "edge.quota");
+  // What is no quota denies alone, and quotas that are left do not help.
+  const Result closed = Run(Builder().Ask({{"closed", "x"}}).Ask({{"quota", "new"}}));
+  EXPECT_EQ(closed.response.overall_code(), Response::OVER_LIMIT);
+}
+
+TEST_F(RlsTest, QuotasAreChargedApartFromAllOrNothing) {
+  const auto ask = [&] { return Run(Builder("strict").Ask({{"a", "1"}}).Ask({{"quota", "1"}})); };
+  EXPECT_EQ(ask().response.overall_code(), Response::OK);
+  const Result over =
+      Run(Builder("strict").Ask({{"a", "1"}}).Ask({{"quota", "1"}}).Ask({{"quota", "2"}}));
+  EXPECT_EQ(over.response.overall_code(), Response::OK);
+  EXPECT_EQ(over.code(1), Response::OVER_LIMIT);
+  EXPECT_EQ(over.remaining(0), 1U);
 }
 
 TEST_F(RlsTest, TakesHits) {
@@ -397,7 +443,7 @@ TEST_F(RlsTest, DecidesManyCallsTogether) {
   RlsBatch batch({});
   std::vector<std::string> replies(5);
   for (int round = 0; round < 3; ++round) {
-    batch.Start(engine_->catalog());
+    batch.Start(engine_->catalog(), engine_->Now());
     for (std::size_t i = 0; i < replies.size(); ++i) {
       const std::string user = "user" + std::to_string(round);
       ASSERT_TRUE(batch.Add(Builder().Ask({{"user", user}}).Ask({{"other", "x"}}).Bytes()).ok());
@@ -407,7 +453,7 @@ TEST_F(RlsTest, DecidesManyCallsTogether) {
     engine_->Apply(batch.Requests(), [] {});
     std::vector<int> codes;
     for (std::size_t i = 0; i < replies.size(); ++i) {
-      ASSERT_TRUE(batch.Answer(i, kStart, replies[i]).ok());
+      ASSERT_TRUE(batch.Answer(i, replies[i]).ok());
       Response response;
       response.ParseFromString(replies[i]);
       codes.push_back(response.overall_code());
@@ -442,17 +488,34 @@ TEST_F(RlsTest, WritesHeadersWhereToldTo) {
   EXPECT_FALSE(headers(Builder().Ask({{"named", "x"}}).Hits(6)).contains("Retry-After"));
 }
 
+// Between what is read for the header and the decision there are always some microseconds.
+TEST_F(RlsTest, TheWindowEndsWhereTheHeaderSaysHoweverLateItIsDecided) {
+  RlsBatch batch({.headers = true});
+  batch.Start(engine_->catalog(), engine_->Now());
+  ASSERT_TRUE(batch.Add(Builder().Ask({{"user", "ann"}}).Bytes()).ok());
+  clock_.Advance(7us);
+  engine_->Apply(batch.Requests(), [] {});
+  std::string reply;
+  ASSERT_TRUE(batch.Answer(0, reply).ok());
+  Response response;
+  ASSERT_TRUE(response.ParseFromString(reply));
+  const auto end = std::chrono::floor<std::chrono::seconds>(kStart + 1min);
+  const auto& reset = response.response_headers_to_add(2);
+  EXPECT_EQ(reset.key(), "X-RateLimit-Reset");
+  EXPECT_EQ(reset.value(), std::to_string(end.time_since_epoch().count()));
+}
+
 TEST_F(RlsTest, StoreFailuresFollowThePolicy) {
   BrokenStore broken;
   test::RlsEngine engine(broken, clock_, {kEdge, kStrict});
   const auto run = [&](const Builder& builder, OnStoreFailure policy) {
     RlsBatch batch({.on_store_failure = policy});
-    batch.Start(engine->catalog());
+    batch.Start(engine->catalog(), kStart);
     Result result;
     result.status = batch.Add(builder.Bytes());
     engine->Apply(batch.Requests(), [] {});
     std::string reply;
-    if (result.status.ok()) result.status = batch.Answer(0, kStart, reply);
+    if (result.status.ok()) result.status = batch.Answer(0, reply);
     result.response.ParseFromString(reply);
     return result;
   };

@@ -131,7 +131,7 @@ void Services::ShouldRateLimit(StreamId id, std::string_view message) {
     if (spare_.empty()) spare_.push_back(std::make_shared<Batch>(options_.rls));
     batch_ = std::move(spare_.back());
     spare_.pop_back();
-    batch_->rls.Start(engine_.catalog());
+    batch_->rls.Start(engine_.catalog(), options_.rls.headers ? engine_.Now() : TimePoint{});
   }
   Status refused = batch_->rls.Add(message);
   if (!refused.ok()) {
@@ -161,9 +161,8 @@ void Services::Decide() {
 }
 
 void Services::Answer(Batch& batch) {
-  const TimePoint now = options_.rls.headers ? engine_.Now() : TimePoint{};
   for (std::size_t i = 0; i < batch.streams.size(); ++i) {
-    Status status = batch.rls.Answer(i, now, reply_);
+    Status status = batch.rls.Answer(i, reply_);
     if (status.ok()) {
       session_.ReplyAndFinish(batch.streams[i], reply_);
     } else {

@@ -6,8 +6,8 @@ target_link_libraries(sluice_h2_client PUBLIC PkgConfig::NGHTTP2 ZLIB::ZLIB)
 
 sluice_test(grpc_test
   SOURCES src/grpc/rls_test.cc src/grpc/server_test.cc src/grpc/services_test.cc
-          src/grpc/session_test.cc
-  LIBRARIES sluice_grpc sluice_memory sluice_h2_client)
+          src/grpc/session_test.cc tests/conformance/rls_test.cc
+  LIBRARIES sluice_grpc sluice_memory sluice_redis_store sluice_h2_client sluice_test_support)
 
 # With Debian's Python, which has Debian's python3-grpcio.
 find_program(SLUICE_DEBIAN_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)

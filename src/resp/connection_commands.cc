@@ -11,6 +11,7 @@
 
 #include "core/text.h"
 #include "resp/session.h"
+#include "rules/glob.h"
 
 namespace sluice::resp {
 namespace {
@@ -41,13 +42,26 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
-void UnknownSubcommand(ReplyWriter& reply, Arguments arguments) {
-  std::string container(arguments[0]);
-  for (char& c : container) {
+std::string Upper(std::string_view text) {
+  std::string upper(text);
+  for (char& c : upper) {
     if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 32);
   }
-  reply.Error(text::Cat("ERR unknown subcommand '", arguments[1].substr(0, kNameBytesShown),
-                        "'. Try ", container, " HELP."));
+  return upper;
+}
+
+// For a command whose first argument says what it is to do.
+void OtherSubcommand(ReplyWriter& reply, Arguments arguments) {
+  const std::string container = Upper(arguments[0]);
+  if (!Is(arguments[1], "HELP")) {
+    return reply.Error(text::Cat("ERR unknown subcommand '",
+                                 arguments[1].substr(0, kNameBytesShown), "'. Try ", container,
+                                 " HELP."));
+  }
+  const Command& command = *FindCommand(arguments[0]);
+  reply.Array(2);
+  reply.Simple(text::Cat(container, " ", command.syntax));
+  reply.Simple(text::Cat("    ", command.summary));
 }
 
 void WrongArguments(ReplyWriter& reply, Arguments arguments) {
@@ -60,14 +74,13 @@ bool IsWord(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c >= '!' && c <= '~'; });
 }
 
-// Patterns as CONFIG GET takes them; `*` alone stands for all.
 bool Asks(Arguments patterns, std::string_view name) {
   return std::ranges::any_of(
-      patterns, [&](std::string_view pattern) { return pattern == "*" || Is(pattern, name); });
+      patterns, [&](std::string_view pattern) { return rules::GlobMatch(Lower(pattern), name); });
 }
 
 void WriteKeys(ReplyWriter& reply, Arguments command_line) {
-  const Command* const command = command_line.empty() ? nullptr : FindCommand(command_line[0]);
+  const Command* const command = FindCommand(command_line[0]);
   if (!command) return reply.Error("ERR Invalid command specified");
   if (!command->TakesCount(command_line.size())) {
     return reply.Error("ERR Invalid number of arguments specified for command");
@@ -190,10 +203,11 @@ void Session::Client(ReplyWriter reply, Arguments arguments) {
   if (Is(what, "REPLY")) {
     if (count != 3) return WrongArguments(reply, arguments);
     if (Is(arguments[2], "ON")) return reply.Ok();
-    return reply.Error("ERR CLIENT REPLY knows ON only");
+    const bool known = Is(arguments[2], "OFF") || Is(arguments[2], "SKIP");
+    return reply.Error(known ? "ERR every command is answered here" : "ERR syntax error");
   }
   if (!Is(what, "GETNAME") && !Is(what, "ID") && !Is(what, "INFO")) {
-    return UnknownSubcommand(reply, arguments);
+    return OtherSubcommand(reply, arguments);
   }
   if (count != 2) return WrongArguments(reply, arguments);
   if (Is(what, "ID")) return reply.Integer(peer_.id);
@@ -220,14 +234,16 @@ void Session::Describe(ReplyWriter reply, Arguments arguments) {
     return reply.Integer(static_cast<std::int64_t>(Commands().size()));
   }
   if (Is(what, "LIST")) {
-    if (!names.empty()) return WrongArguments(reply, arguments);
+    if (!names.empty()) return reply.Error("ERR syntax error");
     reply.Array(Commands().size());
     for (const Command& command : Commands()) reply.Bulk(command.name);
     return;
   }
-  if (Is(what, "GETKEYS")) return WriteKeys(reply, names);
+  if (Is(what, "GETKEYS")) {
+    return names.size() < 2 ? WrongArguments(reply, arguments) : WriteKeys(reply, names);
+  }
   const bool docs = Is(what, "DOCS");
-  if (!docs && !Is(what, "INFO")) return UnknownSubcommand(reply, arguments);
+  if (!docs && !Is(what, "INFO")) return OtherSubcommand(reply, arguments);
 
   // Of those that are asked for, DOCS leaves out what there is not, and INFO says so.
   std::vector<const Command*> chosen;
@@ -247,7 +263,7 @@ void Session::Describe(ReplyWriter reply, Arguments arguments) {
 }
 
 void Session::Config(ReplyWriter reply, Arguments arguments) {
-  if (!Is(arguments[1], "GET")) return UnknownSubcommand(reply, arguments);
+  if (!Is(arguments[1], "GET")) return OtherSubcommand(reply, arguments);
   if (arguments.size() < 3) return WrongArguments(reply, arguments);
   const std::array<std::pair<std::string_view, std::string>, 5> settings = {{
       {"appendonly", "no"},
@@ -316,7 +332,7 @@ void Session::Select(ReplyWriter reply, Arguments arguments) {
 }
 
 void Session::Acl(ReplyWriter reply, Arguments arguments) {
-  if (!Is(arguments[1], "WHOAMI")) return UnknownSubcommand(reply, arguments);
+  if (!Is(arguments[1], "WHOAMI")) return OtherSubcommand(reply, arguments);
   if (arguments.size() != 2) return WrongArguments(reply, arguments);
   reply.Bulk(kUser);
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands that the store decides: CL.THROTTLE, THROTTLE, SLUICE.*, DEL.
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -34,26 +36,42 @@ inline std::optional<std::int64_t> ParseDigits(std::string_view text) {
   return number;
 }
 
-Expected<std::int64_t> ParseNumber(std::string_view name, std::string_view text, std::int64_t min,
-                                   std::int64_t max) {
-  const auto number = ParseDigits(text);
-  if (number && *number >= min && *number <= max) return *number;
-  return Refuse(text::Cat(name, " is ", text::Quote(text), "; expected a whole number from ", min,
-                          " to ", max));
-}
-
 constexpr std::int64_t kNumberMax = (std::int64_t{1} << 53) - 1;
+
+// A whole number that a command takes.
+struct Number {
+  std::string_view name;
+  std::int64_t min;
+  std::int64_t max;
+
+  // Every command has several: an error, which is large, is made only where there is one.
+  std::optional<std::int64_t> Parse(std::string_view text) const {
+    const auto number = ParseDigits(text);
+    return number && *number >= min && *number <= max ? number : std::nullopt;
+  }
+  std::unexpected<Error> NotIn(std::string_view text) const {
+    return Refuse(text::Cat(name, " is ", text::Quote(text), "; expected a whole number from ", min,
+                            " to ", max));
+  }
+};
+
+constexpr Number kCount{.name = "count", .min = 1, .max = kNumberMax};
+constexpr Number kPeriod{
+    .name = "period_seconds", .min = 1, .max = kSpanMax.count() / kMicrosPerSecond};
+constexpr Number kQuantity{
+    .name = "quantity", .min = 0, .max = std::numeric_limits<std::int64_t>::max()};
+constexpr Number kCost{.name = "COST", .min = 0, .max = kNumberMax};
 
 // The limit that the three numbers after the key say, for a bucket that holds `extra` more than the
 // first of them.
 Expected<Limit::GcraSpec> ParseSpec(Arguments arguments, std::int64_t extra) {
-  const auto burst = ParseNumber("max_burst", arguments[2], 1 - extra, kNumberMax);
-  if (!burst) return std::unexpected(burst.error());
-  const auto count = ParseNumber("count", arguments[3], 1, kNumberMax);
-  if (!count) return std::unexpected(count.error());
-  const auto period =
-      ParseNumber("period_seconds", arguments[4], 1, kSpanMax.count() / kMicrosPerSecond);
-  if (!period) return std::unexpected(period.error());
+  const Number max_burst{.name = "max_burst", .min = 1 - extra, .max = kNumberMax - extra};
+  const auto burst = max_burst.Parse(arguments[2]);
+  if (!burst) return max_burst.NotIn(arguments[2]);
+  const auto count = kCount.Parse(arguments[3]);
+  if (!count) return kCount.NotIn(arguments[3]);
+  const auto period = kPeriod.Parse(arguments[4]);
+  if (!period) return kPeriod.NotIn(arguments[4]);
   return Limit::GcraSpec{
       .burst = *burst + extra - 1, .count = *count, .period = Micros{*period * kMicrosPerSecond}};
 }
@@ -111,10 +129,6 @@ class Options {
   Arguments rest_;
 };
 
-Expected<std::int64_t> ParseCost(std::string_view text) {
-  return ParseNumber("COST", text, 0, kNumberMax);
-}
-
 }  // namespace
 
 Expected<void> Session::Throttle(Arguments arguments, Dialect dialect) {
@@ -128,9 +142,8 @@ Expected<void> Session::Throttle(Arguments arguments, Dialect dialect) {
   if (!spec) return std::unexpected(spec.error());
   std::int64_t quantity = 1;
   if (arguments.size() == kArgumentsMax) {
-    const auto parsed =
-        ParseNumber("quantity", arguments[5], 0, std::numeric_limits<std::int64_t>::max());
-    if (!parsed) return std::unexpected(parsed.error());
+    const auto parsed = kQuantity.Parse(arguments[5]);
+    if (!parsed) return kQuantity.NotIn(arguments[5]);
     quantity = *parsed;
   }
   const Limit* limit = worker_.limits().Find(*spec);
@@ -171,8 +184,8 @@ Expected<void> Session::CheckLimit(Arguments arguments, Taking taking) {
       return Refuse(text::Cat("syntax error at ", text::Quote(arguments[4]), "; ",
                               peek ? kPeekUsage : kTakeUsage));
     }
-    const auto parsed = ParseCost(arguments[5]);
-    if (!parsed) return std::unexpected(parsed.error());
+    const auto parsed = kCost.Parse(arguments[5]);
+    if (!parsed) return kCost.NotIn(arguments[5]);
     cost = *parsed;
   }
   if (arguments.size() < 4) {
@@ -203,8 +216,8 @@ Expected<void> Session::CheckRules(Arguments arguments, Taking taking) {
     if (options.Take("ATTR", attribute)) {
       attributes.push_back(attribute);
     } else if (taking == Taking::kTake && options.Take("COST", text)) {
-      const auto parsed = ParseCost(text);
-      if (!parsed) return std::unexpected(parsed.error());
+      const auto parsed = kCost.Parse(text);
+      if (!parsed) return kCost.NotIn(text);
       permits = *parsed;
     } else if (!options.Take("IP", context.ip) && !options.Take("USER", context.user_id) &&
                !options.Take("APIKEY", context.api_key) &&

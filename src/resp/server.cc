@@ -62,7 +62,7 @@ struct Server::Shared {
   const Steady::time_point start = Steady::now();
   std::atomic<std::int64_t> next_id = 1;
   std::atomic<std::uint64_t> timeouts = 0;
-  std::atomic<std::uint64_t> refused = 0;
+  std::atomic<std::uint64_t> refused = 0;                // And told so; see kRefusalsMax.
   std::atomic<const net::Listener*> listener = nullptr;  // As soon as there is one.
 
   std::mutex mutex;
@@ -421,15 +421,18 @@ const net::ListenAddress& Server::address() const { return listener_->address();
 
 Server::Counts Server::counts() const {
   Counts counts;
+  // Before the listener's, which has accepted each of them.
+  const std::uint64_t refused = shared_->refused.load(std::memory_order_relaxed);
   if (const net::Listener* listener = shared_->listener.load(std::memory_order_acquire)) {
     counts.connections = listener->counts();
+    counts.connections.accepted -= refused;
+    counts.connections.refused += refused;
   }
   for (const auto& shard : shards_) {
     counts.commands += shard->worker.commands.load(std::memory_order_relaxed);
     counts.protocol_errors += shard->worker.protocol_errors.load(std::memory_order_relaxed);
   }
   counts.timeouts = shared_->timeouts.load(std::memory_order_relaxed);
-  counts.refused = shared_->refused.load(std::memory_order_relaxed);
   return counts;
 }
 
@@ -442,7 +445,7 @@ ServerInfo Server::Info() const {
           .connections_max = shared_->options.connections_max,
           .connections = counts.connections.open,
           .connections_accepted = counts.connections.accepted,
-          .connections_refused = counts.refused + counts.connections.refused,
+          .connections_refused = counts.connections.refused,
           .commands = counts.commands,
           .protocol_errors = counts.protocol_errors};
 }

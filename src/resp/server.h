@@ -36,7 +36,6 @@ class Server {
     std::uint64_t commands = 0;
     std::uint64_t protocol_errors = 0;  // Connections closed because of what they sent.
     std::uint64_t timeouts = 0;         // Connections closed because they were idle.
-    std::uint64_t refused = 0;          // Connections over the maximum.
   };
 
   // Listens at once; errors are those of net::Listener, and kInvalidInput for a bound that is 0.

@@ -239,7 +239,7 @@ TEST_F(ServerTest, TellsClientsThatAreTooMany) {
   EXPECT_TRUE(first.Send("PING\r\n"));
   EXPECT_EQ(ReadExactly(first, 7), kPong);
   EXPECT_EQ(Connect().ReadAll(), "-ERR max number of clients reached\r\n");
-  EXPECT_EQ(server_->counts().refused, 1U);
+  EXPECT_EQ(server_->counts().connections.refused, 1U);
   EXPECT_TRUE(first.Send("PING\r\n"));
   EXPECT_EQ(ReadExactly(first, 7), kPong);
 }

@@ -23,6 +23,12 @@ std::string UnknownCommand(std::span<const std::string_view> arguments) {
                    "', with args beginning with: ", shown);
 }
 
+// What a browser sends that some page made post to this port; what follows are not its user's
+// commands. Redis hangs up, too.
+bool IsHttp(std::string_view command) {
+  return text::EqualsIgnoreCase(command, "POST") || text::EqualsIgnoreCase(command, "Host:");
+}
+
 }  // namespace
 
 Session::Session(Worker& worker, Peer peer, std::move_only_function<void()> ready)
@@ -72,6 +78,11 @@ Session::Progress Session::Advance(std::string& out) {
 void Session::Dispatch(Arguments arguments) {
   const Command* const command = FindCommand(arguments[0]);
   ReplyWriter reply(batch_->text(), protocol_);
+  if (!command && IsHttp(arguments[0])) {
+    Add(worker_.protocol_errors, 1);
+    progress_.next = Next::kClose;
+    return;
+  }
   if (!command) {
     reply.Error(UnknownCommand(arguments));
   } else if (!command->TakesCount(arguments.size())) {

@@ -94,7 +94,7 @@ TEST_F(ClThrottle, SaysWhatIsWrong) {
   EXPECT_EQ(Ask({"CL.THROTTLE", "k", "1", "1", "1", "1", "1"}),
             "-ERR wrong number of arguments for 'cl.throttle' command\r\n");
   EXPECT_EQ(Ask({"CL.THROTTLE", "k", "x", "1", "1"}),
-            "-ERR max_burst is \"x\"; expected a whole number from 0 to 9007199254740991\r\n");
+            "-ERR max_burst is \"x\"; expected a whole number from 0 to 9007199254740990\r\n");
   EXPECT_THAT(Ask({"CL.THROTTLE", "k", "-1", "1", "1"}), StartsWith("-ERR max_burst is \"-1\""));
   EXPECT_THAT(Ask({"CL.THROTTLE", "k", "1", "0", "1"}), StartsWith("-ERR count is \"0\""));
   EXPECT_THAT(Ask({"CL.THROTTLE", "k", "1", "1", "0"}), StartsWith("-ERR period_seconds is \"0\""));
@@ -206,10 +206,22 @@ TEST_F(SessionTest, KnowsWhatClientsAsk) {
   EXPECT_THAT(Ask({"CLIENT", "INFO"}),
               HasSubstr("name=me db=0 user=default resp=2 lib-name=redis-py"));
   EXPECT_EQ(Ask({"CLIENT", "KILL"}), "-ERR unknown subcommand 'KILL'. Try CLIENT HELP.\r\n");
+  EXPECT_EQ(Ask({"client", "HELP"}),
+            "*2\r\n+CLIENT GETNAME | ID | INFO | NO-EVICT ON|OFF | NO-TOUCH ON|OFF | REPLY ON | "
+            "SETINFO LIB-NAME|LIB-VER value | SETNAME name\r\n"
+            "+    Says or sets what is known of this connection.\r\n");
+  for (const std::string_view container : {"ACL", "COMMAND", "CONFIG"}) {
+    EXPECT_THAT(Ask({container, "HELP"}), StartsWith("*2\r\n+")) << container;
+  }
+  EXPECT_EQ(Ask({"CLIENT", "REPLY", "ON"}), "+OK\r\n");
+  EXPECT_EQ(Ask({"CLIENT", "REPLY", "OFF"}), "-ERR every command is answered here\r\n");
+  EXPECT_EQ(Ask({"CLIENT", "REPLY", "NO"}), "-ERR syntax error\r\n");
   EXPECT_EQ(Ask({"CLIENT", "SETNAME"}),
             "-ERR wrong number of arguments for 'client|setname' command\r\n");
   EXPECT_EQ(Ask({"CONFIG", "GET", "save"}), "*2\r\n$4\r\nsave\r\n$0\r\n\r\n");
   EXPECT_EQ(Ask({"CONFIG", "GET", "other"}), "*0\r\n");
+  EXPECT_EQ(Ask({"CONFIG", "GET", "S*E", "no"}), "*2\r\n$4\r\nsave\r\n$0\r\n\r\n");
+  EXPECT_THAT(Ask({"CONFIG", "GET", "*"}), StartsWith("*10\r\n"));
   EXPECT_EQ(Ask({"ACL", "WHOAMI"}), "$7\r\ndefault\r\n");
   EXPECT_THAT(Ask({"INFO", "server"}), HasSubstr("tcp_port:6379\r\n"));
   EXPECT_THAT(Ask({"COMMAND"}), StartsWith("*19\r\n"));
@@ -218,7 +230,9 @@ TEST_F(SessionTest, KnowsWhatClientsAsk) {
   EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "SLUICE.CHECK", "LIMIT", "login", "k"}),
             "*1\r\n$1\r\nk\r\n");
   EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "DEL", "a", "b"}), "*2\r\n$1\r\na\r\n$1\r\nb\r\n");
-  EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "PING"}), "-ERR The command has no key arguments\r\n");
+  EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "ECHO", "a"}), "-ERR The command has no key arguments\r\n");
+  EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "DEL"}),
+            "-ERR wrong number of arguments for 'command|getkeys' command\r\n");
   EXPECT_EQ(Ask({"COMMAND", "INFO", "nope"}), "*1\r\n$-1\r\n");
   EXPECT_EQ(Ask({"COMMAND", "DOCS", "nope"}), "*0\r\n");
   EXPECT_EQ(Ask({"GET", "a", "b\r\nc"}),
@@ -245,6 +259,18 @@ TEST_F(SessionTest, SpeaksBothProtocols) {
 TEST_F(SessionTest, ClosesAfterQuit) {
   EXPECT_EQ(peer_.Send("PING\r\nQUIT\r\nPING\r\n"), "+PONG\r\n+OK\r\n");
   EXPECT_TRUE(peer_.closed());
+}
+
+TEST_F(SessionTest, HangsUpOnWhatABrowserWasMadeToSend) {
+  EXPECT_EQ(peer_.Send("POST / HTTP/1.1\r\nCL.THROTTLE k 0 1 1\r\n"), "");
+  EXPECT_TRUE(peer_.closed());
+  RespPeer other(worker_);
+  EXPECT_THAT(other.Send("GET / HTTP/1.1\r\nhost: x\r\nCL.THROTTLE k 0 1 1\r\n"),
+              StartsWith("-ERR unknown command 'GET'"));
+  EXPECT_TRUE(other.closed());
+  EXPECT_EQ(worker_.protocol_errors.load(), 2U);
+  RespPeer third(worker_);
+  EXPECT_EQ(third.Send({"CL.THROTTLE", "k", "0", "1", "1"}), Integers({0, 1, 0, -1, 1}));
 }
 
 TEST_F(SessionTest, AnswersAProtocolErrorInOrderAndCloses) {

@@ -2,7 +2,7 @@
 sluice_test(resp_test
   SOURCES src/resp/request_parser_test.cc src/resp/server_test.cc src/resp/session_test.cc
           tests/conformance/resp_test.cc
-  LIBRARIES sluice_resp sluice_memory sluice_test_support)
+  LIBRARIES sluice_resp sluice_memory sluice_redis_store sluice_test_support)
 
 # With Debian's Python, which has Debian's python3-redis.
 find_program(SLUICE_DEBIAN_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)

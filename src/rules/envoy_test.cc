@@ -136,6 +136,19 @@ TEST(Rls, ReadsUnitsInAnyCase) {
   EXPECT_EQ(static_cast<int>(RlsUnit::kWeek), 7);
 }
 
+TEST(Rls, ReadsTruthInAnyOfItsWords) {
+  for (const std::string_view word : {"true", "True", "yes", "ON", "y"}) {
+    EXPECT_EQ(LimitOf(text::Cat("unlimited: ", word)).kind, LimitKind::kUnlimited) << word;
+  }
+  for (const std::string_view word : {"false", "FALSE", "no", "Off", "n"}) {
+    EXPECT_EQ(LimitOf(text::Cat("unit: day, requests_per_unit: 1, unlimited: ", word)).kind,
+              LimitKind::kLimited)
+        << word;
+  }
+  EXPECT_THAT(LimitProblems("unlimited: perhaps"),
+              testing::Contains(HasSubstr("unlimited is \"perhaps\"; expected true or false")));
+}
+
 TEST(Rls, UnlimitedAndNothingAtAll) {
   EXPECT_EQ(LimitOf("unlimited: true").kind, LimitKind::kUnlimited);
   EXPECT_FALSE(LimitOf("unlimited: true").limit);

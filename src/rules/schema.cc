@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rules/schema.h"
 
+#include <algorithm>
 #include <array>
+#include <span>
 #include <tuple>
 
 #include "core/text.h"
@@ -104,9 +106,16 @@ std::optional<std::string_view> ReadText(const YamlNode& node, std::string_view 
 }
 
 std::optional<bool> ReadBool(const YamlNode& node, std::string_view what, Reporter& reporter) {
+  // As YAML 1.1 has them, and the files of envoyproxy/ratelimit.
+  static constexpr std::array<std::string_view, 4> kTrue = {"true", "yes", "on", "y"};
+  static constexpr std::array<std::string_view, 4> kFalse = {"false", "no", "off", "n"};
+  const auto is_one_of = [&](std::span<const std::string_view> words) {
+    return std::ranges::any_of(
+        words, [&](std::string_view word) { return text::EqualsIgnoreCase(node.text, word); });
+  };
   if (node.kind == Kind::kScalar) {
-    if (text::EqualsIgnoreCase(node.text, "true")) return true;
-    if (text::EqualsIgnoreCase(node.text, "false")) return false;
+    if (is_one_of(kTrue)) return true;
+    if (is_one_of(kFalse)) return false;
   }
   reporter.Add(node, text::Cat(what, " is ", Found(node), "; expected true or false"));
   return std::nullopt;

@@ -72,15 +72,7 @@ void Engine::Account(std::span<const Request> requests, std::chrono::nanoseconds
         keys_.Record(charge.key, allowed);
       }
     }
-    if (request.source != Source::kStore) {
-      metrics_.Decided(request.source);
-      if (request.source != Source::kDenyCache) {
-        degraded_->Log(LogLevel::kWarn, "decided without the store",
-                       {{"source", request.source == Source::kLocal ? "local" : "fail-open"},
-                        {"allowed", allowed},
-                        {"key", Loggable(request.charges.front().key)}});
-      }
-    }
+    if (request.source != Source::kStore) AccountWithoutStore(request);
     if (logger_.Enabled(LogLevel::kDebug)) [[unlikely]] {
       logger_.Debug(allowed ? "request allowed" : "request denied",
                     {{"key", Loggable(request.charges.front().key)},
@@ -88,6 +80,16 @@ void Engine::Account(std::span<const Request> requests, std::chrono::nanoseconds
                      {"cost", request.charges.front().cost}});
     }
   }
+}
+
+void Engine::AccountWithoutStore(const Request& request) {
+  metrics_.Decided(request.source);
+  if (request.source == Source::kDenyCache) return;  // Nothing failed.
+  for (const Charge& charge : request.charges) metrics_.StoreFailed(charge.on_store_failure);
+  degraded_->Log(LogLevel::kWarn, "decided without the store",
+                 {{"source", request.source == Source::kLocal ? "local" : "fail-open"},
+                  {"allowed", request.outcome->allowed},
+                  {"key", Loggable(request.charges.front().key)}});
 }
 
 void Engine::AccountFailure(const Request& request) {

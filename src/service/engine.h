@@ -60,6 +60,7 @@ class Engine {
 
  private:
   void Account(std::span<const Request> requests, std::chrono::nanoseconds took);
+  void AccountWithoutStore(const Request& request);
   void AccountFailure(const Request& request);
 
   // Constant after construction.

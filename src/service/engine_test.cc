@@ -96,6 +96,8 @@ TEST_F(EngineTest, CountsOutagesAndDegradedDecisionsApart) {
   const std::string text = registry_.Text();
   EXPECT_THAT(text, HasSubstr(R"(code="UNAVAILABLE"} 2)"));
   EXPECT_THAT(text, HasSubstr(R"(source="fail_open"} 1)"));
+  EXPECT_THAT(text, HasSubstr(R"(sluice_store_failures_total{policy="FAIL_CLOSED"} 2)"))
+      << "one that failed and one that was let through";
   EXPECT_THAT(
       text, HasSubstr(R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="true"} 1)"));
 }

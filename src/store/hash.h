@@ -78,7 +78,9 @@ Hash128 SipHash(const Seed& seed, const std::array<std::uint64_t, kWords>& words
 }
 
 // What a state's identity is made of besides the key: the name, or else the limit's own numbers.
-inline std::array<std::uint64_t, 3> WordsOf(const Seed& seed, const Charge& charge) {
+using StateWords = std::array<std::uint64_t, 3>;
+
+inline StateWords WordsOf(const Seed& seed, const Charge& charge) {
   if (charge.name.empty()) {
     const Limit& limit = *charge.limit;
     return {static_cast<std::uint64_t>(limit.algorithm()) << 56 |
@@ -95,5 +97,25 @@ inline std::array<std::uint64_t, 3> WordsOf(const Seed& seed, const Charge& char
 inline Hash128 StateHash(const Seed& seed, const Charge& charge) {
   return SipHash<1, 3>(seed, WordsOf(seed, charge), charge.key);
 }
+
+// The same for charges that come together, which mostly have one name: it is hashed once.
+class StateHasher {
+ public:
+  explicit StateHasher(const Seed& seed) : seed_(seed) {}
+
+  // What `charge` points to stays where it is until the next call.
+  Hash128 Of(const Charge& charge) {
+    if (charge.name.empty() || charge.name != name_) {
+      words_ = WordsOf(seed_, charge);
+      name_ = charge.name;
+    }
+    return SipHash<1, 3>(seed_, words_, charge.key);
+  }
+
+ private:
+  const Seed& seed_;
+  std::string_view name_;
+  StateWords words_ = {};
+};
 
 }  // namespace sluice

@@ -38,5 +38,20 @@ TEST(SipHash, DependsOnSeedWordsAndEveryByte) {
   EXPECT_NE(one, hash(2, 3, std::string_view("key\0", 4)));
 }
 
+TEST(StateHasher, AgreesWithStateHashWhateverCameBefore) {
+  const Seed seed = {1, 2};
+  const Limit one = *Limit::FixedWindow({.limit = 1, .window = Micros{1'000'000}});
+  const Limit two = *Limit::FixedWindow({.limit = 2, .window = Micros{1'000'000}});
+  StateHasher hasher(seed);
+  for (const Charge& charge :
+       {Charge{.key = "a", .limit = &one, .name = "n"},
+        Charge{.key = "b", .limit = &two, .name = "n"},
+        Charge{.key = "b", .limit = &one, .name = "m"}, Charge{.key = "b", .limit = &one},
+        Charge{.key = "b", .limit = &two}, Charge{.key = "b", .limit = &two, .name = "m"},
+        Charge{.key = "b", .limit = &two, .name = "mm"}}) {
+    EXPECT_EQ(hasher.Of(charge), StateHash(seed, charge)) << charge.key << charge.name;
+  }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -21,7 +21,7 @@ import support
 from load import Load
 from proxy import Proxy
 from servers import Cluster, Sentinels
-from support import AGES, eventually
+from support import AGES, eventually, eventually_get
 
 # The service's own default, and one for a machine on which every server may have to wait its turn.
 DEADLINE_S = 0.020
@@ -31,7 +31,7 @@ PATIENT_DEADLINE_S = 0.200
 GRACE_S = 0.005
 
 # In a short run beside other tests, only what hangs is too late.
-HANGS_S = 1.0
+HANGS_S = 2.0
 
 SCENARIOS = {}
 
@@ -123,8 +123,12 @@ class Trial:
         return self.own(Proxy(port))
 
     def service(self, rule_sets, *arguments, **keywords):
-        """One instance with these rule sets. One thread: the machine has other things to do."""
+        """One instance with these rule sets."""
         rules = self.folder().write("rules.yaml", json.dumps({"ruleSets": rule_sets}))
+        return self.service_of(rules, *arguments, **keywords)
+
+    def service_of(self, rules, *arguments, **keywords):
+        """One instance with a file of rules. One thread: the machine has other things to do."""
         settings = {"--rules": rules, "--threads": "1"}
         if self.short:
             settings |= {"--deadline": duration(self.deadline),
@@ -172,11 +176,14 @@ class Trial:
     def expect_in_time(self, load, records, deadline):
         took = sorted(record.took for record in records)
         p50, p99, most = (percentile(took, share) for share in (0.5, 0.99, 1.0))
+        noise = load.lag()
         self.measure("answered after", f"p50 {millis(p50)}, p99 {millis(p99)}, most {millis(most)} "
-                                       f"(generator late by {millis(load.lag())} at p99)")
+                                       f"(generator late by {millis(noise)} at p99)")
         if self.short:
             bound = max(HANGS_S, 2 * deadline)
             self.expect(most <= bound, f"an answer took {millis(most)}, more than {millis(bound)}")
+        elif noise > GRACE_S:
+            self.measure("not judged", "how long answers took: the machine was too busy to tell")
         else:
             bound = deadline + GRACE_S
             self.expect(p99 <= bound, f"p99 is {millis(p99)}, more than {millis(bound)}")
@@ -184,7 +191,7 @@ class Trial:
     def expect_back(self, records, event, within):
         """The store decided again soon after an event."""
         back = seconds_until_store(records, event)
-        self.measure("by the store again", f"{back:.2f} s later" if back else "never")
+        self.measure("by the store again", "never" if back is None else f"{back:.2f} s later")
         self.expect(back is not None, "the store never decided again")
         # A busy machine delays elections and probes, which is not ours to judge.
         if back is not None and not self.short:
@@ -213,10 +220,10 @@ class Trial:
                       + service.metric("sluice_redis_unanswered_total"))
         granted = used = wrong = 0
         for subject, of_subject in by_subject(of_rule_set(records, rule_set_name)).items():
-            answer = service.check(subject.rule_set, permits=0, userId=subject.user).json
-            here = answer["limit"] - answer["remaining"]
-            asked = sum(record.allowed for record in of_subject)
-            granted, used, wrong = granted + asked, used + here, wrong + abs(asked - here)
+            answered = sum(record.allowed for record in of_subject)
+            taken = used_in_store(service, subject)
+            granted, used, wrong = (granted + answered, used + taken,
+                                    wrong + abs(answered - taken))
         self.measure("counted", f"{used} of {granted} granted; {unknown} unknown")
         self.expect(wrong <= unknown, f"{wrong} units are not counted once")
 
@@ -227,6 +234,14 @@ SETTLED = ("reported", "recovered", "charged", "dropped")
 
 def local_units(service, state):
     return service.metric("sluice_local_units_total", state=state)
+
+
+def used_in_store(service, subject):
+    """What was taken from a subject's budget, as the store itself says."""
+    answer = eventually_get(
+        lambda: service.check(subject.rule_set, permits=0, userId=subject.user).json,
+        lambda answer: answer.get("source") in ("store", "deny-cache"), "an answer by the store")
+    return answer["limit"] - answer["remaining"]
 
 
 def wait_for(load, outcome, count, since):

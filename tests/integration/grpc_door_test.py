@@ -5,10 +5,12 @@ Usage: grpc_door_test.py PROGRAM
 """
 
 import importlib
+import os
 import pathlib
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,7 @@ import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 import support
+from support import eventually
 
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
 RLS = "envoy.service.ratelimit.v3.RateLimitService"
@@ -31,6 +34,31 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 1000}
   - key: free
     rate_limit: {unlimited: true}
+  - key: path
+    value: /api/*
+    share_threshold: true
+    rate_limit: {unit: year, requests_per_unit: 5, name: api}
+  - key: shadow
+    shadow_mode: true
+    rate_limit: {unit: year, requests_per_unit: 1}
+  - key: region
+    quota_mode: true
+    rate_limit: {unit: year, requests_per_unit: 1}
+  - key: tenant
+    rate_limit: {unit: year, requests_per_unit: 2, replaces: [{name: api}]}
+    descriptors:
+      - key: plan
+        value: trial
+        rate_limit: {unit: year, requests_per_unit: 1}
+"""
+STRICT = """
+domain: strict
+all_or_nothing: true
+descriptors:
+  - key: wide
+    rate_limit: {unit: year, requests_per_unit: 10}
+  - key: narrow
+    rate_limit: {algorithm: GCRA, burst: 0, count: 1, period: 10000h}
 """
 TIMEOUT = support.PATIENCE
 
@@ -58,6 +86,7 @@ class Server(support.Service):
     def __init__(self, *options):
         self.config = support.Folder()
         self.config.write("rls/edge.yaml", CONFIG)
+        self.config.write("rls/strict.yaml", STRICT)
         super().__init__("--grpc", "127.0.0.1:0", *options, "--rls-config", self.config / "rls")
 
     def channel(self, credentials=None):
@@ -67,6 +96,9 @@ class Server(support.Service):
         if credentials:
             return grpc.secure_channel(target, credentials, options)
         return grpc.insecure_channel(f"127.0.0.1:{self.grpc_port}", options)
+
+    def post_json(self, document):
+        return self.request("POST", "/json", document)
 
     def remove(self):
         super().remove()
@@ -83,11 +115,19 @@ def should_rate_limit(channel):
                   rls_pb2.RateLimitResponse)
 
 
-def ask(key, value, domain="edge", hits=0):
+def ask(*entries, domain="edge", hits=0):
+    """A request with one descriptor: key, value, and perhaps more of them."""
     request = rls_pb2.RateLimitRequest(domain=domain, hits_addend=hits)
-    entry = request.descriptors.add().entries.add()
-    entry.key, entry.value = key, value
+    add_descriptor(request, *entries)
     return request
+
+
+def add_descriptor(request, *entries):
+    descriptor = request.descriptors.add()
+    for key, value in zip(entries[::2], entries[1::2]):
+        entry = descriptor.entries.add()
+        entry.key, entry.value = key, value
+    return descriptor
 
 
 OK = rls_pb2.RateLimitResponse.OK
@@ -124,6 +164,137 @@ class DoorTest(unittest.TestCase):
         self.assertEqual((limit.requests_per_unit, limit.unit), (3, limit.YEAR))
         self.assertGreater(answers[0].statuses[0].duration_until_reset.seconds, 0)
         self.assertEqual(answers[3].dynamic_metadata["denied_by"], "edge.user")
+
+    def test_matches_as_the_files_say(self):
+        call = should_rate_limit(self.channel)
+
+        def limit_of(*entries, domain="edge"):
+            status = call(ask(*entries, domain=domain), timeout=TIMEOUT).statuses[0]
+            known = status.HasField("current_limit")
+            return status.current_limit.requests_per_unit if known else None
+
+        self.assertEqual(limit_of("user", self.user), 3)
+        self.assertEqual(limit_of("path", f"/api/{self.user}"), 5)
+        self.assertEqual(limit_of("tenant", self.user, "plan", "trial"), 1)
+        for unmatched in (("tenant", self.user, "plan", "gold"), ("plan", "trial"),
+                          ("user", self.user, "more", "x"), ("nobody", "x"), ("path", "/other")):
+            self.assertIsNone(limit_of(*unmatched), unmatched)
+        self.assertIsNone(limit_of("user", self.user, domain="elsewhere"))
+        self.assertEqual(limit_of("wide", self.user, domain="strict"), 10)
+        free = call(ask("free", "x"), timeout=TIMEOUT).statuses[0]
+        self.assertEqual((free.limit_remaining, free.HasField("current_limit")), (2**32 - 1, False))
+
+    def test_shadows_and_quotas(self):
+        call = should_rate_limit(self.channel)
+        shadow = [call(ask("shadow", self.user), timeout=TIMEOUT) for _ in range(3)]
+        self.assertEqual([answer.overall_code for answer in shadow], [OK] * 3)
+        self.assertEqual([answer.statuses[0].limit_remaining for answer in shadow], [0] * 3)
+        near, far = f"near-{self.user}", f"far-{self.user}"
+        call(ask("region", near), timeout=TIMEOUT)
+        both = ask("region", near)
+        add_descriptor(both, "region", far)
+        passed = call(both, timeout=TIMEOUT)
+        self.assertEqual(passed.overall_code, OK)
+        self.assertEqual([status.code for status in passed.statuses], [OVER_LIMIT, OK])
+        self.assertEqual(list(passed.dynamic_metadata["quotaModeViolations"]), [0])
+        self.assertEqual(call(both, timeout=TIMEOUT).overall_code, OVER_LIMIT)
+
+    def test_replaced_limits_are_not_charged(self):
+        call = should_rate_limit(self.channel)
+        path = f"/api/{self.user}"
+        both = ask("path", path)
+        add_descriptor(both, "tenant", self.user)
+        before = call(ask("path", path, hits=1), timeout=TIMEOUT).statuses[0].limit_remaining
+        replaced = call(both, timeout=TIMEOUT)
+        self.assertFalse(replaced.statuses[0].HasField("current_limit"))
+        self.assertEqual(replaced.statuses[1].limit_remaining, 1)
+        look = ask("path", path)
+        look.descriptors[0].hits_addend.value = 0
+        self.assertEqual(call(look, timeout=TIMEOUT).statuses[0].limit_remaining, before)
+
+    def test_takes_hits(self):
+        call = should_rate_limit(self.channel)
+
+        def remaining(hits=0, own=None):
+            request = ask("user", self.user, hits=hits)
+            if own is not None:
+                request.descriptors[0].hits_addend.value = own
+            answer = call(request, timeout=TIMEOUT)
+            return answer.overall_code, answer.statuses[0].limit_remaining
+
+        self.assertEqual(remaining(own=0), (OK, 3))
+        self.assertEqual(remaining(hits=2, own=0), (OK, 3))
+        self.assertEqual(remaining(hits=3, own=1), (OK, 2))
+        self.assertEqual(remaining(hits=0), (OK, 1))
+        self.assertEqual(remaining(hits=2), (OVER_LIMIT, 1))
+        self.assertEqual(remaining(own=2**64 - 1), (OVER_LIMIT, 1))
+        self.assertEqual(remaining(hits=1), (OK, 0))
+        self.assertEqual(remaining(own=0), (OK, 0))
+
+    def test_takes_limits_that_a_request_brings(self):
+        call = should_rate_limit(self.channel)
+        request = ask("user", self.user)
+        own = request.descriptors[0].limit
+        own.requests_per_unit, own.unit = 1, 6  # A year.
+        answers = [call(request, timeout=TIMEOUT) for _ in range(2)]
+        self.assertEqual([answer.overall_code for answer in answers], [OK, OVER_LIMIT])
+        self.assertEqual(answers[0].statuses[0].current_limit.requests_per_unit, 1)
+        self.assertEqual(answers[1].dynamic_metadata["denied_by"], "override")
+        # The configured one was not charged.
+        self.assertEqual(call(ask("user", self.user), timeout=TIMEOUT).statuses[0].limit_remaining,
+                         2)
+        own.unit = 0
+        self.assertFails(grpc.StatusCode.INVALID_ARGUMENT, call, request)
+
+    def test_charges_each_or_all_or_nothing(self):
+        call = should_rate_limit(self.channel)
+        both = ask("wide", self.user, domain="strict")
+        add_descriptor(both, "narrow", self.user)
+        passed, denied = [call(both, timeout=TIMEOUT) for _ in range(2)]
+        self.assertEqual((passed.overall_code, denied.overall_code), (OK, OVER_LIMIT))
+        self.assertEqual([status.code for status in denied.statuses], [OK, OVER_LIMIT])
+        self.assertEqual(denied.statuses[0].limit_remaining, 9)
+        self.assertEqual(denied.dynamic_metadata["denied_by"], "strict.narrow")
+        self.assertEqual(denied.dynamic_metadata["denied_descriptor"], 1)
+        each = ask("crowd", self.user)
+        add_descriptor(each, "shadow", self.user)
+        add_descriptor(each, "user", self.user).hits_addend.value = 4
+        denied = call(each, timeout=TIMEOUT)
+        self.assertEqual(denied.overall_code, OVER_LIMIT)
+        self.assertEqual(denied.statuses[0].limit_remaining, 999)
+        self.assertFalse(denied.statuses[2].HasField("duration_until_reset"))
+
+    def test_answers_json_on_the_http_door(self):
+        document = {"domain": "edge", "descriptors":
+                    [{"entries": [{"key": "user", "value": self.user}], "hitsAddend": "2"}]}
+        passed = self.server.post_json(document)
+        self.assertEqual((passed.status, passed.json["overallCode"]), (200, "OK"))
+        status = passed.json["statuses"][0]
+        self.assertEqual(status["limitRemaining"], 1)
+        self.assertEqual(status["currentLimit"]["unit"], "YEAR")
+        self.assertRegex(status["durationUntilReset"], r"^\d+s$")
+        denied = self.server.post_json(document)
+        self.assertEqual((denied.status, denied.json["overallCode"]), (429, "OVER_LIMIT"))
+        # One limit behind both doors.
+        self.assertEqual(should_rate_limit(self.channel)(ask("user", self.user), timeout=TIMEOUT)
+                         .statuses[0].limit_remaining, 0)
+        for bad in ("", "{", "[]", '{"domain": ""}', '{"domain": "edge"}',
+                    '{"domain": "edge", "descriptors": 7}'):
+            refused = self.server.post_json(bad)
+            self.assertEqual(refused.status, 400, bad)
+            self.assertTrue(refused.json["error"], bad)
+
+    def test_h2load(self):
+        request = ask("free", "x").SerializeToString()
+        with tempfile.NamedTemporaryFile() as body:
+            body.write(b"\0" + len(request).to_bytes(4, "big") + request)
+            body.flush()
+            done = subprocess.run(
+                ["h2load", "-n", "20000", "-c", "8", "-m", "16", "-d", body.name,
+                 "-H", "content-type: application/grpc", "-H", "te: trailers",
+                 f"http://127.0.0.1:{self.server.grpc_port}/{RLS}/ShouldRateLimit"],
+                capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        self.assertIn("20000 succeeded, 0 failed, 0 errored, 0 timeout", done.stdout, done.stderr)
 
     def test_says_what_is_wrong(self):
         call = should_rate_limit(self.channel)
@@ -289,6 +460,101 @@ class DoorTest(unittest.TestCase):
         self.assertEqual(call(ask("free", "x"), timeout=TIMEOUT).overall_code, OK)
 
 
+class HeaderTest(unittest.TestCase):
+    def test_hands_out_headers_where_told_to(self):
+        server = Server("--grpc-headers=true")
+        self.addCleanup(server.remove)
+        with server.channel() as channel:
+            call = should_rate_limit(channel)
+            answers = [call(ask("user", "ann"), timeout=TIMEOUT) for _ in range(4)]
+        first, *_, denied = [{header.key: header.value for header in
+                              answer.response_headers_to_add} for answer in answers]
+        self.assertEqual((first["X-RateLimit-Limit"], first["X-RateLimit-Remaining"]), ("3", "2"))
+        # A year ends where years of 365 days since the epoch do.
+        self.assertEqual(int(first["X-RateLimit-Reset"]) % (365 * 86400), 0)
+        self.assertEqual(first["RateLimit-Policy"], '"edge.user";q=3;w=31536000')
+        self.assertRegex(first["RateLimit"], r'^"edge.user";r=2;t=\d+$')
+        self.assertNotIn("Retry-After", first)
+        self.assertEqual(denied["X-RateLimit-Remaining"], "0")
+        self.assertEqual(int(denied["Retry-After"]),
+                         answers[3].statuses[0].duration_until_reset.seconds)
+
+
+class ReloadTest(unittest.TestCase):
+    def test_follows_the_files_and_keeps_what_was_used(self):
+        server = Server()
+        self.addCleanup(server.remove)
+        channel = server.channel()
+        self.addCleanup(channel.close)
+        call = should_rate_limit(channel)
+
+        def remaining(key, domain="edge"):
+            """Without taking."""
+            request = ask(key, "ann", domain=domain)
+            request.descriptors[0].hits_addend.value = 0
+            status = call(request, timeout=TIMEOUT).statuses[0]
+            return status.limit_remaining if status.HasField("current_limit") else None
+
+        def write(name, content):
+            os.rename(server.config.write(name, content), server.config / f"rls/{name}")
+
+        call(ask("user", "ann", hits=2), timeout=TIMEOUT)
+        write("edge.yaml", CONFIG.replace("unit: 3}", "unit: 5}"))
+        eventually(lambda: remaining("user") == 3, "the limit is raised")
+        # What is wrong changes nothing.
+        write("new.yaml", STRICT)  # A domain that is there already.
+        eventually(lambda: server.metric("sluice_reloads_total", result="invalid") > 0,
+                   "it is refused")
+        self.assertEqual(remaining("user"), 3)
+        write("new.yaml", STRICT.replace("domain: strict", "domain: new"))
+        eventually(lambda: remaining("wide", domain="new") == 10, "there is a new domain")
+        write("edge.yaml", CONFIG)
+        eventually(lambda: remaining("user") == 1, "the limit is lowered")
+        os.remove(server.config / "rls/new.yaml")
+        eventually(lambda: remaining("wide", domain="new") is None, "it is gone")
+
+
+class RedisTest(unittest.TestCase):
+    """Two instances on one Redis are one limiter; an outage is what the policy says."""
+
+    def test_instances_share_and_an_outage_follows_the_policy(self):
+        redis = support.Redis()
+        self.addCleanup(redis.remove)
+        calls = []
+        for _ in range(2):
+            server = Server(*redis.patient_store(), "--grpc-on-store-failure", "FAIL_CLOSED")
+            self.addCleanup(server.remove)
+            channel = server.channel()
+            self.addCleanup(channel.close)
+            calls.append(should_rate_limit(channel))
+        futures = [calls[i % 2].future(ask("crowd", "ann"), timeout=TIMEOUT) for i in range(1200)]
+        codes = [future.result().overall_code for future in futures]
+        self.assertEqual((codes.count(OK), codes.count(OVER_LIMIT)), (1000, 200))
+        redis.kill()
+        with self.assertRaises(grpc.RpcError) as caught:
+            calls[0](ask("user", "ann"), timeout=TIMEOUT)
+        self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
+        self.assertEqual(calls[0](ask("free", "ann"), timeout=TIMEOUT).overall_code, OK)
+        answer = server.post_json(
+            {"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]})
+        self.assertEqual(answer.status, 503)
+
+
+class ValidateTest(unittest.TestCase):
+    def test_tells_every_problem_with_its_place(self):
+        folder = support.Folder()
+        self.addCleanup(folder.remove)
+        done = support.sluice("validate", folder.write("edge.yaml", CONFIG))
+        self.assertEqual((done.returncode, done.stdout),
+                         (0, "valid: 0 rule sets, 0 limits, 1 domains\n"))
+        file = folder.write("edge.yaml", CONFIG.replace("shadow_mode", "shade_mode")
+                            .replace("unit: year", "unit: aeon", 1))
+        done = support.sluice("validate", file)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(f'{file}:5:24: unit is "aeon"', done.stderr)
+        self.assertRegex(done.stderr, r'edge.yaml:15:5: .*"shade_mode".*shadow_mode')
+
+
 class DrainTest(unittest.TestCase):
     def test_says_so_and_ends(self):
         server = Server()
@@ -327,7 +593,19 @@ class TlsTest(unittest.TestCase):
             self.assertEqual(codes.count(OK), 3)
             large = ask("free", "x" * (3 << 20))
             self.assertEqual(call(large, timeout=TIMEOUT).overall_code, OK)
+        self.assertEqual(self.negotiate(server, cert, ["http/1.1", "h2"]), "h2")
+        with self.assertRaises(ssl.SSLError):
+            self.negotiate(server, cert, ["http/1.1"])
         self.assertEqual(server.stop(), 0)
+
+    @staticmethod
+    def negotiate(server, roots, protocols):
+        """What the server chooses of these."""
+        context = ssl.create_default_context(cafile=roots)
+        context.set_alpn_protocols(protocols)
+        with socket.create_connection(("127.0.0.1", server.grpc_port), timeout=TIMEOUT) as plain:
+            with context.wrap_socket(plain, server_hostname="localhost") as secure:
+                return secure.selected_alpn_protocol()
 
 
 if __name__ == "__main__":

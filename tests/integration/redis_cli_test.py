@@ -7,6 +7,7 @@ CLOCK_SHIFT is the library that sets the clock of a program an hour ahead.
 
 import json
 import os
+import pathlib
 import pty
 import socket
 import subprocess
@@ -53,7 +54,7 @@ class RedisCli(unittest.TestCase):
             ["redis-server", "--port", str(cls.port), "--bind", "127.0.0.1", "--save", "",
              "--dir", cls.folder.name, "--requirepass", "s3cret"],
             stdout=subprocess.DEVNULL)
-        cls.uri = f"redis://:s3cret@127.0.0.1:{cls.port}"
+        cls.uri = f"redis://:s3cret@127.0.0.1:{cls.port}?timeout=30s&connect_timeout=30s"
         for _ in range(500):
             if cls.redis("ping").strip() == "PONG":
                 break
@@ -127,10 +128,9 @@ class RedisCli(unittest.TestCase):
                  "--store", f"redis://user:wr0ng@127.0.0.1:{self.port}/?prefix=shown"],
                 stdout=log, stderr=log)
             try:
-                path = f"/proc/{service.pid}/cmdline"
-                wait_until(lambda: "*****" in open(path, encoding="utf-8").read())
-                with open(path, encoding="utf-8") as shown:
-                    arguments = shown.read()
+                shown = pathlib.Path(f"/proc/{service.pid}/cmdline")
+                wait_until(lambda: "*****" in shown.read_text(encoding="utf-8"))
+                arguments = shown.read_text(encoding="utf-8")
             finally:
                 service.kill()
                 service.wait()
@@ -166,12 +166,15 @@ class RedisCli(unittest.TestCase):
         # Looking around is no writing; removing waits for longer than a command is silent.
         self.redis("client", "pause", "1500", "write")
         screen, terminal = pty.openpty()
-        done = subprocess.run([PROGRAM, "purge", "--store", self.uri + "?timeout=30s", "--match",
-                               "user:*"], stdout=subprocess.PIPE, stderr=terminal, check=False)
+        done = subprocess.run([PROGRAM, "purge", "--store", self.uri, "--match", "user:*"],
+                              stdout=subprocess.PIPE, stderr=terminal, check=False)
         os.close(terminal)
         self.assertEqual((done.returncode, done.stdout), (0, b"removed 1 states\n"))
-        self.assertRegex(os.read(screen, 4096).decode(), r"purge: \[#+\] 100 %\r\x1b\[K")
+        shown = b""
+        while not shown.endswith(b"\x1b[K"):  # Drawn, and wiped at the end.
+            shown += os.read(screen, 4096)
         os.close(screen)
+        self.assertRegex(shown.decode(), r"purge: \[#+\] 100 %")
 
     def test_purge_says_why_it_cannot(self):
         for uri, why in (("redis://127.0.0.1:1", "UNAVAILABLE"), ("redis://:wr0ng@127.0.0.1:"

@@ -549,7 +549,7 @@ class CommandLine(ReplayTest):
             (["replay", "--limit"], "--limit"),
             (["replay", *limit, "--no-such-flag", path], "--no-such-flag"),
             (["replay", *limit, "-x", path], "-x"),
-            (["replay", *limit, path, "another-file"], "another-file"),
+            (["replay", *limit, path, "another-file"], "more arguments than expected"),
             (["replay", *limit, "--store", "floppy", path], "floppy"),
             (["replay", *limit, "--store"], "--store"),
             (["replay", *limit, "--format", "xml", path], "xml"),

@@ -194,6 +194,75 @@ class Password(unittest.TestCase):
         self.assertEqual(service.stop(), 0)
 
 
+def command(*arguments):
+    parts = [argument.encode() for argument in arguments]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part)
+                                              for part in parts)
+
+
+class AsRedis(unittest.TestCase):
+    """What a real redis-server of the same version answers to the same bytes."""
+
+    PROTOCOL = [
+        b"*1\r\n:1\r\n", b"*1\r\nPING\r\n", b"*1\r\n$-5\r\n", b"*1\r\n$-1\r\n",
+        b"*1\r\n$999999999\r\n", b"*01\r\n$4\r\nPING\r\n", b"*1\r\n$04\r\nPING\r\n",
+        b"*+1\r\n$4\r\nPING\r\n", b"*1\r\n$+4\r\nPING\r\n", b"* 1\r\n", b"*abc\r\n", b"*\r\n",
+        b"*1\r\n$\r\n", b"*0\r\nPING\r\n", b"*-1\r\nPING\r\n", b'"unbalanced\r\n', b"'open\r\n",
+        b'"a"b\r\n', b"PING\r\nPING\n\r\n\n PING\r\n", b'ECHO "a\\x41\\n\\t\\q"\r\n',
+        b"ECHO 'it\\'s'\r\n", b'ECHO ""\r\n', b"POST / HTTP/1.1\r\n\r\n",
+    ]
+    ENDLESS = [b"*1" + b"0" * 70_000, b"*1\r\n$" + b"1" * 70_000, b"x" * 70_000]
+    COMMANDS = [
+        "PING", "PING x", "PING x y", "ECHO", "ECHO a b", "HELLO 4", "HELLO 1", "HELLO x",
+        "HELLO 3 SETNAME", "HELLO 3 AUTH default", "HELLO 3 AUTH bob x", "HELLO 3 FOO", "AUTH",
+        "AUTH x", "AUTH default x", "AUTH bob x", "AUTH a b c", "SELECT", "SELECT 0", "SELECT 1000",
+        "SELECT x", "SELECT -1", "SELECT 0 1", "SELECT 99999999999999999999", "RESET", "RESET x",
+        "CLIENT", "CLIENT FOO", "client foo", "CLIENT GETNAME", "CLIENT GETNAME x", "CLIENT SETNAME",
+        "CLIENT ID x", "CLIENT REPLY ON", "CLIENT REPLY FOO", "CLIENT REPLY", "CLIENT NO-EVICT ON",
+        "CLIENT NO-EVICT X", "COMMAND FOO", "COMMAND COUNT x", "COMMAND LIST x",
+        "COMMAND INFO nosuch", "COMMAND DOCS nosuch", "COMMAND GETKEYS", "COMMAND GETKEYS nosuch",
+        "COMMAND GETKEYS nosuch x", "COMMAND GETKEYS ECHO x", "COMMAND GETKEYS DEL a b", "CONFIG",
+        "CONFIG GET", "CONFIG GET save", "CONFIG GET s*ve", "CONFIG GET nosuch", "CONFIG FOO", "ACL",
+        "ACL WHOAMI", "ACL FOO", "INFO nosuch", "NOSUCH", "NOSUCH a b", "DEL", "DEL x", "UNLINK x y",
+        "NOSUCH " + "x" * 200 + " y", "N" * 300 + " a", "NOSUCH" + " abcdefghij" * 40,
+    ]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.redis = support.Redis()
+        cls.addClassCleanup(cls.redis.remove)
+        cls.service = Service()
+        cls.addClassCleanup(cls.service.remove)
+
+    @staticmethod
+    def conversation(port, sent):
+        """All that is answered until the server closes."""
+        with support.RawConnection(port) as connection:
+            connection.send(sent)
+            return connection.read_until_closed()
+
+    def assert_same(self, sent, last=b"QUIT\r\n"):
+        with self.subTest(sent=sent[:80]):
+            self.assertEqual(self.conversation(self.service.resp_port, sent + last),
+                             self.conversation(self.redis.port, sent + last))
+
+    def test_says_what_redis_says(self):
+        for sent in self.PROTOCOL:
+            self.assert_same(sent)
+        for sent in self.ENDLESS:
+            self.assert_same(sent, last=b"")
+        for text in self.COMMANDS:
+            self.assert_same(command(*text.split(" ")))
+        self.assert_same(command("ECHO", ""))
+        self.assert_same(command("") + command("", "a") + command("NO\r\nSUCH", "x\r\ny"))
+        self.assert_same(command("CLIENT", "SETNAME", "a b") + command("CLIENT", "SETNAME", "a\n"))
+        self.assert_same(command("CLIENT", "SETNAME", "me") + command("CLIENT", "GETNAME") +
+                         command("CLIENT", "SETNAME", "") + command("CLIENT", "GETNAME"))
+        self.assert_same(command("CLIENT", "SETNAME", "me") + command("RESET") +
+                         command("CLIENT", "GETNAME"))
+        self.assert_same(command("QUIT", "x") + command("PING"))
+
+
 class SharedState(unittest.TestCase):
     """Two instances on one Redis are one limiter; an outage is an error and no denial."""
 

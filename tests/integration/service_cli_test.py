@@ -7,6 +7,7 @@ Usage: service_cli_test.py PROGRAM
 import json
 import os
 import re
+import resource
 import subprocess
 
 import support
@@ -452,6 +453,19 @@ class Serve(support.ServiceTest):
                                   "SLUICE_LOG_FORMAT": "json"})
         self.assertEqual(service.check("env").status, 200)
         self.assertTrue(service.log_lines('"threads":3'))
+
+    def test_has_descriptors_for_all_its_connections(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        service = self.start("--http-connections-max", "1000")
+        self.assertGreater(service.metric("process_max_fds"), 1000)
+        self.assertEqual(service.log_lines("files_max"), [])
+        if hard == resource.RLIM_INFINITY or hard > 1_000_000:
+            return
+        service = self.start("--http-connections-max", "1000000")
+        self.assertEqual(service.metric("process_max_fds"), hard)
+        self.assertTrue(service.log_lines("WARN", f"files_max={hard}"))
 
     def test_folders_of_rules_may_be_empty(self):
         folder = self.folder()

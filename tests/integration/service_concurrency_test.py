@@ -166,8 +166,9 @@ class WithoutRedis(ExactTest):
             metrics["sluice_degraded_decisions_total", frozenset({("source", "fail_open")})], 3)
         self.assertGreaterEqual(
             metrics["sluice_degraded_decisions_total", frozenset({("source", "local")})], 3)
-        self.assertGreater(
-            metrics["sluice_store_failures_total", frozenset({("policy", "FAIL_CLOSED")})], 0)
+        for policy in ("FAIL_OPEN", "FAIL_CLOSED", "LOCAL"):
+            self.assertGreater(
+                metrics["sluice_store_failures_total", frozenset({("policy", policy)})], 0)
         self.assertTrue(service.log_lines("WARN", "decided without the store"))
 
         redis = self.redis(port=port)

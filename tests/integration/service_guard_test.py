@@ -4,10 +4,7 @@
 Usage: service_guard_test.py PROGRAM
 """
 
-import shutil
 import socket
-import subprocess
-import tempfile
 import time
 
 import support
@@ -35,37 +32,35 @@ class Cluster:
     """A real Redis Cluster of three masters."""
 
     def __init__(self):
-        self.folders = [tempfile.mkdtemp(prefix="sluice-test-redis-") for _ in range(3)]
-        ports = [support.free_port() for _ in range(3)]
-        self.nodes = [
-            support.Process(["redis-server", "--port", str(port), "--bind", "127.0.0.1",
-                             "--save", "", "--dir", folder, "--cluster-enabled", "yes"])
-            for port, folder in zip(ports, self.folders)]
-        self.addresses = [f"127.0.0.1:{port}" for port in ports]
-        for port in ports:
-            eventually(lambda p=port: self.cli(p, "ping") == "PONG", "a node answers")
-        subprocess.run(["redis-cli", "--cluster", "create", *self.addresses, "--cluster-yes"],
-                       check=True, capture_output=True, timeout=support.PATIENCE)
-        for port in ports:
-            eventually(lambda p=port: "cluster_state:ok" in self.cli(p, "cluster", "info"),
-                       "the Cluster is up")
+        self.nodes = []
+        try:
+            self.start()
+        except BaseException:
+            self.remove()
+            raise
 
-    @staticmethod
-    def cli(port, *command):
-        return subprocess.run(["redis-cli", "-p", str(port), *command], capture_output=True,
-                              text=True, check=False, timeout=support.PATIENCE).stdout.strip()
+    def start(self):
+        for number in range(3):
+            bus = support.free_port()
+            node = support.Redis("--cluster-enabled", "yes", "--cluster-port", str(bus))
+            self.nodes.append(node)
+            first, last = number * 16_384 // 3, (number + 1) * 16_384 // 3 - 1
+            node.cli("cluster", "set-config-epoch", str(number + 1))
+            node.cli("cluster", "addslotsrange", str(first), str(last))
+            self.nodes[0].cli("cluster", "meet", "127.0.0.1", str(node.port), str(bus))
+        for node in self.nodes:
+            eventually(lambda n=node: "cluster_state:ok" in n.cli("cluster", "info"),
+                       "the Cluster is up")
 
     @property
     def uri(self):
-        return "redis://" + ",".join(self.addresses)
+        return "redis://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
     patient_store = support.Redis.patient_store
 
     def remove(self):
         for node in self.nodes:
             node.remove()
-        for folder in self.folders:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 class Denials(support.ServiceTest):
@@ -76,7 +71,7 @@ class Denials(support.ServiceTest):
         path = self.rules.write("rules.yaml", rules(2))
         config = self.rules.write("sluice.yaml", f"""
 defaults:
-  FIXED_WINDOW: {{algorithm: FIXED_WINDOW, limit: 2, window: {AGES}}}
+  FIXED_WINDOW: {{limit: 2, window: {AGES}}}
 """)
         services = [self.start("--config", config, *redis.patient_store(), "--rules", path, *TRUST)
                     for _ in range(2)]

@@ -344,14 +344,14 @@ def make_certificate(folder, name):
 class Redis(Process):
     """A real redis-server; it can be killed and come back at the same port, with what it kept."""
 
-    def __init__(self, *arguments, port=None, password=None):
+    def __init__(self, *arguments, port=None, password=None, env=None):
         self.port = port or free_port()
         self.password = password
         data = tempfile.mkdtemp(prefix="sluice-test-redis-")
         self.data = data
         super().__init__(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1",
                           "--save", "", "--dir", data,
-                          *(["--requirepass", password] if password else []), *arguments])
+                          *(["--requirepass", password] if password else []), *arguments], env)
         try:
             self.wait_until_up()
         except BaseException:

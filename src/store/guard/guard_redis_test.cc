@@ -176,10 +176,13 @@ TEST_F(GuardRedisTest, AFullServerIsAFailureAndNoDenial) {
   const RedisServer server(
       {.arguments = {"--maxmemory", "1mb", "--maxmemory-policy", "noeviction"}});
   Connect(server.Uri());
-  ASSERT_TRUE(Eventually([&] { return Ask(kThousand, kOpen).source == Source::kFailOpen; }));
+  // A busy machine may miss a deadline first.
+  ASSERT_TRUE(Eventually([&] {
+    return Ask(kThousand, kOpen).source == Source::kFailOpen &&
+           guard->GetStatus().last_failure->code == ErrorCode::kStoreFull;
+  }));
   const Answer closed = Ask(kThousand, kClosed);
   ASSERT_FALSE(closed.outcome);
-  EXPECT_EQ(guard->GetStatus().last_failure->code, ErrorCode::kStoreFull);
   EXPECT_EQ(Ask(kThousand, kLocal).source, Source::kLocal);
 }
 

@@ -127,6 +127,7 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   void Land(Flight* flight);
   void HandBack(Flight& flight);
   void Release(Flight* flight);
+  void Cancel(Flight* flight);
 
   void RunTimer();
   std::vector<Flight*> TakeExpired(Steady::time_point now);
@@ -226,6 +227,12 @@ void GuardedStore::Impl::Release(Flight* flight) {
   free_.push_back(flight);
 }
 
+// For a flight that has nothing to ask.
+void GuardedStore::Impl::Cancel(Flight* flight) {
+  Locked([&] { breaker_.GiveBack(flight->pass); });
+  Release(flight);
+}
+
 void GuardedStore::Impl::ApplyInline(std::span<Request> requests) {
   inner_.Apply(requests, [] {});
   for (Request& request : requests) {
@@ -272,8 +279,7 @@ void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_funct
     }
   }
   if (flight && flight->asked.empty()) {
-    Locked([&] { breaker_.GiveBack(flight->pass); });
-    Release(flight);
+    Cancel(flight);
     flight = nullptr;
   }
   if (!flight) return done();
@@ -552,7 +558,7 @@ std::size_t GuardedStore::Impl::Send(Flight* flight, std::span<const Charge> cha
   }
   if (sent == 0) {
     Locked([&] { breaker_.GiveBack(flight->pass); });
-    Release(flight);
+    Cancel(flight);
     return 0;
   }
   flight->Copy(cache_);

@@ -64,8 +64,7 @@ MemoryStore::Impl::Impl(const Options& options, const Seed& seed)
   for (Shard& shard : shards()) shard.set_totals(&totals_);
 }
 
-MemoryStore::Impl::Place MemoryStore::Impl::PlaceOf(const Charge& charge) const {
-  const Hash128 hash = StateHash(seed_, charge);
+MemoryStore::Impl::Place MemoryStore::Impl::PlaceOf(const Hash128& hash) {
   return {.shard = hash.high >> 56, .identity = IdentityOf(hash)};
 }
 
@@ -135,7 +134,9 @@ std::size_t MemoryStore::Impl::SweepNext(TimePoint horizon, std::size_t slots) {
 bool MemoryStore::Impl::Reclaim(Shard& own, TimePoint now) {
   constexpr std::int64_t kPauseUs = 1'000;
   const std::int64_t now_us = now.time_since_epoch().count();
-  if (now_us < reclaim_after_us_.load(std::memory_order_relaxed)) return false;
+  const std::int64_t pause_us = reclaim_after_us_.load(std::memory_order_relaxed) - now_us;
+  // A longer one is of a clock that was set back since.
+  if (pause_us > 0 && pause_us <= kPauseUs) return false;
 
   const TimePoint horizon = Horizon(now);
   if (own.Sweep(horizon, memory::kSlotsPerSweep) > 0) return true;
@@ -178,7 +179,7 @@ Expected<Decision> MemoryStore::Impl::Check(const Charge& charge, std::optional<
   if (!IsValid(charge, now)) [[unlikely]] {
     return std::unexpected(Invalid(charge, now));
   }
-  const Place place = PlaceOf(charge);
+  const Place place = PlaceOf(StateHash(seed_, charge));
   shards_[place.shard].Prefetch(place.identity.hash);
   return Decide(charge, place, now);
 }
@@ -191,6 +192,7 @@ void MemoryStore::Impl::Apply(std::span<Request> requests) {
   };
   const TimePoint clock_now = options_.clock->Now();
   std::array<Place, kAhead> places;
+  StateHasher hasher(seed_);
   while (!requests.empty()) {
     const std::span<Request> some = requests.first(std::min(requests.size(), kAhead));
     requests = requests.subspan(some.size());
@@ -198,7 +200,7 @@ void MemoryStore::Impl::Apply(std::span<Request> requests) {
       if (!is_plain(some[i])) continue;
       const Charge& charge = some[i].charges.front();
       if (!IsValid(charge, some[i].now.value_or(clock_now))) continue;
-      places[i] = PlaceOf(charge);
+      places[i] = PlaceOf(hasher.Of(charge));
       shards_[places[i].shard].Prefetch(places[i].identity.hash);
     }
     for (std::size_t i = 0; i < some.size(); ++i) {
@@ -221,11 +223,12 @@ Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
   if (!HasValidShape(charges, each)) return std::unexpected(InvalidShape(charges, each));
   const TimePoint now = at ? *at : options_.clock->Now();
   std::array<Place, kChargesMax> places;
+  StateHasher hasher(seed_);
   for (std::size_t i = 0; i < charges.size(); ++i) {
     if (!IsValid(charges[i], now, action)) {
       return std::unexpected(Invalid(charges[i], now, action));
     }
-    places[i] = PlaceOf(charges[i]);
+    places[i] = PlaceOf(hasher.Of(charges[i]));
     for (std::size_t j = 0; j < i; ++j) {
       if (SameState(places[i], places[j]) && *charges[i].limit != *charges[j].limit) {
         return std::unexpected(TwoLimitsUnderOneName(charges[j], charges[i]));
@@ -303,7 +306,7 @@ Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
 Expected<bool> MemoryStore::Impl::Reset(const Charge& charge) {
   const Charge peek{.key = charge.key, .limit = charge.limit, .name = charge.name, .cost = 0};
   if (!IsValid(peek, TimePoint{})) return std::unexpected(Invalid(peek, TimePoint{}));
-  const Place place = PlaceOf(charge);
+  const Place place = PlaceOf(StateHash(seed_, charge));
   Shard& shard = shards_[place.shard];
   const std::lock_guard lock(shard.lock());
   Slot* const slot = shard.Find(place.identity);

@@ -46,7 +46,7 @@ class MemoryStore::Impl {
     return a.shard == b.shard && a.identity == b.identity;
   }
 
-  Place PlaceOf(const Charge& charge) const;
+  static Place PlaceOf(const Hash128& hash);
   Expected<Decision> Decide(const Charge& charge, Place place, TimePoint now);
   Expected<memory::Slot*> Resolve(Place& place, const Charge& charge, TimePoint now,
                                   std::int64_t new_keys);

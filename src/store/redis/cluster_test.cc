@@ -501,13 +501,13 @@ TEST(RedisClusterSecurity, TlsAndPasswordsOnEveryNode) {
          .replicas = false,
          .scheme = "rediss",
          .auth = ":s3cret"});
-    const auto store = Open(cluster.Uri("?timeout=10s&ca=" + base + "/crt"));
+    const auto store = Open(cluster.Uri("?timeout=10s&connect_timeout=10s&ca=" + base + "/crt"));
     for (int i = 0; i < 50; ++i) {
       const auto decision = store->Check({.key = std::to_string(i), .limit = &kFive});
       ASSERT_TRUE(decision) << decision.error().message;
     }
     for (std::size_t i = 0; i < 3; ++i) EXPECT_NE(cluster.node(i).Cli("dbsize"), "0\n");
-    std::string wrong = cluster.Uri("?verify=no&timeout=10s");
+    std::string wrong = cluster.Uri("?verify=no&timeout=10s&connect_timeout=10s");
     wrong.replace(wrong.find("s3cret"), 6, "wr0ng");
     const auto denied = Open(wrong)->Check({.key = "k", .limit = &kFive});
     ASSERT_FALSE(denied);

@@ -77,13 +77,23 @@ local function ttl(micros)
   return format('%d', ms)
 end
 
+local APART_MAX = 1000000
+
 -- core::Instant: the moment in the limit's ticks, not before the state's newest time.
 local function ticks_at(limit, newest)
   local ticks = limit.tick == 1 and now or floor(now / limit.tick)
   return (newest and newest > ticks) and newest or ticks
 end
 
+-- core::WasSetBackSince: whether the server's clock was set back since a state was written, which is
+-- so many ticks ahead of it and takes `window` ticks to recover. Time that is given has no order.
+local function was_set_back(ahead, window, tick)
+  return ahead > window and ahead * tick > APART_MAX and not injected
+end
+
 -- Each kernel:
+--   newest(limit, a, b)    the newest time in a state, in ticks
+--   window(limit)          how many ticks it takes from nothing left to a whole budget
 --   look(limit, a, b, c)   how many whole units are available, and the state as it is now
 --   encode(limit, a, b, c) a state as it is stored, and when it expires
 --   take(limit, units, a, b, c)  the state less `units`
@@ -99,6 +109,8 @@ local function smaller(a, b) return a < b and a or b end
 
 -- core/bucket.h
 kernel.b = {
+  newest = function(limit, level, time) return time end,
+  window = function(limit) return -floor(-limit.whole / limit.rate) end,
   look = function(limit, level, time)
     local ticks = ticks_at(limit, time)
     if not level then return limit.amount, limit.whole, ticks end
@@ -131,6 +143,8 @@ kernel.b = {
 
 -- core/fixed_window.h
 kernel.w = {
+  newest = function(limit, start) return start end,
+  window = function(limit) return limit.unit end,
   look = function(limit, start, count)
     local ticks = ticks_at(limit, start)
     local current = ticks - ticks % limit.unit
@@ -159,6 +173,8 @@ kernel.w = {
 local function count_max(limit) return smaller(70368744177663, 256 * limit.amount) end
 
 kernel.c = {
+  newest = function(limit, window) return window * limit.unit end,
+  window = function(limit) return limit.unit end,
   look = function(limit, window, previous, current)
     local unit = limit.unit
     local ticks = ticks_at(limit, window and window * unit)
@@ -226,6 +242,10 @@ local function read_log(key, window)
   if #last == 0 then return nil end
   local log = {member = last[1], newest = tonumber(last[2])}
   log.total, log.units, log.window = entry(log.member)
+  if was_set_back(log.newest - now, window or log.window, 1) then
+    call('DEL', key)
+    return nil
+  end
   log.now = log.newest > now and log.newest or now
   local live = call('ZRANGEBYSCORE', key, format('(%d', log.now - (window or log.window)), '+inf',
                     'LIMIT', 0, 1)
@@ -312,7 +332,7 @@ end
 
 -- The state of a key as three numbers under `limit`, or nothing for an untouched budget. `value` is
 -- what the key holds, if that is known.
-local function read(key, limit, value)
+local function read_stored(key, limit, value)
   value = value or pcall('GET', key)
   if not value then return end
   local own = kernel[limit.kind]
@@ -340,6 +360,16 @@ local function read(key, limit, value)
     a, b, c = not_before(newest, function() return own.start(limit, used) end)
   end
   write(key, limit, a, b, c)
+  return a, b, c
+end
+
+-- The same, but nothing if the clock was set back since.
+local function read(key, limit, value)
+  local a, b, c = read_stored(key, limit, value)
+  if not a then return end
+  local own = kernel[limit.kind]
+  local ahead = own.newest(limit, a, b) - ticks_at(limit)
+  if ahead > 0 and was_set_back(ahead, own.window(limit), limit.tick) then return end
   return a, b, c
 end
 

@@ -63,7 +63,7 @@ def slow_period(trial, service, load, proxy, delay, opens):
     begun = time.monotonic()
     if opens:
         eventually(lambda: transitions(service)["open"] > before["open"], "the breaker opens")
-    time.sleep(trial.length(10.0, 1.5))
+    time.sleep(trial.length(10.0, 1.0))
     meanwhile = transitions(service)
     by_whom = load.outcomes(begun)
     proxy.delay(0)
@@ -80,5 +80,5 @@ def slow_period(trial, service, load, proxy, delay, opens):
 
 
 def transitions(service):
-    return {to: service.metric("sluice_breaker_transitions_total", to=to)
+    return {to: int(service.metric("sluice_breaker_transitions_total", to=to))
             for to in ("open", "closed")}

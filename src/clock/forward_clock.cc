@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clock/forward_clock.h"
+
+#include <time.h>
+
+namespace sluice {
+namespace {
+
+class SystemBootClock final : public Clock {
+ public:
+  TimePoint Now() const override {
+    timespec now{};
+    ::clock_gettime(CLOCK_BOOTTIME, &now);
+    return TimePoint{Micros{now.tv_sec * 1'000'000 + now.tv_nsec / 1'000}};
+  }
+};
+
+}  // namespace
+
+const Clock& BootClock() {
+  static const SystemBootClock clock;
+  return clock;
+}
+
+ForwardClock::ForwardClock(const Clock& wall, const Clock& pace)
+    : wall_(wall), pace_(pace), ahead_us_((wall.Now() - pace.Now()).count()) {}
+
+Micros ForwardClock::CatchUp() {
+  const Micros behind = wall_.Now() - Now();
+  if (behind <= Micros{0}) return Micros{0};
+  ahead_us_.fetch_add(behind.count(), std::memory_order_relaxed);
+  return behind;
+}
+
+}  // namespace sluice

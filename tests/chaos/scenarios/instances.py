@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instances come and go, in good order and not, while they share limits through one Redis."""
+
+import time
+
+from harness import Quota, by_subject, rule_set, scenario
+from load import BROKEN, subjects
+from support import eventually
+
+# A key's quota is used up within the run, so that all of it must have been granted.
+LIMIT = Quota(capacity=500)
+
+
+@scenario("instances", "two, then five instances come and go: together the limit, and never more")
+def instances(trial):
+    redis = trial.redis()
+    rules = [rule_set("quota", LIMIT, on_store_failure="FAIL_CLOSED")]
+
+    def start():
+        return trial.service(rules, *redis.patient_store())
+
+    running = [start(), start()]
+    asked = subjects("quota", trial.length(40, 4))
+    load = trial.load(running, asked, rate=trial.length(1200, 400))
+
+    def share_out():
+        load.set_ports([service.port for service in running])
+
+    def leave():
+        """As behind a load balancer: nothing more is sent to it before it is asked to end."""
+        service = running.pop(trial.random.randrange(len(running)))
+        share_out()
+        trial.expect(service.stop() == 0, "an instance did not end well")
+
+    def die():
+        running.pop(trial.random.randrange(len(running))).kill()
+        share_out()
+
+    def come():
+        running.append(start())
+        share_out()
+
+    stay_s = trial.length(1.5, 0.3)
+    for instances_max in (2, 5):
+        while len(running) < instances_max:
+            come()
+        for change in trial.length(3, 1) * [leave, come, die, come]:
+            time.sleep(stay_s)
+            change()
+        trial.progress(f"with {instances_max} instances")
+    time.sleep(stay_s)
+    eventually(lambda: all(remaining(running[0], subject) == 0 for subject in asked),
+               "all quotas are used up")
+    records = load.stop()
+    trial.expect_answers(load, records, but={BROKEN})
+    granted = [sum(record.allowed for record in of_subject)
+               for of_subject in by_subject(records).values()]
+    share = sum(granted) / (LIMIT.capacity * len(asked))
+    trial.measure("granted", f"{sum(granted)} of {LIMIT.capacity * len(asked)} ({share:.2%}), "
+                             f"most to one key {max(granted)} of {LIMIT.capacity}")
+    trial.expect(max(granted) <= LIMIT.capacity, "more than the limit was granted")
+    trial.expect(share >= 0.99, f"only {share:.2%} of the limits was granted")
+
+
+def remaining(service, subject):
+    return service.check(subject.rule_set, permits=0, userId=subject.user).json["remaining"]
