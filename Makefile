@@ -48,14 +48,21 @@ lint: setup ## Format, tidy and include-direction checks
 format: setup ## Format all sources
 	@git ls-files -co --exclude-standard '*.h' '*.cc' | xargs clang-format-19 -i
 
-asan: setup ## The unit tests under the address and undefined-behaviour sanitizers
-	@tools/build asan all_tests
-	@ctest --test-dir build/asan --output-on-failure -j $(JOBS)
+# Of the chaos, what clients do is what the sanitizers are for; outages of Redis take long and are the
+# same for them as in the unit tests.
+OUTAGES := ^chaos_(.*redis.*|cluster-.*|sentinel-.*|clock-.*|black-hole|client-kill|instances|maxmemory|script-flush)$$
 
+asan: setup ## The tests under the address and undefined-behaviour sanitizers
+	@tools/build asan all_tests
+	@ctest --test-dir build/asan --output-on-failure -j $(JOBS) -E '$(OUTAGES)'
+
+THREADED := memory_test redis_store_test redis_cluster_test guard_test guard_redis_test net_test \
+	http_test resp_test grpc_test telemetry_test
+EMPTY :=
 tsan: setup ## What runs on several threads, under the thread sanitizer
-	@tools/build tsan memory_test redis_store_test guard_test guard_redis_test
+	@tools/build tsan $(THREADED)
 	@ctest --test-dir build/tsan --output-on-failure -j $(JOBS) \
-		-R '^(memory_test|redis_store_test|guard_test|guard_redis_test)\.'
+		-R '^($(subst $(EMPTY) ,|,$(strip $(THREADED))))\.'
 
 fuzz: setup ## Every fuzz target, FUZZ_SECONDS=10 each
 	@tools/build fuzz all_fuzz

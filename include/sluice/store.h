@@ -98,6 +98,7 @@ class Store {
 
   // Has `on_raised` called on a thread of the store from now on, as soon as the store learns of it.
   // It must be quick. Stores whose state is theirs alone have nothing to tell.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep it.
   virtual void Watch(OnRaised) {}
 
   // Whether Apply always calls `done` before it returns, without waiting for anything: then there
