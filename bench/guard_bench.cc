@@ -202,13 +202,13 @@ int main() {
   Exhausted(without, kRedisChecks);
   std::vector<double> gain;
   for (int round = 0; round < kRounds; ++round) {
-    const double bare = Exhausted(**redis, kRedisChecks);
+    const double alone = Exhausted(**redis, kRedisChecks);
     const double direct = Exhausted(without, kRedisChecks);
     const double cached = Exhausted(with, kCachedChecks);
     std::printf(
         "round %d: exhausted key: Redis %.0f k/s, with the guard %.0f k/s, with its cache %.0f "
         "k/s\n",
-        round + 1, bare / 1e3, direct / 1e3, cached / 1e3);
+        round + 1, alone / 1e3, direct / 1e3, cached / 1e3);
     gain.push_back(cached / direct);
   }
   HungStore(server, **redis);

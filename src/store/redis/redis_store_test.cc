@@ -385,7 +385,7 @@ TEST(RedisStore, NeedsNoMoreThanTheDocumentedAcl) {
   EXPECT_TRUE(store->Ping());
   EXPECT_TRUE(store->Purge("*", false));
   // And no less is of use: a clear error, and never a budget that is whole again and again.
-  for (const std::string command : {"evalsha", "time", "get", "set"}) {
+  for (const std::string command : {"evalsha", "time", "get", "psetex"}) {
     server.Cli("acl setuser sluice -" + command);
     const auto denied = Check(*store);
     ASSERT_FALSE(denied) << command;

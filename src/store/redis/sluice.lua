@@ -65,7 +65,7 @@ local function make_limit(signature, amount, unit, rate, tick)
   amount, unit, rate, tick = tonumber(amount), tonumber(unit), tonumber(rate), tonumber(tick)
   return {signature = signature, kind = signature:sub(1, 1), amount = amount, unit = unit,
           rate = rate, tick = tick, whole = amount * unit, head = signature .. ' ',
-          body = #signature + 2}
+          body = #signature + 2, ticks = floor(now / tick)}
 end
 
 -- Milliseconds for PX until a moment in microseconds. Redis takes no more than 2^63; this is 31,000
@@ -77,23 +77,20 @@ local function ttl(micros)
   return format('%d', ms)
 end
 
-local APART_MAX = 1000000
-
 -- core::Instant: the moment in the limit's ticks, not before the state's newest time.
 local function ticks_at(limit, newest)
   local ticks = limit.tick == 1 and now or floor(now / limit.tick)
   return (newest and newest > ticks) and newest or ticks
 end
 
--- core::WasSetBackSince: whether the server's clock was set back since a state was written, which is
--- so many ticks ahead of it and takes `window` ticks to recover. Time that is given has no order.
+-- Whether the server's clock was set back since a state was written, which is so many ticks ahead of
+-- it, and takes `window` ticks to recover: holding time for it would lock its key out. Less than a
+-- second may be other servers of a Cluster. Time that is given has no order. See docs/adr/0008.
 local function was_set_back(ahead, window, tick)
-  return ahead > window and ahead * tick > APART_MAX and not injected
+  return ahead > window and ahead * tick > 1000000 and not injected
 end
 
 -- Each kernel:
---   newest(limit, a, b)    the newest time in a state, in ticks
---   window(limit)          how many ticks it takes from nothing left to a whole budget
 --   look(limit, a, b, c)   how many whole units are available, and the state as it is now
 --   encode(limit, a, b, c) a state as it is stored, and when it expires
 --   take(limit, units, a, b, c)  the state less `units`
@@ -109,8 +106,6 @@ local function smaller(a, b) return a < b and a or b end
 
 -- core/bucket.h
 kernel.b = {
-  newest = function(limit, level, time) return time end,
-  window = function(limit) return -floor(-limit.whole / limit.rate) end,
   look = function(limit, level, time)
     local ticks = ticks_at(limit, time)
     if not level then return limit.amount, limit.whole, ticks end
@@ -143,8 +138,6 @@ kernel.b = {
 
 -- core/fixed_window.h
 kernel.w = {
-  newest = function(limit, start) return start end,
-  window = function(limit) return limit.unit end,
   look = function(limit, start, count)
     local ticks = ticks_at(limit, start)
     local current = ticks - ticks % limit.unit
@@ -173,8 +166,6 @@ kernel.w = {
 local function count_max(limit) return smaller(70368744177663, 256 * limit.amount) end
 
 kernel.c = {
-  newest = function(limit, window) return window * limit.unit end,
-  window = function(limit) return limit.unit end,
   look = function(limit, window, previous, current)
     local unit = limit.unit
     local ticks = ticks_at(limit, window and window * unit)
@@ -212,9 +203,10 @@ kernel.c = {
   end,
 }
 
+-- SET with PX does the same a twentieth slower.
 local function write(key, limit, a, b, c)
   local value, px = kernel[limit.kind].encode(limit, a, b, c)
-  call('SET', key, value, 'PX', px)
+  call('PSETEX', key, px, value)
 end
 
 -- core/window_log.h: a sorted set by time. A member is 'total units window': what was recorded before
@@ -330,46 +322,46 @@ local function not_before(newest, run)
   return a, b, c
 end
 
+-- Whether the clock was set back since a state was written whose newest time, in ticks, is ahead.
+local function is_void(limit, newest)
+  local window = limit.kind == 'b' and -floor(-limit.whole / limit.rate) or limit.unit
+  return was_set_back(newest - limit.ticks, window, limit.tick)
+end
+
 -- The state of a key as three numbers under `limit`, or nothing for an untouched budget. `value` is
 -- what the key holds, if that is known.
-local function read_stored(key, limit, value)
+local function read(key, limit, value)
   value = value or pcall('GET', key)
   if not value then return end
-  local own = kernel[limit.kind]
+  local kind, own = limit.kind, kernel[limit.kind]
+  local a, b, c
   if type(value) == 'table' then  -- An error: it is a log.
     local log = read_log(key)
     if log == false then error('sluice: ' .. key .. ' holds something else') end
     if not log then return end
-    local a, b, c = not_before(log.now, function() return own.start(limit, log.used) end)
+    a, b, c = not_before(log.now, function() return own.start(limit, log.used) end)
     write(key, limit, a, b, c)
-    return a, b, c
-  end
-  if find(value, limit.head, 1, true) == 1 then
-    if limit.kind == 'c' then
-      local a, b, c = match(value, '^(%d+) (%d+) (%d+)', limit.body)
-      return tonumber(a), tonumber(b), tonumber(c)
+  elseif find(value, limit.head, 1, true) == 1 then
+    if kind == 'c' then
+      a, b, c = match(value, '^(%d+) (%d+) (%d+)', limit.body)
+      a, b, c = tonumber(a), tonumber(b), tonumber(c)
+    else
+      a, b = match(value, '^(-?%d+) (%d+)', limit.body)
+      a, b = tonumber(a), tonumber(b)
     end
-    local a, b = match(value, '^(-?%d+) (%d+)', limit.body)
-    return tonumber(a), tonumber(b)
-  end
-  local from, a, b, c = parse(key, value)
-  if same_units(from, limit) then
-    a, b, c = own.carry(from, limit, a, b, c)
   else
-    local used, newest = kernel[from.kind].used(from, a, b, c)
-    a, b, c = not_before(newest, function() return own.start(limit, used) end)
+    local from
+    from, a, b, c = parse(key, value)
+    if same_units(from, limit) then
+      a, b, c = own.carry(from, limit, a, b, c)
+    else
+      local used, newest = kernel[from.kind].used(from, a, b, c)
+      a, b, c = not_before(newest, function() return own.start(limit, used) end)
+    end
+    write(key, limit, a, b, c)
   end
-  write(key, limit, a, b, c)
-  return a, b, c
-end
-
--- The same, but nothing if the clock was set back since.
-local function read(key, limit, value)
-  local a, b, c = read_stored(key, limit, value)
-  if not a then return end
-  local own = kernel[limit.kind]
-  local ahead = own.newest(limit, a, b) - ticks_at(limit)
-  if ahead > 0 and was_set_back(ahead, own.window(limit), limit.tick) then return end
+  local newest = kind == 'b' and b or kind == 'w' and a or a * limit.unit
+  if newest > limit.ticks and is_void(limit, newest) then return end
   return a, b, c
 end
 
@@ -471,7 +463,7 @@ while ARGV[at] do
         admitted = fitting(available)
         if admitted > 0 then
           local value, px = encode(only, take(only, admitted * cost, now_a, now_b, now_c))
-          call('SET', key, value, 'PX', px)
+          call('PSETEX', key, px, value)
         end
       end
       reply[filled + 1], reply[filled + 2], reply[filled + 3], reply[filled + 4] =
