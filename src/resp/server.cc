@@ -30,6 +30,7 @@ constexpr std::string_view kRefusal = "-ERR max number of clients reached\r\n";
 
 constexpr std::size_t kInputBytesMin = 4 << 10;
 constexpr std::size_t kInputBytesStep = 64 << 10;  // A buffer grows to this at once.
+constexpr std::size_t kSpareOutputBytesMax = 4 << 10;
 
 // All connections of a loop are looked at once in a while, which spares them timers of their own.
 constexpr std::chrono::milliseconds kSweepPause{250};
@@ -92,6 +93,9 @@ class Server::Shard : public std::enable_shared_from_this<Shard> {
   void Sweep();
   void StartDrain();
   std::size_t CloseAll();
+  // Sends its replies when all that has arrived so far is answered. Peers that are many then find
+  // several replies when they wake up, and wake up less often.
+  void SendSoon(std::shared_ptr<Connection> connection);
 
   Shared& shared() { return *shared_; }
   bool draining() const { return draining_; }
@@ -106,6 +110,7 @@ class Server::Shard : public std::enable_shared_from_this<Shard> {
  private:
   const std::shared_ptr<Shared> shared_;
   asio::steady_timer sweep_;
+  std::vector<std::shared_ptr<Connection>> to_send_;
   std::uint64_t now_ = 0;
   bool draining_ = false;
   bool closed_ = false;
@@ -165,6 +170,19 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
     if (state_ == State::kLingering && shard_->now() - active_at_ > sweeps_max) Close();
   }
 
+  void Send() {
+    if (state_ == State::kClosed) return;
+    const std::size_t written = stream_.TryWrite(unwritten_);
+    if (written == unwritten_.size()) return OnWritten();
+    asio::async_write(stream_, asio::buffer(unwritten_) + written,
+                      [self = shared_from_this()](error_code error, std::size_t) {
+                        if (self->state_ == State::kClosed) return;
+                        if (error) return self->Close();
+                        self->active_at_ = self->shard_->now();
+                        self->OnWritten();
+                      });
+  }
+
   // What has been received will be answered; what has not been sent never will be.
   void StartDrain() {
     if (state_ == State::kReading && !stream_.readable()) Finish();
@@ -174,7 +192,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
   enum class State : std::uint8_t {
     kReading,
     kAnswering,  // The session or the store is at it.
-    kWriting,    // The peer has to take replies first.
+    kWriting,    // Replies are about to be sent, or the peer has to take them first.
     kLingering,  // We have closed our side.
     kClosed,
   };
@@ -225,18 +243,16 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void Write(std::string_view out) {
-    const std::size_t written = out.empty() ? 0 : stream_.TryWrite(out);
-    if (written == out.size()) return Continue();
+    if (out.empty()) return Continue();
     state_ = State::kWriting;
-    unwritten_ = out.substr(written);
-    asio::async_write(stream_, asio::buffer(unwritten_),
-                      [self = shared_from_this()](error_code error, std::size_t) {
-                        if (self->state_ == State::kClosed) return;
-                        if (error) return self->Close();
-                        self->active_at_ = self->shard_->now();
-                        std::string().swap(self->unwritten_);
-                        self->Continue();
-                      });
+    unwritten_ = out;
+    shard_->SendSoon(shared_from_this());
+  }
+
+  void OnWritten() {
+    unwritten_.clear();
+    if (unwritten_.capacity() > kSpareOutputBytesMax) unwritten_.shrink_to_fit();
+    Continue();
   }
 
   void Continue() {
@@ -313,8 +329,16 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
   std::size_t capacity_ = 0;
   std::size_t begin_ = 0;
   std::size_t filled_ = 0;
-  std::string unwritten_;
+  std::string unwritten_;  // Replies.
 };
+
+void Server::Shard::SendSoon(std::shared_ptr<Connection> connection) {
+  to_send_.push_back(std::move(connection));
+  if (to_send_.size() > 1) return;
+  asio::post(sweep_.get_executor(), [self = shared_from_this()] {
+    for (const auto& each : std::exchange(self->to_send_, {})) each->Send();
+  });
+}
 
 void Server::Shard::Take(net::Stream stream) {
   if (closed_) return;  // It has shaken hands too late.
@@ -353,6 +377,7 @@ std::size_t Server::Shard::CloseAll() {
     const std::shared_ptr<Connection> connection = connections.front();
     connection->Close();
   }
+  to_send_.clear();
   sweep_.cancel();
   closed_ = true;
   return count;
