@@ -14,7 +14,7 @@ CHECK = "/api/v1/rate-limit/check"
 RESET = "/api/v1/rate-limit/reset"
 
 # Nothing that a test waits for comes from asking Redis again.
-TRUST = ("--deny-cache-trust", "100d")
+TRUST = ("--deny-cache-trust", "1d")
 
 
 def rules(limit):
