@@ -27,8 +27,8 @@ namespace sluice {
 // those that are outstanding at the same time are decided in any order.
 //
 // Every method may be called from any thread at any time, except that Check, CheckAll, Reset and
-// Ping wait for the answer and must not be called from a `done` of Apply, where the store must not be
-// destroyed either. Destroying it answers all that is outstanding.
+// Ping wait for the answer and must not be called from a `done` of Apply, where the store must not
+// be destroyed either. Destroying it answers all that is outstanding.
 class RedisStore final : public Store {
  public:
   struct Options {

@@ -20,8 +20,8 @@ class Client {
  public:
   static constexpr std::size_t kOutstandingMax = 10'000;
 
-  using MasterHandler = std::function<void(const Address& master,
-                                           Expected<std::span<const RespNode>> reply)>;
+  using MasterHandler =
+      std::function<void(const Address& master, Expected<std::span<const RespNode>> reply)>;
 
   // Starts without the server. Error: kInvalidInput, if the URI is wrong.
   static Expected<std::unique_ptr<Client>> Create(std::string_view uri);

@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "sluice/time.h"
 #include "sluice/redis_store.h"
+#include "sluice/time.h"
 #include "support/redis_server.h"
 
 namespace sluice::testing_support {

@@ -326,7 +326,8 @@ TEST(RedisStore, RefusesMoreThanMayWait) {
     });
   };
   EXPECT_EQ(count(ErrorCode::kUnavailable, "100 requests wait for Redis already"), 99'900);
-  EXPECT_EQ(count(ErrorCode::kUnavailable, "could not be sent"), 90) << "waited, and were never sent";
+  EXPECT_EQ(count(ErrorCode::kUnavailable, "could not be sent"), 90)
+      << "waited, and were never sent";
   EXPECT_EQ(count(ErrorCode::kOutcomeUnknown, "no answer"), 10) << "one batch";
   // The same for what is not a check.
   auto patient = Open(server.Uri("?timeout=60s"));
