@@ -379,7 +379,7 @@ void AdminApi::Top(const http::Request& request, http::Exchange exchange) const 
 
 void AdminApi::Reload(const http::Request& request, http::Exchange exchange) const {
   auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
-  parts_.reload([reply, &engine = parts_.engine](reload::Keeper::Outcome outcome) {
+  parts_.reload([reply, &engine = parts_.engine](const reload::Keeper::Outcome& outcome) {
     if (!outcome.problems.empty()) return reply->Fail(outcome.problems);
     JsonWriter(reply->body)
         .BeginObject()
