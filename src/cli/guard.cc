@@ -48,7 +48,7 @@ void AddBreakerMetrics(telemetry::Registry& registry, const GuardedStore& guard)
       kGauge, "sluice_breaker_state", "Circuit breaker: 0 closed, 1 half open, 2 open.", {},
       [&guard] { return static_cast<double>(NumberOf(guard.GetStatus().breaker)); });
   const auto count = [&](std::string_view name, std::string_view help,
-                         const telemetry::Labels& labels, std::vector<Reason> reasons) {
+                         const telemetry::Labels& labels, const std::vector<Reason>& reasons) {
     registry.AddCallback(kCounter, name, help, labels, [&guard, reasons] {
       std::int64_t sum = 0;
       const auto counts = guard.GetStats().transitions_by_reason;
