@@ -246,7 +246,7 @@ void RedisLoop::AnnounceRefund(const Span::Part& part) {
   }
 }
 
-void RedisLoop::Watch(Store::OnRaised on_raised) {
+void RedisLoop::Watch(const Store::OnRaised& on_raised) {
   listener_.Subscribe(
       AnnouncementChannel(endpoint_.prefix),
       [on_raised](std::string_view message) { ReadAnnouncement(message, on_raised); },

@@ -40,7 +40,7 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   const Endpoint& endpoint() const { return endpoint_; }
 
   // Calls `on_raised` for each announcement from now on, see Store::Watch.
-  void Watch(Store::OnRaised on_raised);
+  void Watch(const Store::OnRaised& on_raised);
 
   bool listening() const { return listener_.listening(); }
 

@@ -94,6 +94,7 @@ class RedisStore::Impl {
   template <typename T, typename Read>
   void Send(std::string command, Target target, Read read,
             std::move_only_function<void(Expected<T>)> done) {
+    // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): the closure owns the handler.
     thread_.Post([loop = loop_, command = std::move(command), target = std::move(target),
                   handler = Reading<T>(std::move(read), std::move(done))]() mutable {
       loop->router().Send(std::move(command), std::move(target), std::move(handler));
@@ -116,9 +117,7 @@ class RedisStore::Impl {
   }
 
   void Watch(OnRaised on_raised) {
-    thread_.Post([loop = loop_, on_raised = std::move(on_raised)]() mutable {
-      loop->Watch(std::move(on_raised));
-    });
+    thread_.Post([loop = loop_, on_raised = std::move(on_raised)] { loop->Watch(on_raised); });
   }
 
   // The same, and wait.
