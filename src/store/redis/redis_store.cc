@@ -94,7 +94,6 @@ class RedisStore::Impl {
   template <typename T, typename Read>
   void Send(std::string command, Target target, Read read,
             std::move_only_function<void(Expected<T>)> done) {
-    // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): the closure owns the handler.
     thread_.Post([loop = loop_, command = std::move(command), target = std::move(target),
                   handler = Reading<T>(std::move(read), std::move(done))]() mutable {
       loop->router().Send(std::move(command), std::move(target), std::move(handler));
