@@ -12,7 +12,7 @@ LIMIT = Quota(capacity=20)
 # What a mistake looks like, each with a text that makes it a mistake of its own: what is wrong in
 # the same way again is said and counted once.
 MISTAKES = (
-    lambda text: f"{text}: [",
+    lambda text: json.dumps({"ruleSets": [], text: []}),
     lambda text: json.dumps({"ruleSets": [rule_set(text, LIMIT), rule_set(text, LIMIT)]}),
     lambda text: json.dumps({"ruleSets": [{"id": "quota", text: []}]}),
     lambda text: json.dumps({"ruleSets": [rule_set("quota", LIMIT, on_store_failure=text)]}),
