@@ -272,6 +272,10 @@ Session::~Session() { nghttp2_session_del(session_); }
 
 void Session::Receive(std::string_view bytes, SteadyTime now) {
   now_ = now;
+  idle_resets_.Filter(bytes, [&](std::string_view rest) { Process(rest); }, [&] { CountReset(); });
+}
+
+void Session::Process(std::string_view bytes) {
   if (broken_) return;
   const ssize_t result = nghttp2_session_mem_recv(
       session_, reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());

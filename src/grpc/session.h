@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "grpc/counters.h"
+#include "grpc/idle_resets.h"
 #include "grpc/status.h"
 
 struct nghttp2_session;
@@ -116,6 +117,7 @@ class Session {
   struct Call;
   struct Callbacks;
 
+  void Process(std::string_view bytes);
   Call* Find(StreamId id);
   void Open(StreamId id);
   void Close(Call& call);
@@ -139,6 +141,7 @@ class Session {
   const Limits limits_;
   Counters& counters_;
 
+  IdleResets idle_resets_;
   nghttp2_session* session_ = nullptr;
   std::vector<std::unique_ptr<Call>> open_;  // Each knows its place.
   std::vector<std::unique_ptr<Call>> spare_;

@@ -16,6 +16,7 @@ namespace sluice::grpc {
 namespace {
 
 using namespace std::chrono_literals;  // NOLINT
+using namespace std::string_literals;  // NOLINT
 using test::Framed;
 using test::H2Client;
 using test::Headers;
@@ -118,6 +119,23 @@ class SmallSessionTest : public SessionTest {
                      .receive_timeout = 100ms}) {}
 };
 
+std::string Frame(std::uint8_t type, std::uint8_t flags, std::uint32_t id,
+                  const std::string& payload) {
+  const auto byte = [](std::size_t number, unsigned shift) {
+    return static_cast<char>(number >> shift & 255U);
+  };
+  return std::string{byte(payload.size(), 16),
+                     byte(payload.size(), 8),
+                     byte(payload.size(), 0),
+                     static_cast<char>(type),
+                     static_cast<char>(flags),
+                     byte(id, 24),
+                     byte(id, 16),
+                     byte(id, 8),
+                     byte(id, 0)} +
+         payload;
+}
+
 TEST_F(SessionTest, AnswersACall) {
   const auto& stream = Run(Framed("hello"));
   EXPECT_EQ(stream.Field(":status"), "200");
@@ -135,6 +153,8 @@ TEST(Session, DoesNotCareHowBytesAreCut) {
   recorder.Call(kOne.path, "first");
   const std::int32_t second = recorder.Start(H2Client::CallHeaders(kMany.path), Framed("a"), false);
   std::string bytes = recorder.Take();
+  // Two that are left out, wherever they are cut, as is the frame after them.
+  bytes += Frame(NGHTTP2_RST_STREAM, 0, 5, "\0\0\0\x8"s) + Frame(NGHTTP2_RST_STREAM, 0, 7, "8888");
   recorder.Send(second, Framed("bc"), true);
   bytes += recorder.Take();
 
@@ -466,21 +486,31 @@ TEST_F(SmallSessionTest, EndsRapidResets) {
   EXPECT_TRUE(session_.finished());
 }
 
-std::string Frame(std::uint8_t type, std::uint8_t flags, std::uint32_t id,
-                  const std::string& payload) {
-  const auto byte = [](std::size_t number, unsigned shift) {
-    return static_cast<char>(number >> shift & 255U);
+// gRPC's C core does this to a call that is cancelled before its headers are written.
+TEST_F(SmallSessionTest, LeavesOutResetsOfStreamsThatNeverWere) {
+  echo_.wait = true;
+  const std::int32_t id = client_.Call(kOne.path, "x");
+  Exchange();
+  const auto reset = [&](std::uint32_t stream) {
+    session_.Receive(Frame(NGHTTP2_RST_STREAM, 0, stream, "\0\0\0\x8"s), now_);
+    Exchange();
   };
-  return std::string{byte(payload.size(), 16),
-                     byte(payload.size(), 8),
-                     byte(payload.size(), 0),
-                     static_cast<char>(type),
-                     static_cast<char>(flags),
-                     byte(id, 24),
-                     byte(id, 16),
-                     byte(id, 8),
-                     byte(id, 0)} +
-         payload;
+  for (std::uint32_t i = 1; i <= 10; ++i) reset(static_cast<std::uint32_t>(id) + 2 * i);
+  EXPECT_EQ(client_.goaway(), std::nullopt);
+  EXPECT_EQ(counters_.resets.value(), 10U);
+  session_.ReplyAndFinish(id, "y");
+  Exchange();
+  EXPECT_THAT(client_.stream(id).Messages(), ElementsAre("y"));
+
+  reset(99);
+  EXPECT_EQ(client_.goaway(), NGHTTP2_ENHANCE_YOUR_CALM);
+}
+
+TEST_F(SessionTest, EndsOnResetsOfStreamsThatAreNotTheClients) {
+  Exchange();
+  session_.Receive(Frame(NGHTTP2_RST_STREAM, 0, 2, "\0\0\0\x8"s), now_);
+  Exchange();
+  EXPECT_EQ(client_.goaway(), NGHTTP2_PROTOCOL_ERROR);
 }
 
 TEST_F(SmallSessionTest, CountsResetsThatTheClientProvokes) {
