@@ -9,74 +9,32 @@ import json
 import os
 import pathlib
 import pty
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
 
-PROGRAM = sys.argv[1]
+import support
+
 CLOCK_SHIFT = sys.argv[2]
 LIMIT = "algorithm=fixed_window,limit=2,window=1d"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def sluice(*arguments, stdin="", env=None):
-    return subprocess.run([PROGRAM, *arguments], input=stdin, capture_output=True, text=True,
-                          timeout=60, check=False, env={**os.environ, **(env or {})})
-
-
-def redis_cli(port, *command):
-    return subprocess.run(["redis-cli", "-p", str(port), *command], capture_output=True, text=True,
-                          check=False).stdout
-
-
-def wait_until(condition):
-    for _ in range(2000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise TimeoutError("a server does not come up")
 
 
 class RedisCli(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.port = free_port()
-        cls.server = subprocess.Popen(
-            ["redis-server", "--port", str(cls.port), "--bind", "127.0.0.1", "--save", "",
-             "--dir", cls.folder.name, "--requirepass", "s3cret"],
-            stdout=subprocess.DEVNULL)
-        cls.uri = f"redis://:s3cret@127.0.0.1:{cls.port}?timeout=30s&connect_timeout=30s"
-        for _ in range(500):
-            if cls.redis("ping").strip() == "PONG":
-                break
-            time.sleep(0.01)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.kill()
-        cls.server.wait()
-        cls.folder.cleanup()
-
-    @classmethod
-    def redis(cls, *command):
-        return subprocess.run(["redis-cli", "-p", str(cls.port), "-a", "s3cret",
-                               "--no-auth-warning", *command],
-                              capture_output=True, text=True, check=False).stdout
+        cls.server = support.Redis(password="s3cret")
+        cls.addClassCleanup(cls.server.remove)
+        cls.redis = cls.server.cli
+        cls.port = cls.server.port
+        cls.uri = f"{cls.server.uri}?timeout=30s&connect_timeout=30s"
 
     def setUp(self):
         self.redis("flushall")
 
     def check(self, *arguments, key="alice"):
-        return sluice("check", "--store", self.uri, "--limit", LIMIT, "--key", key, *arguments)
+        return support.sluice("check", "--store", self.uri, "--limit", LIMIT, "--key", key, *arguments)
 
     def test_check_says_allowed_denied_and_error_by_its_exit_status(self):
         first = self.check()
@@ -109,27 +67,29 @@ class RedisCli(unittest.TestCase):
         for uri in (f"redis://:wr0ng@127.0.0.1:{self.port}", "redis://:wr0ng@127.0.0.1:1",
                     "redis://:wr0ng@nosuchhost.invalid", "redis://:wr0ng@host:99999",
                     "redis://:wr0ng@127.0.0.1/?nonsense=1"):
-            done = sluice("check", "--store", uri, "--limit", LIMIT, "--key", "k")
+            done = support.sluice("check", "--store", uri, "--limit", LIMIT, "--key", "k")
             self.assertEqual(done.returncode, 2, uri)
             self.assertNotEqual(done.stderr, "")
             self.assertNotIn("wr0ng", done.stdout + done.stderr)
         # Nor do those of the command line itself.
         for arguments in (("check", "--stor", "redis://:wr0ng@h"), ("check", "redis://:wr0ng@h"),
                           ("serve", "--admin-tokn=wr0ng"), ("redis://:wr0ng@h",)):
-            done = sluice(*arguments)
+            done = support.sluice(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertNotIn("wr0ng", done.stdout + done.stderr)
 
     def test_passwords_are_covered_in_the_list_of_processes(self):
         with tempfile.TemporaryFile() as log:
             service = subprocess.Popen(
-                [PROGRAM, "serve", "--http", "", "--admin", f"127.0.0.1:{free_port()}",
+                [support.PROGRAM, "serve", "--http", "",
+                 "--admin", f"127.0.0.1:{support.free_port()}",
                  "--admin-token", "wr0ng-token", "--resp-password=wr0ng-word",
                  "--store", f"redis://user:wr0ng@127.0.0.1:{self.port}/?prefix=shown"],
                 stdout=log, stderr=log)
             try:
                 shown = pathlib.Path(f"/proc/{service.pid}/cmdline")
-                wait_until(lambda: "*****" in shown.read_text(encoding="utf-8"))
+                support.eventually(lambda: "*****" in shown.read_text(encoding="utf-8"),
+                                   "secrets are covered")
                 arguments = shown.read_text(encoding="utf-8")
             finally:
                 service.kill()
@@ -139,14 +99,14 @@ class RedisCli(unittest.TestCase):
 
     def test_the_store_may_come_from_the_environment(self):
         env = {"SLUICE_STORE": self.uri}
-        done = sluice("check", "--limit", LIMIT, "--key", "k", env=env)
+        done = support.sluice("check", "--limit", LIMIT, "--key", "k", env=env)
         self.assertEqual(done.returncode, 0, done.stderr)
-        done = sluice("purge", "--match", "k", env=env)
+        done = support.sluice("purge", "--match", "k", env=env)
         self.assertEqual((done.returncode, done.stdout), (0, "removed 1 states\n"))
 
     def test_several_addresses_with_mode_standalone_use_the_first_and_warn(self):
         uri = f"redis://:s3cret@127.0.0.1:{self.port},127.0.0.1:1?mode=standalone"
-        done = sluice("check", "--store", uri, "--limit", LIMIT, "--key", "k")
+        done = support.sluice("check", "--store", uri, "--limit", LIMIT, "--key", "k")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("only the first of 2 addresses", done.stderr)
 
@@ -154,10 +114,10 @@ class RedisCli(unittest.TestCase):
         for key in ("user:1", "user:2", "ip:1"):
             self.check(key=key)
         self.redis("set", "unrelated", "1")
-        dry = sluice("purge", "--store", self.uri, "--match", "user:*", "--dry-run")
+        dry = support.sluice("purge", "--store", self.uri, "--match", "user:*", "--dry-run")
         self.assertEqual(dry.stdout, "would remove 2 states\n")
         self.assertEqual(self.redis("dbsize").strip(), "4")
-        done = sluice("purge", "--store", self.uri, "--match", "user:*")
+        done = support.sluice("purge", "--store", self.uri, "--match", "user:*")
         self.assertEqual((done.returncode, done.stdout), (0, "removed 2 states\n"))
         self.assertEqual(self.redis("dbsize").strip(), "2")
 
@@ -166,7 +126,7 @@ class RedisCli(unittest.TestCase):
         # Looking around is no writing; removing waits for longer than a command is silent.
         self.redis("client", "pause", "1500", "write")
         screen, terminal = pty.openpty()
-        done = subprocess.run([PROGRAM, "purge", "--store", self.uri, "--match", "user:*"],
+        done = subprocess.run([support.PROGRAM, "purge", "--store", self.uri, "--match", "user:*"],
                               stdout=subprocess.PIPE, stderr=terminal, check=False)
         os.close(terminal)
         self.assertEqual((done.returncode, done.stdout), (0, b"removed 1 states\n"))
@@ -179,7 +139,7 @@ class RedisCli(unittest.TestCase):
     def test_purge_says_why_it_cannot(self):
         for uri, why in (("redis://127.0.0.1:1", "UNAVAILABLE"), ("redis://:wr0ng@127.0.0.1:"
                                                                   f"{self.port}", "ACCESS_DENIED")):
-            done = sluice("purge", "--store", uri, "--match", "*")
+            done = support.sluice("purge", "--store", uri, "--match", "*")
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(why, done.stderr)
 
@@ -190,14 +150,14 @@ class RedisCli(unittest.TestCase):
                       "algorithm=sliding_window,limit=5,window=9s", "limit=5,window=7s"):
             arguments = ("replay", "--decisions", "--limit", limit,
                          "--limit", "algorithm=leaky_bucket,capacity=9,leak=1,period=2s")
-            memory = sluice(*arguments, stdin=lines)
-            redis = sluice(*arguments, "--store", self.uri, stdin=lines)
+            memory = support.sluice(*arguments, stdin=lines)
+            redis = support.sluice(*arguments, "--store", self.uri, stdin=lines)
             self.assertEqual(redis.returncode, 0, redis.stderr)
             self.assertEqual(redis.stdout, memory.stdout)
         self.assertEqual(self.redis("dbsize").strip(), "0")
 
     def test_replay_stops_at_an_outage_with_nothing_printed(self):
-        done = sluice("replay", "--decisions", "--skip-bad", "--limit", LIMIT,
+        done = support.sluice("replay", "--decisions", "--skip-bad", "--limit", LIMIT,
                       "--store", "redis://127.0.0.1:1", stdin="1,a\n")
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("UNAVAILABLE", done.stderr)
@@ -208,7 +168,7 @@ class RedisCli(unittest.TestCase):
                           ("purge", "--store", "memory", "--match", "*"),
                           ("check", "--store", self.uri, "--limit", "x", "--key", "k"),
                           ("check", "--store", self.uri, "--limit", LIMIT, "--key", "")):
-            done = sluice(*arguments)
+            done = support.sluice(*arguments)
             self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
             self.assertNotEqual(done.stderr, "")
 
@@ -222,7 +182,7 @@ class RedisCli(unittest.TestCase):
         for limit in ("algorithm=token_bucket,capacity=2,refill=1,period=1h",
                       "algorithm=sliding_window,limit=2,window=50m"):
             arguments = ("check", "--store", self.uri, "--limit", limit, "--key", "k")
-            results = [sluice(*arguments, env=env) for env in (None, ahead, ahead, None)]
+            results = [support.sluice(*arguments, env=env) for env in (None, ahead, ahead, None)]
             self.assertEqual([done.returncode for done in results], [0, 0, 1, 1],
                              [done.stderr for done in results])
 
@@ -230,53 +190,30 @@ class RedisCli(unittest.TestCase):
 class ClusterCli(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.ports = [free_port() for _ in range(3)]
-        cls.servers = []
-        bus = [free_port() for _ in range(3)]
-        for i, port in enumerate(cls.ports):
-            cls.servers.append(subprocess.Popen(
-                ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "",
-                 "--dir", cls.folder.name, "--cluster-enabled", "yes", "--cluster-port", str(bus[i]),
-                 "--cluster-config-file", f"nodes-{i}.conf"], stdout=subprocess.DEVNULL))
-        for i, port in enumerate(cls.ports):
-            wait_until(lambda port=port: redis_cli(port, "ping") == "PONG\n")
-            redis_cli(port, "cluster", "set-config-epoch", str(i + 1))
-            redis_cli(port, "cluster", "addslotsrange", str(16384 * i // 3),
-                      str(16384 * (i + 1) // 3 - 1))
-            redis_cli(port, "cluster", "meet", "127.0.0.1", str(cls.ports[0]), str(bus[0]))
-        wait_until(lambda: all("cluster_slots_ok:16384" in redis_cli(port, "cluster", "info") and
-                               "cluster_state:ok" in redis_cli(port, "cluster", "info")
-                               for port in cls.ports))
-        cls.uri = "redis://" + ",".join(f"127.0.0.1:{port}" for port in cls.ports)
-
-    @classmethod
-    def tearDownClass(cls):
-        for server in cls.servers:
-            server.kill()
-            server.wait()
-        cls.folder.cleanup()
+        cls.cluster = support.RedisCluster()
+        cls.addClassCleanup(cls.cluster.remove)
+        cls.uri = cls.cluster.uri
 
     def sizes(self):
-        return [int(redis_cli(port, "dbsize")) for port in self.ports]
+        return [int(node.cli("dbsize")) for node in self.cluster.nodes]
 
     def test_check_purge_and_replay_reach_every_master(self):
         for i in range(30):
-            done = sluice("check", "--store", self.uri, "--limit", LIMIT, "--key", f"user:{i}")
+            done = support.sluice("check", "--store", self.uri, "--limit", LIMIT, "--key", f"user:{i}")
             self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(sum(self.sizes()), 30)
         self.assertNotIn(0, self.sizes())
-        dry = sluice("purge", "--store", self.uri, "--match", "user:*", "--dry-run")
+        dry = support.sluice("purge", "--store", self.uri, "--match", "user:*", "--dry-run")
         self.assertEqual(dry.stdout, "would remove 30 states\n")
-        done = sluice("purge", "--store", self.uri, "--match", "user:*")
+        done = support.sluice("purge", "--store", self.uri, "--match", "user:*")
         self.assertEqual((done.returncode, done.stdout), (0, "removed 30 states\n"))
 
         lines = "".join(f"{1_700_000_000_000_000 + i * 250_000},k{i % 7},{i % 3}\n"
                         for i in range(2000))
         arguments = ("replay", "--decisions", "--limit", "limit=5,window=7s",
                      "--limit", "algorithm=leaky_bucket,capacity=9,leak=1,period=2s")
-        memory = sluice(*arguments, stdin=lines)
-        redis = sluice(*arguments, "--store", self.uri, stdin=lines)
+        memory = support.sluice(*arguments, stdin=lines)
+        redis = support.sluice(*arguments, "--store", self.uri, stdin=lines)
         self.assertEqual(redis.returncode, 0, redis.stderr)
         self.assertEqual(redis.stdout, memory.stdout)
         self.assertEqual(self.sizes(), [0, 0, 0])

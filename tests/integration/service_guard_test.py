@@ -28,41 +28,6 @@ ruleSets:
 """
 
 
-class Cluster:
-    """A real Redis Cluster of three masters."""
-
-    def __init__(self):
-        self.nodes = []
-        try:
-            self.start()
-        except BaseException:
-            self.remove()
-            raise
-
-    def start(self):
-        for number in range(3):
-            bus = support.free_port()
-            node = support.Redis("--cluster-enabled", "yes", "--cluster-port", str(bus))
-            self.nodes.append(node)
-            first, last = number * 16_384 // 3, (number + 1) * 16_384 // 3 - 1
-            node.cli("cluster", "set-config-epoch", str(number + 1))
-            node.cli("cluster", "addslotsrange", str(first), str(last))
-            self.nodes[0].cli("cluster", "meet", "127.0.0.1", str(node.port), str(bus))
-        for node in self.nodes:
-            eventually(lambda n=node: "cluster_state:ok" in n.cli("cluster", "info"),
-                       "the Cluster is up")
-
-    @property
-    def uri(self):
-        return "redis://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
-
-    patient_store = support.Redis.patient_store
-
-    def remove(self):
-        for node in self.nodes:
-            node.remove()
-
-
 class Denials(support.ServiceTest):
     """Two instances that deny a client from memory, until one of them is told otherwise."""
 
@@ -129,7 +94,7 @@ defaults:
             eventually(lambda s=service: ask(s).status == 200, "the announcement by hand")
 
     def test_end_when_another_instance_resets_in_a_cluster(self):
-        cluster = Cluster()
+        cluster = support.RedisCluster()
         self.addCleanup(cluster.remove)
         self.expect_resets_end_denials(cluster)
 

@@ -414,6 +414,8 @@ class RedisCluster:
     def uri(self):
         return "redis://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
+    patient_store = Redis.patient_store
+
     def remove(self):
         for node in self.nodes:
             node.remove()
