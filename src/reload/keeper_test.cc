@@ -10,6 +10,8 @@
 #include <fstream>
 #include <future>
 
+#include "support/temporary_folder.h"
+
 namespace sluice::reload {
 namespace {
 
@@ -27,15 +29,7 @@ constexpr std::string_view kManaged =
 
 class KeeperTest : public ::testing::Test {
  protected:
-  KeeperTest() {
-    char folder[] = "/tmp/sluice-test-XXXXXX";
-    folder_ = ::mkdtemp(folder);
-    Write("rules.yaml", kOne);
-  }
-  ~KeeperTest() override {
-    keeper_.reset();
-    fs::remove_all(folder_);
-  }
+  KeeperTest() { Write("rules.yaml", kOne); }
 
   // As editors do: a new file in the place of the old one.
   void Write(const std::string& name, std::string_view text) {
@@ -76,7 +70,8 @@ class KeeperTest : public ::testing::Test {
     return catalog_;
   }
 
-  fs::path folder_;
+  const testing_support::TemporaryFolder temporary_;
+  const fs::path& folder_ = temporary_.path();
   telemetry::Registry registry_;
   telemetry::ServiceMetrics metrics_{registry_};
   telemetry::Logger logger_{{.level = telemetry::LogLevel::kOff}};

@@ -36,15 +36,10 @@ int FreePort() {
 
 RedisServer::RedisServer(Options options) : options_(std::move(options)) {
   port_ = options_.port != 0 ? options_.port : FreePort();
-  char folder[] = "/tmp/sluice-redis-XXXXXX";
-  folder_ = ::mkdtemp(folder);
   Start();
 }
 
-RedisServer::~RedisServer() {
-  Kill();
-  std::filesystem::remove_all(folder_);
-}
+RedisServer::~RedisServer() { Kill(); }
 
 void RedisServer::Start() {
   StartWithoutWaiting();
@@ -52,11 +47,11 @@ void RedisServer::Start() {
 }
 
 void RedisServer::StartWithoutWaiting() {
-  std::vector<std::string> arguments = {"redis-server",  "--port",      std::to_string(port_),
-                                        "--bind",        options_.host, "--dir",
-                                        folder_,         "--save",      "",
-                                        "--appendonly",  "no",          "--logfile",
-                                        folder_ / "log", "--daemonize", "no"};
+  std::vector<std::string> arguments = {"redis-server",   "--port",      std::to_string(port_),
+                                        "--bind",         options_.host, "--dir",
+                                        folder(),         "--save",      "",
+                                        "--appendonly",   "no",          "--logfile",
+                                        folder() / "log", "--daemonize", "no"};
   if (options_.scheme == "rediss") {
     arguments[2] = "0";
     arguments.insert(arguments.end(), {"--tls-port", std::to_string(port_)});

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "support/temporary_folder.h"
+
 namespace sluice::testing_support {
 
 // A port of 127.0.0.1 that was free a moment ago.
@@ -33,7 +35,7 @@ class RedisServer {
 
   int port() const { return port_; }
   std::string Uri(const std::string& query = "") const;
-  const std::filesystem::path& folder() const { return folder_; }
+  const std::filesystem::path& folder() const { return folder_.path(); }
 
   // Runs redis-cli and returns what it prints.
   std::string Cli(const std::string& command) const;
@@ -47,7 +49,7 @@ class RedisServer {
  private:
   Options options_;
   int port_;
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
   pid_t pid_ = -1;
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sluice/memory_store.h"
+#include "support/temporary_folder.h"
 
 namespace sluice {
 namespace {
@@ -86,9 +87,8 @@ TEST(Concurrency, GroupsAcrossShardsNeitherDeadlockNorLeaveATrace) {
 }
 
 TEST(Concurrency, GrowingSweepingResettingAndSavingAtOnce) {
-  char folder[] = "/tmp/sluice-test-XXXXXX";
-  ASSERT_NE(::mkdtemp(folder), nullptr);
-  const std::filesystem::path path = std::filesystem::path(folder) / "snapshot";
+  const testing_support::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "snapshot";
   ManualClock clock(kStart);
   MemoryStore store({.clock = &clock, .keys_max = 20'000});
   const Limit bucket = *Limit::TokenBucket({.capacity = 2, .refill = 1, .period = 1ms});
@@ -111,7 +111,6 @@ TEST(Concurrency, GrowingSweepingResettingAndSavingAtOnce) {
   });
   EXPECT_LE(store.GetStats().keys, 20'000 + 2 * 256);
   EXPECT_TRUE(MemoryStore::Restore(path, {.clock = &clock}));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "sluice/memory_store.h"
+#include "support/temporary_folder.h"
 
 namespace sluice {
 namespace {
@@ -27,13 +28,6 @@ constexpr TimePoint kStart{Micros{1'700'000'000'000'000}};
 
 class SnapshotTest : public testing::Test {
  protected:
-  SnapshotTest() {
-    char folder[] = "/tmp/sluice-test-XXXXXX";
-    folder_ = ::mkdtemp(folder);
-    path_ = folder_ / "snapshot";
-  }
-  ~SnapshotTest() override { std::filesystem::remove_all(folder_); }
-
   // One budget of each algorithm for each key, used in part.
   std::unique_ptr<MemoryStore> MakeStore(int keys) {
     auto store = std::make_unique<MemoryStore>(options_);
@@ -80,8 +74,8 @@ class SnapshotTest : public testing::Test {
     return memory::ReadSnapshot(file.get(), options_);
   }
 
-  std::filesystem::path folder_;
-  std::filesystem::path path_;
+  const testing_support::TemporaryFolder folder_;
+  std::filesystem::path path_ = folder_.path() / "snapshot";
   ManualClock clock_{kStart};
   MemoryStore::Options options_{.clock = &clock_};
   std::vector<Limit> limits_ = {
@@ -144,7 +138,7 @@ TEST_F(SnapshotTest, AFailedSaveLeavesTheOldSnapshot) {
   EXPECT_TRUE(MakeStore(20)->Save(path_));
   EXPECT_FALSE(std::filesystem::exists(temporary));
   // No folder, no snapshot.
-  const auto nowhere = MakeStore(1)->Save(folder_ / "missing" / "snapshot");
+  const auto nowhere = MakeStore(1)->Save(folder_.path() / "missing" / "snapshot");
   EXPECT_EQ(nowhere.error().code, ErrorCode::kIo);
 }
 

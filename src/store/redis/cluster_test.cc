@@ -18,6 +18,7 @@
 #include "redis/slots.h"
 #include "sluice/redis_store.h"
 #include "store/redis/state_key.h"
+#include "support/certificate.h"
 #include "support/documented_acl.h"
 #include "support/eventually.h"
 #include "support/redis_cluster.h"
@@ -28,6 +29,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::AnyOf;
 using testing::HasSubstr;
+using testing_support::Certificate;
 using testing_support::Eventually;
 using testing_support::RedisCluster;
 
@@ -485,36 +487,26 @@ TEST(RedisClusterFailover, AdmitsNothingTwiceWhenAMasterIsLostBetweenTakingAndGi
 }
 
 TEST(RedisClusterSecurity, TlsAndPasswordsOnEveryNode) {
-  char folder[] = "/tmp/sluice-test-XXXXXX";
-  ASSERT_NE(::mkdtemp(folder), nullptr);
-  const std::string base = folder;
-  ASSERT_EQ(::system(("openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost "
-                      "-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout " +
-                      base + "/key -out " + base + "/crt 2>/dev/null")
-                         .c_str()),
-            0);
-  {
-    RedisCluster cluster(
-        {.arguments = {"--tls-cert-file", base + "/crt", "--tls-key-file", base + "/key",
-                       "--tls-ca-cert-file", base + "/crt", "--tls-auth-clients", "no",
-                       "--tls-cluster", "yes", "--requirepass", "s3cret", "--masterauth", "s3cret"},
-         .replicas = false,
-         .scheme = "rediss",
-         .auth = ":s3cret"});
-    const auto store = Open(cluster.Uri("?timeout=10s&connect_timeout=10s&ca=" + base + "/crt"));
-    for (int i = 0; i < 50; ++i) {
-      const auto decision = store->Check({.key = std::to_string(i), .limit = &kFive});
-      ASSERT_TRUE(decision) << decision.error().message;
-    }
-    for (std::size_t i = 0; i < 3; ++i) EXPECT_NE(cluster.node(i).Cli("dbsize"), "0\n");
-    std::string wrong = cluster.Uri("?verify=no&timeout=10s&connect_timeout=10s");
-    wrong.replace(wrong.find("s3cret"), 6, "wr0ng");
-    const auto denied = Open(wrong)->Check({.key = "k", .limit = &kFive});
-    ASSERT_FALSE(denied);
-    EXPECT_EQ(denied.error().code, ErrorCode::kAccessDenied);
-    EXPECT_THAT(denied.error().message, testing::Not(HasSubstr("wr0ng")));
+  const Certificate certificate;
+  RedisCluster cluster(
+      {.arguments = {"--tls-cert-file", certificate.cert(), "--tls-key-file", certificate.key(),
+                     "--tls-ca-cert-file", certificate.cert(), "--tls-auth-clients", "no",
+                     "--tls-cluster", "yes", "--requirepass", "s3cret", "--masterauth", "s3cret"},
+       .replicas = false,
+       .scheme = "rediss",
+       .auth = ":s3cret"});
+  const auto store = Open(cluster.Uri("?timeout=10s&connect_timeout=10s&ca=" + certificate.cert()));
+  for (int i = 0; i < 50; ++i) {
+    const auto decision = store->Check({.key = std::to_string(i), .limit = &kFive});
+    ASSERT_TRUE(decision) << decision.error().message;
   }
-  std::filesystem::remove_all(folder);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_NE(cluster.node(i).Cli("dbsize"), "0\n");
+  std::string wrong = cluster.Uri("?verify=no&timeout=10s&connect_timeout=10s");
+  wrong.replace(wrong.find("s3cret"), 6, "wr0ng");
+  const auto denied = Open(wrong)->Check({.key = "k", .limit = &kFive});
+  ASSERT_FALSE(denied);
+  EXPECT_EQ(denied.error().code, ErrorCode::kAccessDenied);
+  EXPECT_THAT(denied.error().message, testing::Not(HasSubstr("wr0ng")));
 }
 
 }  // namespace

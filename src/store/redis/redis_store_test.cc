@@ -23,10 +23,12 @@
 #include <vector>
 
 #include "sluice/asio.h"
+#include "support/certificate.h"
 #include "support/documented_acl.h"
 #include "support/eventually.h"
 #include "support/fixed_answer_server.h"
 #include "support/redis_server.h"
+#include "support/temporary_folder.h"
 
 namespace sluice {
 namespace {
@@ -36,11 +38,13 @@ using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
+using testing_support::Certificate;
 using testing_support::DocumentedAcl;
 using testing_support::Eventually;
 using testing_support::FixedAnswerServer;
 using testing_support::FreePort;
 using testing_support::RedisServer;
+using testing_support::TemporaryFolder;
 
 const Limit kFive = *Limit::Parse("algorithm=fixed_window,limit=5,window=1d");
 const Limit kMany = *Limit::Parse("algorithm=token_bucket,capacity=1000000,refill=1,period=1h");
@@ -439,38 +443,26 @@ TEST(RedisStore, LeavesAReplica) {
 }
 
 TEST(RedisStore, SpeaksOverUnixSocketsAndOtherDatabases) {
-  char folder[] = "/tmp/sluice-test-XXXXXX";
-  ASSERT_NE(::mkdtemp(folder), nullptr);
-  const std::string path = std::string(folder) + "/redis.sock";
+  const TemporaryFolder folder;
+  const std::string path = folder.path() / "redis.sock";
   const RedisServer server({.arguments = {"--unixsocket", path}});
   EXPECT_EQ(Check(*Open("unix://" + path), kFive)->remaining, 4);
   EXPECT_EQ(Check(*Open(server.Uri("/3")), kFive)->remaining, 4);
   EXPECT_EQ(Check(*Open(server.Uri("/3")), kFive)->remaining, 3);
   EXPECT_EQ(server.Cli("-n 3 dbsize"), "1\n");
-  std::filesystem::remove_all(folder);
 }
 
 TEST(RedisStore, SpeaksTlsAndInsistsOnTheRightCertificate) {
-  char folder[] = "/tmp/sluice-test-XXXXXX";
-  ASSERT_NE(::mkdtemp(folder), nullptr);
-  const std::string base = folder;
-  const auto make = [&](const std::string& name) {
-    return ::system(
-        ("openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext "
-         "subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout " +
-         base + "/" + name + ".key -out " + base + "/" + name + ".crt 2>/dev/null")
-            .c_str());
-  };
-  ASSERT_EQ(make("server"), 0);
-  ASSERT_EQ(make("other"), 0);
-  const RedisServer server({.arguments = {"--tls-cert-file", base + "/server.crt", "--tls-key-file",
-                                          base + "/server.key", "--tls-ca-cert-file",
-                                          base + "/server.crt", "--tls-auth-clients", "no"},
-                            .scheme = "rediss"});
-  EXPECT_TRUE(Check(*Open(server.Uri("?ca=" + base + "/server.crt"))));
+  const Certificate own;
+  const Certificate other;
+  const RedisServer server(
+      {.arguments = {"--tls-cert-file", own.cert(), "--tls-key-file", own.key(),
+                     "--tls-ca-cert-file", own.cert(), "--tls-auth-clients", "no"},
+       .scheme = "rediss"});
+  EXPECT_TRUE(Check(*Open(server.Uri("?ca=" + own.cert()))));
   EXPECT_TRUE(Check(*Open(server.Uri("?verify=no"))));
-  for (const std::string& query : {"?ca=" + base + "/other.crt", "?ca=" + base + "/missing.crt",
-                                   "?ca=" + base + "/server.crt&sni=elsewhere", std::string("")}) {
+  for (const std::string& query : {"?ca=" + other.cert(), "?ca=" + other.cert() + ".missing",
+                                   "?ca=" + own.cert() + "&sni=elsewhere", std::string("")}) {
     const auto refused = Check(*Open(server.Uri(query)));
     ASSERT_FALSE(refused) << query;
     EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
@@ -479,19 +471,17 @@ TEST(RedisStore, SpeaksTlsAndInsistsOnTheRightCertificate) {
   const auto plain = Check(*Open("redis://127.0.0.1:" + std::to_string(server.port())));
   EXPECT_FALSE(plain) << "plain text to a TLS port";
 
-  const RedisServer strict({.arguments = {"--tls-cert-file", base + "/server.crt", "--tls-key-file",
-                                          base + "/server.key", "--tls-ca-cert-file",
-                                          base + "/other.crt", "--tls-auth-clients", "yes"},
-                            .scheme = "rediss",
-                            .wait = false});
-  const std::string query = "?ca=" + base + "/server.crt";
-  const auto known =
-      Open(strict.Uri(query + "&cert=" + base + "/other.crt&key=" + base + "/other.key"));
+  const RedisServer strict(
+      {.arguments = {"--tls-cert-file", own.cert(), "--tls-key-file", own.key(),
+                     "--tls-ca-cert-file", other.cert(), "--tls-auth-clients", "yes"},
+       .scheme = "rediss",
+       .wait = false});
+  const std::string query = "?ca=" + own.cert();
+  const auto known = Open(strict.Uri(query + "&cert=" + other.cert() + "&key=" + other.key()));
   EXPECT_TRUE(Recovers(*known));
   const auto unknown = Check(*Open(strict.Uri(query)));
   ASSERT_FALSE(unknown) << "it wants to see a certificate";
   EXPECT_EQ(unknown.error().code, ErrorCode::kUnavailable) << unknown.error().message;
-  std::filesystem::remove_all(folder);
 }
 
 // A master with two replicas and three Sentinels that watch it.
