@@ -14,12 +14,6 @@ constexpr std::size_t kProblemsLogged = 20;
 
 Keeper::Outcome Refused(Error error) { return {std::unexpected(std::move(error)), {}}; }
 
-std::string Join(const Problems& problems) {
-  std::string all;
-  for (const Problem& problem : problems) all += problem.ToString() + "\n";
-  return all;
-}
-
 }  // namespace
 
 Keeper::Keeper(Options options, const Parts& parts)
@@ -94,14 +88,21 @@ Keeper::Outcome Keeper::Refresh(bool asked) {
   auto sources = ReadAll();
   if (!sources) {
     // Said once: a missing file is looked for again with every poll.
-    if (asked || refused_ != sources.error().message) {
-      refused_ = sources.error().message;
+    if (asked || unreadable_ != sources.error().message) {
+      unreadable_ = sources.error().message;
       metrics_.Reloaded(telemetry::ReloadResult::kInvalid, 0);
-      logger_.Error("rules cannot be read; the old ones stay", {{"error", refused_}});
+      logger_.Error("rules cannot be read; the old ones stay", {{"error", unreadable_}});
     }
     return Refused(sources.error());
   }
-  if (!asked && catalog_ && *sources == sources_) return {};
+  unreadable_.clear();
+  if (!asked) {
+    if (*sources == refused_) return {};
+    if (catalog_ && *sources == sources_) {
+      refused_.reset();
+      return {};
+    }
+  }
   return Adopt(*std::move(sources));
 }
 
@@ -109,10 +110,9 @@ Keeper::Outcome Keeper::Adopt(Sources sources) {
   const std::uint64_t generation = catalog_ ? catalog_->generation + 1 : 1;
   auto catalog = Build(sources, generation);
   if (!catalog) {
-    std::string what = Join(catalog.error());
     // The first time there are no old ones: whoever loads them tells what is wrong.
-    if (catalog_ && refused_ != what) {
-      refused_ = std::move(what);
+    if (catalog_) {
+      refused_ = std::move(sources);
       metrics_.Reloaded(telemetry::ReloadResult::kInvalid, 0);
       std::size_t logged = 0;
       for (const Problem& problem : catalog.error()) {
@@ -123,7 +123,7 @@ Keeper::Outcome Keeper::Adopt(Sources sources) {
     return {std::unexpected(Error{ErrorCode::kInvalidInput, "the rules are not valid"}),
             std::move(catalog.error())};
   }
-  refused_.clear();
+  refused_.reset();
   sources_ = std::move(sources);
   Publish(*std::move(catalog));
   return {};
@@ -152,10 +152,7 @@ void Keeper::Publish(std::shared_ptr<service::Catalog> catalog) {
 }
 
 void Keeper::Reload(Done done) {
-  Post([this, done = std::move(done)]() mutable {
-    refused_.clear();
-    done(Refresh(true));
-  });
+  Post([this, done = std::move(done)]() mutable { done(Refresh(true)); });
 }
 
 void Keeper::Save(std::string id, std::string document, Done done) {

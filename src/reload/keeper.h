@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -87,9 +88,10 @@ class Keeper {
   telemetry::ServiceMetrics& metrics_;
 
   // Of the keeper's thread.
-  Sources sources_;              // As adopted last.
-  std::string refused_;          // What was wrong last time, so that it is said once.
-  Documents managed_documents_;  // As they were when the store could be reached.
+  Sources sources_;                 // As adopted last.
+  std::optional<Sources> refused_;  // What is there instead, so that it is counted once.
+  std::string unreadable_;          // Why nothing could be read, so that it is said once.
+  Documents managed_documents_;     // As they were when the store could be reached.
   std::shared_ptr<const service::Catalog> catalog_;
 
   FolderWatch watch_;

@@ -3,13 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <future>
 
+#include "support/eventually.h"
 #include "support/temporary_folder.h"
 
 namespace sluice::reload {
@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing_support::Eventually;
 
 constexpr std::string_view kOne =
     "ruleSets: [{id: one, rules: [{id: r, scope: GLOBAL, bands: [{limit: 1, window: 1m}]}]}]\n";
@@ -121,6 +122,27 @@ TEST_F(KeeperTest, KeepsTheOldRulesWhenTheNewOnesAreNotValid) {
   EXPECT_EQ(catalog()->generation, 1U) << "a missing file is no empty one";
   Write("rules.yaml", kTwo);
   EXPECT_TRUE(Comes("two"));
+}
+
+TEST_F(KeeperTest, CountsEveryInvalidFileOnceThatItSees) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  const auto counted = [&](int times) {
+    const std::string line = R"(sluice_reloads_total{result="invalid"} )" + std::to_string(times);
+    return registry_.Text().contains(line + "\n");
+  };
+  // All with the same mistake at the same place.
+  for (int i = 1; i <= 3; ++i) {
+    Write("rules.yaml", "ruleSets: 5 # " + std::to_string(i));
+    EXPECT_TRUE(Eventually([&] { return counted(i); })) << i;
+  }
+  Write("rules.yaml", kTwo);
+  ASSERT_TRUE(Comes("two"));
+  Write("rules.yaml", "ruleSets: 5 # 3");
+  EXPECT_TRUE(Eventually([&] { return counted(4); })) << "it is new again";
+  // What did not change is not counted anew, unless somebody asks.
+  Write("other", "");
+  EXPECT_FALSE(Await([&](auto done) { keeper_->Reload(std::move(done)); }).result);
+  EXPECT_TRUE(counted(5)) << registry_.Text();
 }
 
 TEST_F(KeeperTest, DoesNotStartOnWhatIsNotValid) {

@@ -9,13 +9,13 @@ from support import eventually
 
 LIMIT = Quota(capacity=20)
 
-# What a mistake looks like, each with a text that makes it a mistake of its own: what is wrong in
-# the same way again is said and counted once.
+# What a mistake looks like; the number makes each file another one.
 MISTAKES = (
-    lambda text: json.dumps({"ruleSets": [], text: []}),
-    lambda text: json.dumps({"ruleSets": [rule_set(text, LIMIT), rule_set(text, LIMIT)]}),
-    lambda text: json.dumps({"ruleSets": [{"id": "quota", text: []}]}),
-    lambda text: json.dumps({"ruleSets": [rule_set("quota", LIMIT, on_store_failure=text)]}),
+    lambda number: json.dumps({"ruleSets": [], f"number-{number}": []}),
+    lambda number: json.dumps({"ruleSets": [{"id": "quota", "rules": number}]}),
+    lambda number: json.dumps({"ruleSets": [rule_set("quota", LIMIT, on_store_failure="SHRUG"),
+                                            rule_set("other", Quota(capacity=number + 1))]}),
+    lambda number: f"ruleSets: [  # {number}",
 )
 
 
@@ -33,7 +33,7 @@ def reloads(trial):
             marker += 1
             folder.replace("rules.yaml", rules(marker))
         else:
-            folder.replace("rules.yaml", trial.random.choice(MISTAKES)(f"mistake-{number}"))
+            folder.replace("rules.yaml", trial.random.choice(MISTAKES)(number))
         counted[order] += 1
         eventually(lambda order=order: reloads_counted(service, order) >= counted[order],
                    f"reload {number} is counted as {order}")
