@@ -155,7 +155,12 @@ class RateLimit(ApiTest):
         """Runs `work` again if a minute began meanwhile: the default windows end with it."""
         for _ in range(5):
             minute = int(time.time()) // 60
-            result = work()
+            try:
+                result = work()
+            except AssertionError:
+                if int(time.time()) // 60 == minute:
+                    raise
+                continue
             if int(time.time()) // 60 == minute:
                 return result
         self.fail("never done within a minute")
