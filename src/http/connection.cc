@@ -145,9 +145,8 @@ Connection::Connection(std::shared_ptr<Shard> shard, net::Stream stream)
       pending_(kPendingAtFirst) {}
 
 void Connection::StartDrain() {
-  const bool idle =
-      pending_.empty() && unsent() == 0 && reader_.buffered() == 0 && !stream_.readable();
-  if (idle) Close();
+  // OnRead decides: a read may be done that has not been told.
+  if (reading_ && IsIdle()) stream_.Cancel();
 }
 
 void Connection::CheckDeadline(Shard::TimePoint now) {
@@ -295,6 +294,9 @@ void Connection::PutOut(const Response& response) {
 bool Connection::IsLast() {
   return pending_.size() == 1 && reader_.buffered() == 0 && !stream_.readable();
 }
+bool Connection::IsIdle() {
+  return pending_.empty() && unsent() == 0 && reader_.buffered() == 0 && !stream_.readable();
+}
 
 void Connection::Read() {
   if (reading_ || end_of_file_) return;
@@ -313,6 +315,8 @@ void Connection::OnRead(error_code error, std::size_t bytes) {
     // It may still wait for what it has asked.
     end_of_file_ = true;
     Pump();
+  } else if (error == asio::error::operation_aborted && !IsIdle()) {
+    Read();
   } else if (error) {
     Close();
   } else if (last_) {

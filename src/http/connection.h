@@ -146,6 +146,7 @@ class Connection {
   void Answer(std::uint64_t number, const Response& response);
   void PutOut(const Response& response);
   bool IsLast();
+  bool IsIdle();
 
   void Read();
   void OnRead(boost::system::error_code error, std::size_t bytes);

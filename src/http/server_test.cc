@@ -480,6 +480,24 @@ TEST_F(ServerTest, DrainsWithoutLosingARequest) {
   EXPECT_THROW(Connect(), std::runtime_error);
 }
 
+// However far the server has come with them.
+TEST_F(ServerTest, DrainsRequestsThatHaveJustCome) {
+  for (int round = 0; round < 300; ++round) {
+    Start();
+    std::vector<TcpClient> clients;
+    for (int i = 0; i < 4; ++i) {
+      clients.push_back(Connect());
+      clients.back().Send(kGet);
+    }
+    server_->StartDrain();
+    for (TcpClient& client : clients) {
+      ASSERT_THAT(client.ReadAll(), EndsWith("GET /? ")) << round;
+    }
+    server_.reset();
+    loops_.Stop();
+  }
+}
+
 TEST_F(ServerTest, DrainsUnderLoadWithoutLosingARequest) {
   Start();
   // A request that was sent whole on a connection that was open is answered whole, unless the

@@ -48,6 +48,11 @@ bool Stream::readable() {
   return (tls_ && ::SSL_has_pending(tls_->native_handle()) != 0) || socket().available(error) > 0;
 }
 
+void Stream::Cancel() {
+  error_code ignored;
+  socket().cancel(ignored);
+}
+
 void Stream::Close() {
   error_code ignored;
   socket().close(ignored);

@@ -72,6 +72,10 @@ class Stream {
   // Bytes lie ready to be read.
   bool readable();
 
+  // Operations under way complete with operation_aborted, unless they are done and only their
+  // completion is still to come.
+  void Cancel();
+
   // At once, in whatever state; outstanding operations complete with operation_aborted.
   void Close();
 

@@ -185,7 +185,8 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
 
   // What has been received will be answered; what has not been sent never will be.
   void StartDrain() {
-    if (state_ == State::kReading && !stream_.readable()) Finish();
+    // OnRead decides: a read may be done that has not been told.
+    if (state_ == State::kReading) stream_.Cancel();
   }
 
  private:
@@ -203,6 +204,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
 
   void OnRead(error_code error, std::size_t size) {
     if (state_ == State::kClosed) return;
+    if (error == asio::error::operation_aborted) return Continue();
     if (error) return Close();
     active_at_ = state_ == State::kLingering ? active_at_ : shard_->now();
     if (state_ == State::kLingering) return Discard();
@@ -272,14 +274,12 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
   // Closing at once could take replies from the peer that it has not read: see
   // Stream::async_shutdown.
   void Finish() {
-    const bool reading = state_ == State::kReading;
-    if (stream_.tls() && reading) return Close();  // OpenSSL does one thing at a time.
     state_ = State::kLingering;
     active_at_ = shard_->now();
-    stream_.async_shutdown([self = shared_from_this(), reading](error_code error) {
+    stream_.async_shutdown([self = shared_from_this()](error_code error) {
       if (self->state_ == State::kClosed) return;
       if (error || self->stream_.tls()) return self->Close();
-      if (!reading) self->Discard();
+      self->Discard();
     });
   }
 

@@ -278,6 +278,22 @@ TEST_F(ServerTest, DrainAnswersWhatWasReceivedAndCloses) {
   reader.join();
 }
 
+// However far the server has come with it.
+TEST_F(ServerTest, DrainAnswersWhatHasJustCome) {
+  for (int round = 0; round < 300; ++round) {
+    Start();
+    std::vector<TcpClient> clients;
+    for (int i = 0; i < 4; ++i) {
+      clients.push_back(Connect());
+      clients.back().Send("PING\r\n");
+    }
+    server_->StartDrain();
+    for (TcpClient& client : clients) ASSERT_EQ(client.ReadAll(), kPong) << round;
+    server_.reset();
+    loops_.Stop();
+  }
+}
+
 TEST_F(ServerTest, DrainGivesUpAtTheDeadline) {
   Start({}, Answers::kLater);
   TcpClient client = Connect();
