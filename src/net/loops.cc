@@ -2,16 +2,55 @@
 #include "net/loops.h"
 
 #include <pthread.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <cassert>
+#include <chrono>
 #include <latch>
 #include <string>
 
 namespace sluice::net {
 
 namespace asio = boost::asio;
+
+namespace {
+
+// Works until the context is stopped. Waking a sleeper is work for whoever does it: on one machine
+// for the client, with every request. A loop whose waits are short lately, and shorter than the
+// work between them, therefore looks around for a while before it sleeps.
+void Run(asio::io_context& context) {
+  using Steady = std::chrono::steady_clock;
+  static constexpr Steady::duration kWatchMax = std::chrono::microseconds(20);
+  static constexpr Steady::duration kWaitMax = 8 * kWatchMax;  // A longer one counts as this.
+  static constexpr int kMemory = 16;                           // How many the averages are over.
+  Steady::duration work{};                                     // Averages.
+  Steady::duration wait{};
+  Steady::time_point working_since = Steady::now();
+  while (!context.stopped()) {
+    context.poll();
+    const Steady::time_point waiting_since = Steady::now();
+    work += (waiting_since - working_since - work) / kMemory;
+    working_since = waiting_since;
+    bool found = false;
+    if (wait < std::min(work, kWatchMax)) {
+      while (!found && working_since - waiting_since < kWatchMax) {
+        ::sched_yield();  // Others may need the processor for more than watching.
+        found = context.poll_one() > 0 || context.stopped();
+        working_since = Steady::now();
+      }
+    }
+    if (!found) {
+      context.run_one();
+      working_since = Steady::now();
+    }
+    wait += (std::min(working_since - waiting_since, kWaitMax) - wait) / kMemory;
+  }
+}
+
+}  // namespace
 
 Loops::Loops(std::size_t count) {
   assert(count >= 1 && count <= kCountMax);
@@ -33,7 +72,7 @@ void Loops::Start() {
       const std::string name = "sluice-loop-" + std::to_string(i);
       ::pthread_setname_np(::pthread_self(), name.c_str());
       const auto work = asio::make_work_guard(context);
-      context.run();
+      Run(context);
     });
   }
 }
