@@ -23,9 +23,12 @@ test: build ## Build and run every test
 chaos: build ## Servers that die, hang and fill up under load; SCENARIO=name for one of them
 	@tests/chaos/run $(SCENARIO)
 
-run: setup ## Start the service on http://127.0.0.1:8080
-	@tools/build release sluice_program
-	@tools/run
+# With what the program alone needs, unless there is a build with tests already.
+RUN := $(if $(wildcard build/release/build.ninja),release,program)
+run: ## Start the service on http://127.0.0.1:8080
+	@tools/setup program
+	@tools/build $(RUN) sluice_program
+	@tools/run build/$(RUN)/sluice
 
 bench-engine: build ## The engine's speed and memory
 	@build/release/bench/engine_bench

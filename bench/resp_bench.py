@@ -101,7 +101,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--requests", type=int, default=200_000, help="of a round; pipelined: 5x")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
