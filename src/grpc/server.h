@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "grpc/services.h"
 #include "net/listen_address.h"
 #include "net/listener.h"
 #include "net/loops.h"
+#include "net/shards.h"
 #include "net/tls.h"
 #include "service/engine.h"
 #include "sluice/error.h"
@@ -66,23 +66,16 @@ class Server {
   std::size_t Drain(SteadyTime deadline);
 
   // As net::Listener::ReloadCertificate.
-  Expected<bool> ReloadCertificate() { return listener_->ReloadCertificate(); }
+  Expected<bool> ReloadCertificate();
 
-  const net::ListenAddress& address() const { return listener_->address(); }
-  std::uint16_t port() const { return listener_->port(); }
+  const net::ListenAddress& address() const;  // With the actual port.
+  std::uint16_t port() const { return address().port; }
   Counts counts() const;
 
  private:
-  struct Drained;
+  explicit Server(std::unique_ptr<net::Shards<Shard>> shards);
 
-  Server(net::Loops& loops, std::vector<std::shared_ptr<Shard>> shards,
-         std::unique_ptr<net::Listener> listener);
-
-  net::Loops& loops_;
-  const std::vector<std::shared_ptr<Shard>> shards_;  // One a loop.
-  const std::unique_ptr<net::Listener> listener_;
-  const std::shared_ptr<Drained> drained_;
-  bool draining_ = false;
+  const std::unique_ptr<net::Shards<Shard>> shards_;
 };
 
 }  // namespace sluice::grpc

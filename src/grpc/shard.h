@@ -30,9 +30,8 @@ class Shard : public std::enable_shared_from_this<Shard> {
 
   void Add(net::Stream stream);
   void SetServing(Serving serving);
-  // `on_drained` runs once, when the last connection is closed.
+  // As net::Shards has it.
   void StartDrain(std::function<void()> on_drained);
-  // Closes all that is open or comes later, and returns how many connections that were.
   std::size_t Close();
 
   Counters counters;

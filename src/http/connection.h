@@ -2,7 +2,6 @@
 // The part of a server that lives on one loop: a shard, and its connections.
 #pragma once
 
-#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/circular_buffer.hpp>
@@ -21,22 +20,13 @@
 #include "http/request_reader.h"
 #include "http/response_writer.h"
 #include "http/server.h"
+#include "net/counter.h"
 #include "net/stream.h"
 
 namespace sluice::http {
 
 class Connection;
 using ConnectionPtr = boost::intrusive_ptr<Connection>;
-
-// Written by one thread, read by any.
-class Counter {
- public:
-  void Add() { value_.store(value() + 1, std::memory_order_relaxed); }
-  std::uint64_t value() const { return value_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<std::uint64_t> value_ = 0;
-};
 
 // Used on its loop only, but for the counters.
 class Shard : public std::enable_shared_from_this<Shard> {
@@ -46,18 +36,17 @@ class Shard : public std::enable_shared_from_this<Shard> {
   Shard(boost::asio::io_context& context, Handler& handler, const Server::Options& options);
 
   void Add(net::Stream stream);
-  // `on_drained` runs once, when the last connection is closed.
+  // As net::Shards has it.
   void StartDrain(std::function<void()> on_drained);
-  // Closes all that is open or comes later, and returns how many connections that were.
   std::size_t Close();
 
   bool draining() const { return draining_; }
   const Limits& limits() const { return limits_; }
   boost::asio::io_context& context() { return context_; }
 
-  Counter requests;
-  Counter bad_requests;
-  Counter timeouts;
+  net::Counter requests;
+  net::Counter bad_requests;
+  net::Counter timeouts;
 
  private:
   friend class Connection;

@@ -9,13 +9,13 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "http/limits.h"
 #include "http/message.h"
 #include "net/listen_address.h"
 #include "net/listener.h"
 #include "net/loops.h"
+#include "net/shards.h"
 #include "net/tls.h"
 #include "sluice/error.h"
 #include "sluice/time.h"
@@ -97,22 +97,16 @@ class Server {
   std::size_t Drain(std::chrono::steady_clock::time_point deadline);
 
   // As net::Listener::ReloadCertificate.
-  Expected<bool> ReloadCertificate() { return listener_->ReloadCertificate(); }
+  Expected<bool> ReloadCertificate();
 
   const net::ListenAddress& address() const;  // With the actual port.
   std::uint16_t port() const { return address().port; }
   Counts counts() const;
 
  private:
-  struct Drained;
-  Server(net::Loops& loops, std::vector<std::shared_ptr<Shard>> shards,
-         std::unique_ptr<net::Listener> listener);
+  explicit Server(std::unique_ptr<net::Shards<Shard>> shards);
 
-  net::Loops& loops_;
-  const std::vector<std::shared_ptr<Shard>> shards_;  // One a loop.
-  const std::unique_ptr<net::Listener> listener_;
-  const std::shared_ptr<Drained> drained_;
-  bool draining_ = false;
+  const std::unique_ptr<net::Shards<Shard>> shards_;
 };
 
 }  // namespace sluice::http

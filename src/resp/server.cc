@@ -454,8 +454,8 @@ Server::Counts Server::counts() const {
     counts.connections.refused += refused;
   }
   for (const auto& shard : shards_) {
-    counts.commands += shard->worker.commands.load(std::memory_order_relaxed);
-    counts.protocol_errors += shard->worker.protocol_errors.load(std::memory_order_relaxed);
+    counts.commands += shard->worker.commands.value();
+    counts.protocol_errors += shard->worker.protocol_errors.value();
   }
   counts.timeouts = shared_->timeouts.load(std::memory_order_relaxed);
   return counts;

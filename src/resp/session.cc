@@ -51,7 +51,7 @@ Session::Progress Session::Consume(std::span<char> input, std::string& out) {
     if (status == RequestParser::Status::kIncomplete) {
       progress_.next = Next::kRead;
     } else if (status == RequestParser::Status::kError) {
-      Add(worker_.protocol_errors, 1);
+      worker_.protocol_errors.Add();
       ReplyWriter(batch_->text(), protocol_).Error(parser_.error());
       batch_->Answered();
       progress_ = {.next = Next::kClose, .consumed = input.size()};
@@ -62,7 +62,7 @@ Session::Progress Session::Consume(std::span<char> input, std::string& out) {
       Dispatch(parser_.arguments());
     }
   }
-  Add(worker_.commands, commands);
+  worker_.commands.Add(commands);
   return Advance(out);
 }
 
@@ -79,7 +79,7 @@ void Session::Dispatch(Arguments arguments) {
   const Command* const command = FindCommand(arguments[0]);
   ReplyWriter reply(batch_->text(), protocol_);
   if (!command && IsHttp(arguments[0])) {
-    Add(worker_.protocol_errors, 1);
+    worker_.protocol_errors.Add();
     progress_.next = Next::kClose;
     return;
   }

@@ -268,7 +268,7 @@ TEST_F(SessionTest, HangsUpOnWhatABrowserWasMadeToSend) {
   EXPECT_THAT(other.Send("GET / HTTP/1.1\r\nhost: x\r\nCL.THROTTLE k 0 1 1\r\n"),
               StartsWith("-ERR unknown command 'GET'"));
   EXPECT_TRUE(other.closed());
-  EXPECT_EQ(worker_.protocol_errors.load(), 2U);
+  EXPECT_EQ(worker_.protocol_errors.value(), 2U);
   RespPeer third(worker_);
   EXPECT_EQ(third.Send({"CL.THROTTLE", "k", "0", "1", "1"}), Integers({0, 1, 0, -1, 1}));
 }
@@ -277,7 +277,7 @@ TEST_F(SessionTest, AnswersAProtocolErrorInOrderAndCloses) {
   EXPECT_EQ(peer_.Send(RespCommand({"CL.THROTTLE", "k", "0", "1", "1"}) + "*1\r\nPING\r\nPING\r\n"),
             Integers({0, 1, 0, -1, 1}) + "-ERR Protocol error: expected '$', got 'P'\r\n");
   EXPECT_TRUE(peer_.closed());
-  EXPECT_EQ(worker_.protocol_errors.load(), 1U);
+  EXPECT_EQ(worker_.protocol_errors.value(), 1U);
 }
 
 TEST_F(SessionTest, AnswersTheSameHoweverTheBytesAreCut) {

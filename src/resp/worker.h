@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "net/counter.h"
 #include "resp/batch.h"
 #include "resp/limit_cache.h"
 #include "resp/options.h"
@@ -57,8 +57,8 @@ class Worker {
     if (batches_.size() < kIdleBatchesMax) batches_.push_back(std::move(batch));
   }
 
-  std::atomic<std::uint64_t> commands = 0;
-  std::atomic<std::uint64_t> protocol_errors = 0;
+  net::Counter commands;
+  net::Counter protocol_errors;
 
  private:
   static constexpr std::size_t kIdleBatchesMax = 64;
@@ -70,10 +70,5 @@ class Worker {
   std::vector<rules::Attribute> attributes_;
   std::vector<std::unique_ptr<Batch>> batches_;
 };
-
-// For counters with one writer: cheaper than an addition that is atomic.
-inline void Add(std::atomic<std::uint64_t>& counter, std::uint64_t by) {
-  counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
-}
 
 }  // namespace sluice::resp
