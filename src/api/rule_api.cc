@@ -81,15 +81,6 @@ void Run(std::unique_ptr<Call> call, service::Engine& engine) {
   it.check.Run(engine, [call = std::move(call), now = engine.Now()] { Answer(*call, now); });
 }
 
-// A client has one budget, however its address is written and whichever door names it. What is no
-// address, such as a network that answers show, stays as it is.
-void NormaliseIp(rules::Context& context, const ClientOptions& clients, std::string& ip) {
-  const auto address = net::IpAddress::Parse(context.ip);
-  if (!address) return;
-  ip = net::ClientKey(*address, clients.ipv6_prefix);
-  context.ip = ip;
-}
-
 // The first of these headers that is there.
 std::string_view FirstOf(const http::Request& request,
                          std::initializer_list<std::string_view> names) {
@@ -154,8 +145,8 @@ void RuleApi::Check(const http::Request& request, http::Exchange exchange) const
   if (!body) return call->reply.Fail(body.error());
   auto document = CheckDocument::Read(*body);
   if (!document) return call->reply.Fail(document.error());
-  std::string ip;
-  NormaliseIp(document->context, clients_, ip);
+  const std::string ip = net::ClientKey(document->context.ip, clients_.ipv6_prefix);
+  document->context.ip = ip;
   const auto ready = call->check.Prepare(document->rule_set, document->context, document->permits);
   if (!ready) return call->reply.Fail(ready.error());
   Run(std::move(call), engine_);
@@ -184,8 +175,8 @@ void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange) 
       item.error = document.error();
       continue;
     }
-    std::string ip;
-    NormaliseIp(document->context, clients_, ip);
+    const std::string ip = net::ClientKey(document->context.ip, clients_.ipv6_prefix);
+    document->context.ip = ip;
     item.check = std::make_unique<RuleCheck>(catalog);
     const auto ready =
         item.check->Prepare(document->rule_set, document->context, document->permits);

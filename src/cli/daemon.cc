@@ -314,7 +314,8 @@ class Daemon::Impl {
         {.address = *net::ListenAddress::Parse(settings_.resp.listen),
          .tls = TlsOf(settings_.resp.tls_certificate, settings_.resp.tls_key),
          .session = {.password = settings_.resp.password,
-                     .on_store_failure = settings_.resp.on_store_failure},
+                     .on_store_failure = settings_.resp.on_store_failure,
+                     .ipv6_prefix = static_cast<int>(settings_.client.ipv6_prefix)},
          .connections_max = static_cast<std::size_t>(settings_.resp.connections_max),
          .idle_timeout = std::chrono::ceil<std::chrono::seconds>(settings_.resp.idle_timeout)});
     if (!server) return std::unexpected(ProblemOf("resp", server.error()));

@@ -171,4 +171,9 @@ std::string ClientKey(const IpAddress& address, int v6_prefix) {
   return text::Cat(Masked(address, v6_prefix).ToString(), "/", v6_prefix);
 }
 
+std::string ClientKey(std::string_view text, int v6_prefix) {
+  const auto address = IpAddress::Parse(text);
+  return address ? ClientKey(*address, v6_prefix) : std::string(text);
+}
+
 }  // namespace sluice::net

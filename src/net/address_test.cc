@@ -169,6 +169,10 @@ TEST(ClientKey, KnowsIpv6ClientsByTheirNetwork) {
   EXPECT_EQ(key("2001:db8:1:2:3:4:5:6", 56), "2001:db8:1::/56");
   EXPECT_EQ(key("2001:db8:1:2:3:4:5:6", 128), "2001:db8:1:2:3:4:5:6");
   EXPECT_EQ(key("ffff::1", 1), "8000::/1");
+  EXPECT_EQ(ClientKey("2001:DB8:1:2::3"), "2001:db8:1:2::/64");
+  EXPECT_EQ(ClientKey("2001:db8:1:2::/64", 56), "2001:db8:1:2::/64");
+  EXPECT_EQ(ClientKey("not an address"), "not an address");
+  EXPECT_EQ(ClientKey(""), "");
 }
 
 }  // namespace

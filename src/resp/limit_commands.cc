@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "core/text.h"
+#include "net/address.h"
 #include "resp/session.h"
 
 namespace sluice::resp {
@@ -232,6 +234,8 @@ Expected<void> Session::CheckRules(Arguments arguments, Taking taking) {
       detail = true;
     }
   }
+  const std::string ip = net::ClientKey(context.ip, worker_.options().ipv6_prefix);
+  context.ip = ip;
   context.attributes = attributes;
   const auto prepared = batch_->NextRules().Prepare(arguments[2], context, permits);
   if (!prepared) return std::unexpected(prepared.error());

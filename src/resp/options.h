@@ -33,6 +33,9 @@ struct SessionOptions {
   // Of CL.THROTTLE, THROTTLE and SLUICE.CHECK LIMIT. What becomes of a rule set's charges is said
   // by its rules.
   OnStoreFailure on_store_failure = OnStoreFailure::kFailClosed;
+
+  // How much of an IPv6 address tells clients apart, as at the other doors.
+  int ipv6_prefix = 64;
 };
 
 }  // namespace sluice::resp

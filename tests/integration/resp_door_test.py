@@ -28,6 +28,12 @@ ruleSets:
         scope: PER_USER
         bands:
           - {label: hour, algorithm: fixed_window, limit: 2, window: 30d}
+  - id: clients
+    rules:
+      - id: address
+        scope: PER_IP
+        bands:
+          - {label: month, algorithm: sliding_window, limit: 3, window: 30d}
 """
 
 
@@ -123,6 +129,13 @@ class Door(unittest.TestCase):
         answers = [dict(zip(answer[::2], answer[1::2])) for answer in answers]
         self.assertEqual([answer["allowed"] for answer in answers], [1, 1, 0])
         self.assertEqual(answers[-1]["denied_by"], "user/hour")
+
+    def test_an_address_is_one_client_at_every_door(self):
+        client = self.client()
+        for left, address in ((2, "2001:db8::1"), (1, "2001:DB8:0:0:ffff::2")):
+            answer = client.execute_command("SLUICE.CHECK", "RULESET", "clients", "IP", address)
+            self.assertEqual(dict(zip(answer[::2], answer[1::2]))["remaining"], left)
+        self.assertEqual(self.service.check("clients", ip="2001:db8::3").json["remaining"], 0)
 
     def test_ioredis(self):
         done = subprocess.run(["node", NODE_CLIENT, str(self.port)], capture_output=True,
