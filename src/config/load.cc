@@ -302,11 +302,18 @@ Problems Validate(const File& file) {
     }
   }
   const auto check_uri = [&](std::string_view path, std::string_view uri) {
-    if (const auto endpoint = redis::Endpoint::Parse(uri); !endpoint) {
-      complain(path, endpoint.error().message);
-    }
+    auto endpoint = redis::Endpoint::Parse(uri);
+    if (!endpoint) complain(path, endpoint.error().message);
+    return endpoint;
   };
-  if (settings.store != "memory") check_uri("store", settings.store);
+  if (settings.store != "memory") {
+    const auto endpoint = check_uri("store", settings.store);
+    if (endpoint && settings.guard.deadline > endpoint->command_timeout) {
+      complain("guard.deadline",
+               text::Cat("the store's URI gives up after ", endpoint->command_timeout.count(),
+                         " ms; expected no more than that, or a longer ?timeout= in the URI"));
+    }
+  }
   if (settings.rules.redis == "store") {
     if (settings.store == "memory") {
       complain("rules.redis", "\"store\" needs a store in Redis; expected a URI");

@@ -105,6 +105,17 @@ TEST(Validate, FindsWhatDoesNotFitTogether) {
   for (const std::string& text : texts) EXPECT_THAT(text, Not(HasSubstr("hunter2")));
 }
 
+TEST(Validate, TheStoreMustNotGiveUpBeforeTheDeadline) {
+  File file;
+  file.settings.store = "redis://a";
+  file.settings.guard.deadline = Micros{500'000};
+  EXPECT_TRUE(Validate(file).empty());
+  file.settings.guard.deadline = Micros{500'001};
+  EXPECT_THAT(Texts(Validate(file)), ElementsAre(HasSubstr("gives up after 500 ms")));
+  file.settings.store = "redis://a?timeout=2s";
+  EXPECT_TRUE(Validate(file).empty());
+}
+
 TEST(Validate, KnowsWhatTheWordsForStoresMean) {
   File file;
   file.settings.rules.redis = "store";

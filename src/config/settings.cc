@@ -160,7 +160,8 @@ constexpr Setting Within(std::string_view path, std::string_view flag, std::stri
 
 constexpr std::int64_t kMany = std::int64_t{1} << 40;
 constexpr std::int64_t kMillisecond = 1'000;
-constexpr std::int64_t kDay = 86'400'000'000;
+constexpr std::int64_t kHour = 3'600'000'000;
+constexpr std::int64_t kDay = 24 * kHour;
 
 constexpr std::array kSettings = {
     Within<FIELD(threads), 0, 1024>("threads", "--threads", "N",
@@ -269,10 +270,10 @@ constexpr std::array kSettings = {
     Within<FIELD(memory.snapshot_interval), kMillisecond, kDay>(
         "memory.snapshotInterval", "--snapshot-interval", "DURATION", "How often it is written"),
 
-    Within<FIELD(guard.deadline), 1, kDay>(
+    Within<FIELD(guard.deadline), kMillisecond, kHour>(
         "guard.deadline", "--deadline", "DURATION",
         "How long Redis may take to decide; then the policy answers"),
-    Within<FIELD(guard.in_flight_max), 1, 1 << 24>("guard.inFlightMax", "--in-flight-max", "N",
+    Within<FIELD(guard.in_flight_max), 1, 1 << 20>("guard.inFlightMax", "--in-flight-max", "N",
                                                    "Decisions that wait for Redis at a time"),
     Within<FIELD(guard.instances), 0, 100'000>("guard.instances", "--instances", "N",
                                                "How many share a limit under LOCAL; 0 counts them "
@@ -288,11 +289,11 @@ constexpr std::array kSettings = {
                                                  "Calls before the breaker judges"),
     Within<FIELD(guard.window), kMillisecond, kDay>("guard.window", "--breaker-window", "DURATION",
                                                     "How far back the breaker looks"),
-    Within<FIELD(guard.open_min), 1, kDay>(
+    Within<FIELD(guard.open_min), kMillisecond, kDay>(
         "guard.openMin", "--breaker-open-min", "DURATION",
         "How long it stays open before it probes; doubles while probes fail"),
-    Within<FIELD(guard.open_max), 1, kDay>("guard.openMax", "--breaker-open-max", "DURATION",
-                                           "How long it stays open at most"),
+    Within<FIELD(guard.open_max), kMillisecond, kDay>("guard.openMax", "--breaker-open-max",
+                                                      "DURATION", "How long it stays open at most"),
     Within<FIELD(guard.deny_cache_entries), 0, 1 << 28>(
         "guard.denyCacheEntries", "--deny-cache-entries", "N",
         "Denials remembered so that repeats need no Redis; 0 turns it off"),

@@ -33,6 +33,7 @@ class Shards {
   static Expected<std::unique_ptr<Shards>> Start(Loops& loops, Listener::Options options,
                                                  const Make& make) {
     std::vector<std::shared_ptr<Shard>> shards;
+    shards.reserve(loops.size());
     for (std::size_t i = 0; i < loops.size(); ++i) shards.push_back(make(loops.context(i)));
     auto listener = Listener::Start(
         loops, std::move(options),

@@ -16,8 +16,6 @@ namespace {
 namespace ssl = boost::asio::ssl;
 using boost::system::error_code;
 
-constexpr std::size_t kProtocolBytesMax = 255;
-
 std::unexpected<Error> Fail(ErrorCode code, std::string message) {
   return std::unexpected(Error{code, std::move(message)});
 }
@@ -77,7 +75,7 @@ Expected<std::shared_ptr<TlsContext>> TlsContext::Make(const TlsFiles& files,
                           text::Quote(files.cert), ": ", error.message()));
   }
   for (const std::string& protocol : alpn) {
-    assert(!protocol.empty() && protocol.size() <= kProtocolBytesMax);
+    assert(!protocol.empty() && protocol.size() <= 255);
     made->alpn_ += static_cast<char>(protocol.size());
     made->alpn_ += protocol;
   }

@@ -355,8 +355,8 @@ class Secrets(support.ServiceTest):
 
     def test_the_password_of_redis_is_never_shown(self):
         redis = self.redis(password=self.SECRET)
-        service = self.start("--store", redis.uri, "--log-level", "debug", "--admin-token",
-                             self.SECRET + "-admin", "--deadline", "5s")
+        service = self.start("--store", redis.uri + "?timeout=5s", "--log-level", "debug",
+                             "--admin-token", self.SECRET + "-admin", "--deadline", "5s")
         eventually(lambda: service.get("/health").json["status"] == "UP", "Redis is reachable")
         self.assertEqual(service.get("/api/v1/rate-limit/check?key=a").status, 200)
         shown = [service.get(path).body.decode() for path in

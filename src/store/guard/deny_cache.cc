@@ -83,7 +83,7 @@ std::optional<DenyCache::Entry> DenyCache::Knowledge(const Charge& charge, const
 
 // None: it does not follow from what is known.
 std::optional<Decision> DenyCache::Decide(const Entry& entry, const Limit& limit, std::int64_t cost,
-                                          std::int64_t now_us) {
+                                          std::int64_t now_us, Age age) {
   const std::int64_t elapsed = now_us - entry.at_us;
   if (IsBucket(limit.algorithm())) {
     const TimePoint now{Micros{entry.c + elapsed}};
@@ -99,7 +99,8 @@ std::optional<Decision> DenyCache::Decide(const Entry& entry, const Limit& limit
     return core::Decide(limit, &state, TimePoint{Micros{entry.b + elapsed}}, cost).decision;
   }
   const bool allowed = entry.a < 0;
-  if (allowed ? cost > ~entry.a : cost != entry.a) return std::nullopt;
+  const bool greater = age == Age::kAny && cost > entry.a;
+  if (allowed ? cost > ~entry.a : cost != entry.a && !greater) return std::nullopt;
   return Decision{.allowed = allowed,
                   .limit = limit.amount(),
                   .remaining = entry.b,
@@ -124,10 +125,10 @@ std::optional<Decision> DenyCache::Look(const Hash128& hash, const Charge& charg
     }
     if (now_us < entry.at_us || now_us >= entry.until_us) continue;
     if (entry.at_us <= times.since_us) continue;
-    if (const auto decision = Decide(entry, *charge.limit, charge.cost, now_us)) {
+    if (const auto decision = Decide(entry, *charge.limit, charge.cost, now_us, times.age)) {
       if (!decision->allowed) return decision;
       // It does not stand in the way. If another does, nothing is taken from this one.
-      auto peek = Decide(entry, *charge.limit, 0, now_us);
+      auto peek = Decide(entry, *charge.limit, 0, now_us, times.age);
       if (peek) peek->delay = Micros{0};
       return peek;
     }
@@ -171,7 +172,8 @@ bool DenyCache::Answer(Request& request, TimePoint now, Age age) {
   const std::int64_t now_us = now.time_since_epoch().count();
   const Times times{.since_us = age == Age::kAny ? std::numeric_limits<std::int64_t>::min()
                                                  : now_us - trust_.count(),
-                    .now_us = now_us};
+                    .now_us = now_us,
+                    .age = age};
   if (request.charges.size() == 1) return AnswerOne(request, times);
   return request.charges.size() <= kChargesMax && AnswerGroup(request, times);
 }

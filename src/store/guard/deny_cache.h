@@ -21,7 +21,8 @@ namespace sluice::guard {
 // where the ends of the range disagree in any number, the store is asked. The other sliding
 // algorithms do not show enough of themselves for that: of those the answer for each cost is kept,
 // in which the waits are exact and `remaining` is that of the first denial, which is exact for a
-// cost of 1 and otherwise a lower bound.
+// cost of 1 and otherwise a lower bound. When the store cannot be asked, it also stands for greater
+// costs, which are denied for longer.
 //
 // A request of several charges is answered if it is denied for sure and something is known of all
 // of its states; the store's denial of such a request teaches exactly that, and what is granted
@@ -34,8 +35,6 @@ namespace sluice::guard {
 // end first makes room for a new one.
 class DenyCache {
  public:
-  static constexpr std::size_t kChargesMax = 8;  // Requests of more charges are not answered.
-
   // Where a state is remembered, as of a moment: what was learned from a question asked before the
   // place was last invalidated is worth nothing.
   struct Place {
@@ -99,7 +98,7 @@ class DenyCache {
   static std::optional<Entry> Knowledge(const Charge& charge, const Decision& decision,
                                         Micros useful_for);
   static std::optional<Decision> Decide(const Entry& entry, const Limit& limit, std::int64_t cost,
-                                        std::int64_t now_us);
+                                        std::int64_t now_us, Age age);
 
   std::size_t SetOf(const Hash128& hash) const { return hash.low % sets_; }
   Shard& ShardOf(const Hash128& hash) const { return shards_[SetOf(hash) % kShards]; }
@@ -111,6 +110,7 @@ class DenyCache {
   struct Times {
     std::int64_t since_us;
     std::int64_t now_us;
+    Age age;
   };
 
   std::optional<Decision> Look(const Hash128& hash, const Charge& charge, const Times& times);

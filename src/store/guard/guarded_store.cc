@@ -44,7 +44,7 @@ bool Failed(const Request& request) { return !request.outcome && request.outcome
 
 bool ProvablyNotCharged(const Error& error) {
   return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kStoreFull ||
-         !error.outage();
+         error.code == ErrorCode::kAccessDenied || !error.outage();
 }
 
 bool Charges(const Request& request) {
@@ -557,7 +557,6 @@ std::size_t GuardedStore::Impl::Send(Flight* flight, std::span<const Charge> cha
     flight->asked.push_back(&requests[sent]);
   }
   if (sent == 0) {
-    Locked([&] { breaker_.GiveBack(flight->pass); });
     Cancel(flight);
     return 0;
   }
@@ -610,7 +609,9 @@ void GuardedStore::Impl::EndErrand(bool delivered) {
 void GuardedStore::Impl::Reset(const Charge& charge,
                                std::move_only_function<void(Expected<bool>)> done) {
   fallback_.Reset(charge);
-  ledger_.Remove(charge);
+  for (const guard::Ledger::Debt& debt : ledger_.TakeOf({&charge, 1})) {
+    Count(counters_.recovered_units, debt.units);
+  }
   if (!cache_.enabled()) return inner_.Reset(charge, std::move(done));
   // Twice: what is asked before the store has reset it may be answered after.
   const Hash128 hash = cache_.HashOf(charge);

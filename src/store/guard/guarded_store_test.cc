@@ -315,6 +315,15 @@ TEST_F(GuardTest, ReportsLocalConsumptionWhenTheStoreIsBack) {
   EXPECT_EQ(stats().local_units, 5);
 }
 
+TEST_F(GuardTest, ReportsWhatWasTakenWhileTheStoreRefusedUs) {
+  store.Fail(ErrorCode::kAccessDenied);
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(Ask(kTen, kLocal).outcome->allowed);
+  store.AnswerAtOnce();
+  ASSERT_TRUE(Eventually([&] { return stats().reported_units == 8; }));
+  EXPECT_EQ(store.Remaining(kTen), 2);
+  EXPECT_EQ(stats().dropped_units, 0);
+}
+
 TEST_F(GuardTest, ReportsEachUnitOnceAndALaterOutageFindsTheShareUsed) {
   store.Fail(ErrorCode::kUnavailable);
   for (int i = 0; i < 3; ++i) Ask(kTen, kLocal);
@@ -585,6 +594,7 @@ TEST_F(GuardTest, ResetMakesBothBudgetsWhole) {
     EXPECT_EQ(held.get_future().get().value(), key == "k");
   }
   EXPECT_EQ(stats().states_to_report, 0);
+  EXPECT_EQ(stats().recovered_units, 1) << "by the reset";
   EXPECT_EQ(Ask(kTen, kLocal, 1, "other").outcome->remaining, 9);
   store.AnswerAtOnce();
   EXPECT_EQ(Ask(kTen, kLocal).source, Source::kStore);
@@ -627,6 +637,30 @@ TEST_F(GuardTest, KnownDenialsStayDenialsDuringAnOutage) {
   EXPECT_FALSE(denied.outcome->allowed);
   EXPECT_EQ(denied.source, Source::kDenyCache);
   EXPECT_EQ(Ask(kTen, kOpen, 1, "other").source, Source::kFailOpen);
+}
+
+TEST_F(GuardTest, GreaterCostsThanThatOfAKnownDenialAreDeniedDuringAnOutage) {
+  const Limit log = *Limit::Parse("algorithm=sliding_window,limit=10,window=1d");
+  Ask(log, kOpen, 8);
+  EXPECT_FALSE(Ask(log, kOpen, 3).outcome->allowed);
+  EXPECT_EQ(Ask(log, kOpen, 5).source, Source::kStore) << "which knows how long that takes";
+  store.Fail(ErrorCode::kUnavailable);
+  const Answer denied = Ask(log, kOpen, 4);
+  EXPECT_FALSE(denied.outcome->allowed);
+  EXPECT_EQ(denied.source, Source::kDenyCache);
+  EXPECT_EQ(Ask(log, kOpen, 2).source, Source::kFailOpen) << "that may fit";
+}
+
+TEST_F(GuardTest, RemembersDenialsOfAsManyLimitsAsThereMayBe) {
+  std::vector<std::string> keys;
+  for (std::size_t i = 0; i < kChargesMax; ++i) keys.push_back(std::to_string(i));
+  std::vector<Charge> charges;
+  for (const std::string& key : keys) charges.push_back({.key = key, .limit = &kMany});
+  charges.back().limit = &kTen;
+  for (int i = 0; i < 11; ++i) Ask(charges);
+  const Answer denied = Ask(charges);
+  EXPECT_EQ(denied.source, Source::kDenyCache);
+  EXPECT_FALSE(denied.each.back().allowed);
 }
 
 TEST_F(GuardTest, AreDenialsForTheirWholeTimeIfTheStoreCannotBeAsked) {

@@ -54,11 +54,4 @@ std::vector<Ledger::Debt> Ledger::TakeOf(std::span<const Charge> charges) {
   return taken;
 }
 
-void Ledger::Remove(const Charge& charge) {
-  const Hash128 hash = StateHash(seed_, charge);
-  const std::lock_guard lock(mutex_);
-  debts_.erase(hash);
-  size_ = debts_.size();
-}
-
 }  // namespace sluice::guard

@@ -39,8 +39,6 @@ class Ledger {
   // Removes and returns what concerns the states of these charges; free while there is nothing.
   std::vector<Debt> TakeOf(std::span<const Charge> charges);
 
-  void Remove(const Charge& charge);
-
   std::size_t size() const { return size_.load(std::memory_order_relaxed); }
 
  private:
