@@ -68,6 +68,7 @@ Status RlsBatch::Ask(const rules::RlsDomain* domain, const RlsDescriptor& descri
   asked.shadow = false;
   asked.quota = false;
   asked.never = false;
+  asked.needed = 0;
   asked.brought.reset();
   asked.match.limit = nullptr;
   if (!domain) return {};
@@ -79,13 +80,14 @@ Status RlsBatch::Ask(const rules::RlsDomain* domain, const RlsDescriptor& descri
               text::Cat("a limit with the unit ", unit, "; expected SECOND (1) to YEAR (6)")};
     }
     asked.unit = static_cast<RlsUnit>(unit);
-    asked.requests_per_unit = requests_per_unit;
     asked.kind = kBlocked;  // A limit of zero, which the engine does not know.
     if (requests_per_unit > 0) {
       const auto limit =
           Limit::FixedWindow({.limit = requests_per_unit, .window = rules::SpanOf(asked.unit)});
       if (!limit) return {StatusCode::kInvalidArgument, limit.error().message};
       asked.brought = *limit;
+      asked.brought_state =
+          text::Cat(rules::kRlsOverrideStatePrefix, requests_per_unit, "-per-", unit);
       asked.kind = kLimited;
       rules::RlsStateKey(domain->name(), EntriesOf(descriptor), asked.match.key);
     }
@@ -96,7 +98,6 @@ Status RlsBatch::Ask(const rules::RlsDomain* domain, const RlsDescriptor& descri
     asked.kind = found.kind == rules::RlsLimit::Kind::kLimited     ? kLimited
                  : found.kind == rules::RlsLimit::Kind::kUnlimited ? kUnlimited
                                                                    : kBlocked;
-    asked.requests_per_unit = found.requests_per_unit;
     asked.unit = found.unit;
     asked.shadow = found.shadow_mode;
     asked.quota = found.quota_mode;
@@ -132,7 +133,8 @@ void RlsBatch::Plan(const Call& call, bool all_or_nothing) {
   }
 }
 
-// Those that count, as one request; none takes anything if one is refused without asking.
+// Those that count, as one request; if one is refused without asking, the others are only looked
+// at.
 void RlsBatch::PlanTogether(const Call& call) {
   bool refused = false;
   bool charged = false;
@@ -148,6 +150,7 @@ void RlsBatch::PlanTogether(const Call& call) {
   StartRequest();
   for (Asked& asked : AskedBy(call)) {
     if (asked.kind != Asked::Kind::kLimited || asked.apart()) continue;
+    if (refused && asked.cost > 0) asked.needed = CostOfState(call, asked);
     PlanCharge(asked, refused ? 0 : asked.cost);
   }
 }
@@ -157,8 +160,7 @@ std::int64_t RlsBatch::CostOfState(const Call& call, const Asked& of) {
   std::int64_t sum = 0;
   for (const Asked& asked : AskedBy(call)) {
     if (asked.kind != Asked::Kind::kLimited || asked.apart()) continue;
-    if (asked.brought.has_value() != of.brought.has_value()) continue;
-    if (asked.match.key != of.match.key) continue;
+    if (asked.state() != of.state() || asked.match.key != of.match.key) continue;
     // More than any limit holds is as good as that; and sums of it do not overflow.
     static constexpr auto kCostMax =
         std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(kDescriptorsMax);
@@ -174,7 +176,7 @@ void RlsBatch::PlanCharge(Asked& asked, std::int64_t cost) {
   charges_.push_back({
       .key = asked.match.key,
       .limit = &asked.limit(),
-      .name = asked.brought ? rules::kRlsOverrideStateName : rules::kRlsStateName,
+      .name = asked.state(),
       .cost = cost,
       .on_store_failure = options_.on_store_failure,
   });
@@ -211,7 +213,6 @@ Status RlsBatch::CheckStore(const Asked& asked) const {
   const Expected<Decision>& outcome = requests_[asked.request].outcome;
   if (outcome) return {};
   const Error& error = outcome.error();
-  // Such as two limits of their own for the same entries.
   if (!error.outage()) return {StatusCode::kInvalidArgument, error.message};
   if (options_.on_store_failure == OnStoreFailure::kFailOpen) return {};
   return {StatusCode::kUnavailable, text::Cat(ToString(error.code), ": ", error.message)};
@@ -221,7 +222,8 @@ bool RlsBatch::Denies(const Asked& asked) const {
   if (asked.shadow || asked.kind == Asked::Kind::kFree) return false;
   if (asked.refused()) return true;
   if (asked.kind != Asked::Kind::kLimited || !requests_[asked.request].outcome) return false;
-  return !decisions_[asked.charge].allowed;
+  const Decision& decision = decisions_[asked.charge];
+  return !decision.allowed || decision.remaining < asked.needed;
 }
 
 // Any that denies is enough; of those in quota mode it takes all, for each may have another place
@@ -250,7 +252,7 @@ void RlsBatch::AddStatus(const Asked& asked) {
     return;
   }
   Response::RateLimit& limit = *status.mutable_current_limit();
-  limit.set_requests_per_unit(asked.requests_per_unit);
+  limit.set_requests_per_unit(asked.kind == kLimited ? Clamp(asked.limit().amount()) : 0);
   limit.set_unit(static_cast<Response::RateLimit::Unit>(asked.unit));
   if (asked.match.limit) limit.set_name(asked.match.limit->name);
   if (asked.kind != kLimited || !requests_[asked.request].outcome) return;
@@ -299,11 +301,12 @@ void RlsBatch::AddHeaders(const Call& call) {
   std::vector<http::Policy> policies;
   std::vector<Decision> each;
   bool never = false;
+  const bool over = response_.overall_code() == Response::OVER_LIMIT;
   for (const Asked& asked : AskedBy(call)) {
-    if (asked.kind != Asked::Kind::kLimited || asked.apart()) continue;
+    if (asked.kind != Asked::Kind::kLimited || asked.shadow || (asked.quota && !over)) continue;
     if (!requests_[asked.request].outcome) continue;
     Decision decision = decisions_[asked.charge];
-    decision.allowed = decision.allowed && !asked.never;
+    decision.allowed = !Denies(asked);
     never = never || asked.never;
     each.push_back(decision);
     policies.push_back({.name = NameOf(asked), .limit = &asked.limit(), .decision = decision});

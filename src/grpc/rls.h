@@ -76,14 +76,16 @@ class RlsBatch {
     std::int64_t cost = 1;
     rules::RlsMatch match;
     std::optional<Limit> brought;  // By the request itself.
-    std::uint32_t requests_per_unit = 0;
+    std::string brought_state;     // The name of its state.
     rules::RlsUnit unit = rules::RlsUnit::kUnknown;
-    std::size_t charge = 0;  // Of kLimited.
+    std::int64_t needed = 0;  // Of what is only looked at: what must be left for it not to deny.
+    std::size_t charge = 0;   // Of kLimited.
     std::size_t request = 0;
 
     // Charged on its own, whatever becomes of the others.
     bool apart() const { return shadow || quota; }
     const Limit& limit() const { return brought ? *brought : *match.limit->limit; }
+    std::string_view state() const { return brought ? brought_state : rules::kRlsStateName; }
     // Denies whatever the store says.
     bool refused() const { return cost > 0 && (kind == Kind::kBlocked || never); }
   };

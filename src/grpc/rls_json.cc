@@ -7,11 +7,35 @@
 #include <memory>
 #include <utility>
 
+#include "core/text.h"
+
 namespace sluice::grpc {
 namespace {
 
 using envoy::service::ratelimit::v3::RateLimitRequest;
 using Response = RlsBatch::Response;
+
+// Protobuf's parser takes some hundred bytes of memory for each level, and long for many values; it
+// runs on the loop. A request of any use is far smaller.
+constexpr std::size_t kBodyBytesMax = std::size_t{64} << 10;
+constexpr int kDepthMax = 32;
+
+bool IsTooDeep(std::string_view json) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (c == '"') in_string = !in_string;
+    if (in_string) {
+      if (c == '\\') ++i;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kDepthMax) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
 
 std::string ToJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
@@ -49,6 +73,14 @@ JsonAnswer Answer(RlsBatch& batch) {
 
 void HandleJson(service::Engine& engine, const RlsOptions& options, std::string_view body,
                 std::move_only_function<void(JsonAnswer)> done) {
+  if (body.size() > kBodyBytesMax) {
+    return done(Failure(
+        400, text::Cat("a body of ", body.size(), " bytes; expected at most ", kBodyBytesMax)));
+  }
+  if (IsTooDeep(body)) {
+    return done(
+        Failure(400, text::Cat("expected at most ", kDepthMax, " levels of lists and objects")));
+  }
   RateLimitRequest request;
   google::protobuf::util::JsonParseOptions parse;
   parse.ignore_unknown_fields = true;  // As the binary form does.

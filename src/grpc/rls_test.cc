@@ -51,6 +51,8 @@ descriptors:
     rate_limit: {unit: week, requests_per_unit: 7}
   - key: bucket
     rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 10}
+  - key: deep
+    rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 10, capacity: 50}
 )";
 
 constexpr const char* kStrict = R"(
@@ -223,6 +225,12 @@ TEST_F(RlsTest, ChargesAllOrNothingWhereToldTo) {
       Run(Builder("strict").Ask({{"a", "1"}}).Ask({{"b", "2"}}).OwnHits(2)).response.overall_code(),
       Response::OVER_LIMIT);
   EXPECT_EQ(Run(Builder("strict").Ask({{"a", "1"}})).remaining(0), 1U);
+  // Beside it, who would have been denied is, and who would have passed is not.
+  const Result both =
+      Run(Builder("strict").Ask({{"b", "1"}}).Ask({{"closed", "1"}}).Ask({{"a", "1"}}));
+  EXPECT_EQ(both.code(0), Response::OVER_LIMIT);
+  EXPECT_EQ(both.code(1), Response::OVER_LIMIT);
+  EXPECT_EQ(both.code(2), Response::OK);
 }
 
 TEST_F(RlsTest, DeniesWhatIsNamedMoreOftenThanItCanBeGranted) {
@@ -243,16 +251,16 @@ TEST_F(RlsTest, DeniesWhatIsNamedMoreOftenThanItCanBeGranted) {
       Response::OK);
 }
 
-TEST_F(RlsTest, RefusesTwoLimitsOfTheirOwnForOneState) {
-  const auto ask = [&](const char* domain) {
-    return Run(Builder(domain)
-                   .Ask({{"a", "1"}})
-                   .OwnLimit(5, envoy::type::v3::HOUR)
-                   .Ask({{"a", "1"}})
-                   .OwnLimit(6, envoy::type::v3::HOUR));
-  };
-  EXPECT_EQ(ask("strict").status.code, StatusCode::kInvalidArgument);
-  EXPECT_TRUE(ask("edge").status.ok());
+TEST_F(RlsTest, TakesTwoLimitsOfTheirOwnForTheSameEntries) {
+  for (const char* domain : {"strict", "edge"}) {
+    const Result result = Run(Builder(domain)
+                                  .Ask({{"a", "1"}})
+                                  .OwnLimit(5, envoy::type::v3::HOUR)
+                                  .Ask({{"a", "1"}})
+                                  .OwnLimit(6, envoy::type::v3::HOUR));
+    EXPECT_EQ(result.remaining(0), 4U) << domain;
+    EXPECT_EQ(result.remaining(1), 5U) << domain;
+  }
 }
 
 TEST_F(RlsTest, ShadowsAreChargedApartFromAllOrNothing) {
@@ -361,8 +369,17 @@ TEST_F(RlsTest, TakesLimitsOfADescriptor) {
   EXPECT_EQ(first.response.statuses(0).current_limit().unit(), Response::RateLimit::HOUR);
   EXPECT_EQ(ask(2).response.overall_code(), Response::OK);
   EXPECT_EQ(ask(2).response.overall_code(), Response::OVER_LIMIT);
-  EXPECT_EQ(ask(3).response.overall_code(), Response::OK);
   EXPECT_EQ(ask(0).response.overall_code(), Response::OVER_LIMIT);
+  // Each has a state of its own, which others do not change.
+  EXPECT_EQ(ask(3).remaining(0), 2U);
+  const auto ask_quick = [&] {
+    return Run(Builder().Ask({{"any", "x"}}).OwnLimit(10, envoy::type::v3::SECOND));
+  };
+  EXPECT_EQ(ask_quick().remaining(0), 9U);
+  clock_.Advance(2s);
+  EXPECT_EQ(ask_quick().remaining(0), 9U);
+  EXPECT_EQ(ask(2).response.overall_code(), Response::OVER_LIMIT);
+  EXPECT_EQ(ask(3).remaining(0), 1U);
   // It takes the place of the configured one, without a share in its state.
   const Result user = Run(Builder().Ask({{"user", "x"}}).OwnLimit(100, envoy::type::v3::DAY));
   EXPECT_EQ(user.remaining(0), 99U);
@@ -421,6 +438,9 @@ TEST_F(RlsTest, ReportsWeeksAndBuckets) {
   EXPECT_EQ(first.response.statuses(0).current_limit().requests_per_unit(), 10U);
   EXPECT_EQ(first.response.statuses(0).current_limit().unit(), Response::RateLimit::SECOND);
   EXPECT_EQ(first.response.statuses(0).duration_until_reset().seconds(), 1);
+  const Result deep = Run(Builder().Ask({{"deep", "x"}}));
+  EXPECT_EQ(deep.response.statuses(0).current_limit().requests_per_unit(), 50U);
+  EXPECT_EQ(deep.remaining(0), 49U);
   // A denial says when the same request would pass, not when all is whole.
   const Result denied = Run(Builder().Ask({{"bucket", "x"}}));
   EXPECT_EQ(denied.response.overall_code(), Response::OVER_LIMIT);
@@ -550,6 +570,12 @@ TEST_F(RlsTest, AnswersJson) {
   EXPECT_EQ(post("{").http_status, 400);
   EXPECT_EQ(post(R"({"domain":""})").http_status, 400);
   EXPECT_THAT(post("[]").body, HasSubstr(R"({"error":)"));
+  EXPECT_THAT(post(R"({"descriptors":)" + std::string(60'000, '[')).body, HasSubstr("32 levels"));
+  EXPECT_THAT(post(std::string(70'000, ' ')).body, HasSubstr("expected at most 65536"));
+  EXPECT_EQ(post(R"({"domain":"edge","descriptors":[{"entries":[{"key":"user","value":")" +
+                 std::string(100, '[') + R"(\""}]}]})")
+                .http_status,
+            200);
 }
 
 // The reader of requests agrees with generated code on what that accepts.

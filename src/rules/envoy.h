@@ -71,10 +71,10 @@ struct RlsEntry {
   std::string_view value;
 };
 
-// The state that a descriptor is charged to, for Charge. `name` differs between the limits of the
-// configuration and those that a request brings itself.
-inline constexpr std::string_view kRlsStateName = "rls";
-inline constexpr std::string_view kRlsOverrideStateName = "rls-override";
+// The name of the state that a descriptor is charged to, for Charge. Each limit that a request brings
+// itself has a state of its own, under this and its numbers. One slash, as in no name of a rule's.
+inline constexpr std::string_view kRlsStateName = "rls/configured";
+inline constexpr std::string_view kRlsOverrideStatePrefix = "rls/";
 
 // The key of the state of these entries: no two domains or lists of entries share one. At most
 // kKeyBytesMax bytes; longer ones are hashed. Replaces what `key` holds. For limits that a request
