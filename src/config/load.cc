@@ -166,9 +166,11 @@ class Reader {
   void ReadLimits(const YamlNode& node) {
     ForEach(node, "names, each with a limit",
             [&](const std::string& name, const YamlNode& key, const YamlNode& value) {
-              if (name.empty() || name.size() > kNameBytesMax) {
-                return Complain(key,
-                                text::Cat("expected a name of 1 to ", kNameBytesMax, " bytes"));
+              // A slash is in the names of all other states; what has an = is a limit written out.
+              if (name.empty() || name.size() > kNameBytesMax || name.contains('/') ||
+                  name.contains('=')) {
+                return Complain(key, text::Cat("expected a name of 1 to ", kNameBytesMax,
+                                               " bytes without / and ="));
               }
               if (auto limit = ReadLimit(value)) {
                 out_.limits.insert_or_assign(name, *limit);

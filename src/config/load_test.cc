@@ -42,6 +42,12 @@ TEST(ConfigFile, ReadsSettingsLimitsAndDefaults) {
   EXPECT_TRUE(file->has_rule_sets);
 }
 
+TEST(ConfigFile, NamesOfLimitsAreNotThoseOfOtherStates) {
+  for (const char* name : {"rls/configured", "resp/throttle", "shop/rule/band", "a=b", "\"\""}) {
+    EXPECT_FALSE(Parse(std::string("limits: {") + name + ": 'limit=5,window=1m'}", "f")) << name;
+  }
+}
+
 TEST(ConfigFile, MayBeEmpty) {
   EXPECT_TRUE(Parse("", "f"));
   EXPECT_TRUE(Parse("http:\n", "f"));

@@ -17,8 +17,9 @@ using Arguments = std::span<const std::string_view>;
 
 // The state of a key under CL.THROTTLE: one, whatever numbers its commands bring, as redis-cell has
 // it. What was used stays used when they change. THROTTLE has its own, for its bucket is another.
-constexpr std::string_view kCellState = "cl.throttle";
-constexpr std::string_view kCrabState = "throttle";
+// One slash, as in no name of a limit or of a rule's.
+constexpr std::string_view kCellState = "resp/cl.throttle";
+constexpr std::string_view kCrabState = "resp/throttle";
 
 constexpr std::int64_t kMicrosPerSecond = 1'000'000;
 
