@@ -49,7 +49,7 @@ class Session {
     // In a flood window; beyond, the connection ends with ENHANCE_YOUR_CALM. Resets are calls that
     // the client starts and gives up, or gets reset by errors of its own; a proxy whose deadlines
     // pass while a store is slow sends some hundreds. Quiet frames are those that ask for nothing
-    // (PING, SETTINGS, WINDOW_UPDATE, PRIORITY, empty DATA), counted anew with every reply: clients
+    // (PING, SETTINGS, WINDOW_UPDATE, empty DATA), counted anew with every reply: clients
     // that get replies may measure how fast they come.
     std::uint32_t resets_max = 1000;
     std::uint32_t quiet_frames_max = 1000;
