@@ -15,17 +15,19 @@
 #include "core/text.h"
 #include "net/tls.h"
 #include "reload/sources.h"
+#include "rules/yaml.h"
 
 namespace sluice::cli {
 namespace {
 
-// Whether a line of the text starts with this key, at the left edge.
-bool HasTopLevelKey(std::string_view text, std::string_view key) {
-  while (!text.empty()) {
-    const auto end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    if (line.starts_with(key) && line.substr(key.size()).starts_with(':')) return true;
-    text.remove_prefix(std::min(end + 1, text.size()));
+// Whether it is a file of envoyproxy/ratelimit. One that is no YAML is not: any reader says so.
+bool IsRls(const reload::Text& text) {
+  Problems reported_later;  // When all is built.
+  const auto document = rules::YamlDocument::Load(text.content, text.file, reported_later);
+  if (!document || document->root().kind != rules::YamlNode::Kind::kMapping) return false;
+  const auto& items = document->root().items;
+  for (std::size_t i = 0; i < items.size(); i += 2) {
+    if (items[i]->text == "domain") return true;
   }
   return false;
 }
@@ -40,8 +42,8 @@ class Collector {
       return;
     }
     for (reload::Text& text : read->rules) {
-      const bool rls = HasTopLevelKey(text.content, "domain");
-      Take(rls ? sources.rls : sources.config, std::move(text));
+      auto& texts = IsRls(text) ? sources.rls : sources.config;
+      Take(texts, std::move(text));
     }
   }
 

@@ -63,6 +63,28 @@ class Validate(support.ServiceTest):
         self.assertIn("2 rule sets", done.stdout)
         self.assertIn("1 domains", done.stdout)
 
+    def test_a_domain_is_known_however_it_is_written(self):
+        folder = self.folder()
+        for name, content in (
+                ("x.json", '{"domain": "d", "descriptors": []}'),
+                ("x.json", '{\n  "descriptors": [],\n  "domain": "d"\n}\n'),
+                ("x.yaml", '"domain": d\n'),
+                ("x.yaml", "domain : d\n"),
+                ("x.yaml", "  domain: d\n  descriptors: []\n"),
+                ("x.yaml", "--- {domain: d}\n"),
+                ("x.yaml", "\ufeffdomain: d\n")):
+            with self.subTest(content):
+                done = sluice("validate", folder.write(name, content))
+                self.assertEqual((done.returncode, done.stdout, done.stderr),
+                                 (0, "valid: 0 rule sets, 0 limits, 1 domains\n", ""))
+        # A text that only looks like the key, in a list and in a text of several lines.
+        for content in ("- domain: d\n", 'limits: "\ndomain: d"\n', "domain: [\n"):
+            with self.subTest(content):
+                done = sluice("validate", folder.write("x.yaml", content))
+                self.assertEqual(done.returncode, 2)
+                self.assertRegex(done.stderr, r"^\S*x\.yaml:\d+:\d+: .*\n$")
+                self.assertNotIn("descriptors", done.stderr)
+
     def test_the_example_is_valid(self):
         done = sluice("validate", str(support.REPOSITORY / "examples/sluice.yaml"))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
