@@ -109,8 +109,10 @@ struct Node {
   std::vector<Wildcard> wildcards;
 
   const Node* Find(const RlsEntry& entry) const {
-    // An empty value in a request is no value, and matches the key alone.
-    if (const auto exact = children.find(entry); exact != children.end()) return exact->second;
+    // Under an empty value lies the key alone, which comes last.
+    if (!entry.value.empty()) {
+      if (const auto exact = children.find(entry); exact != children.end()) return exact->second;
+    }
     for (const Wildcard& wildcard : wildcards) {
       if (*wildcard.key == entry.key && GlobMatch(*wildcard.pattern, entry.value)) {
         return wildcard.node;

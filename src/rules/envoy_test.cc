@@ -93,6 +93,18 @@ TEST(Rls, MatchesExactThenWildcardsInOrderThenTheKeyAlone) {
   EXPECT_EQ(Match(*config, {{"route", "/a"}}), "");
 }
 
+TEST(Rls, AnEmptyValueMatchesWildcardsBeforeTheKeyAlone) {
+  const auto config = Parse(R"(
+domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: day, requests_per_unit: 3}}
+  - {key: a, value: "x*", rate_limit: {unit: day, requests_per_unit: 5}}
+  - {key: a, value: "*", rate_limit: {unit: day, requests_per_unit: 7}}
+)");
+  EXPECT_EQ(Match(*config, {{"a", ""}}), "d.a_*");
+  EXPECT_EQ(Match(*config, {{"a", "x"}}), "d.a_x*");
+}
+
 TEST(Rls, DepthMustBeEqual) {
   const auto config = Parse(kTree);
   EXPECT_EQ(Match(*config, {}), "");
