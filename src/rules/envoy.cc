@@ -250,6 +250,12 @@ class RlsParser {
     }
   }
 
+  // Whether it has anything that envoyproxy/ratelimit does not know.
+  static bool HasOwnNumbers(const Mapping& mapping) {
+    return std::ranges::any_of(
+        LimitFields(), [&](std::string_view field) { return mapping.Find(field) != nullptr; });
+  }
+
   void ParseReplaces(const YamlNode& node, RlsLimit& limit) {
     for (const YamlNode* item : ReadList(node, "replaces", kReplacesMax, reporter_)) {
       const Mapping mapping(*item, "an entry of replaces", kReplacesKeys, reporter_);
@@ -273,10 +279,11 @@ class RlsParser {
   }
 
   // `unit` and `requests_per_unit`, perhaps under another algorithm, and perhaps with a capacity of
-  // its own.
+  // its own. As in envoyproxy/ratelimit, `unit` alone grants nothing.
   void ParsePerUnit(const Mapping& mapping, RlsLimit& limit) {
-    const bool complete = mapping.Require("unit", reporter_) != nullptr &&
-                          mapping.Require("requests_per_unit", reporter_) != nullptr;
+    const bool complete =
+        mapping.Require("unit", reporter_) != nullptr &&
+        (!HasOwnNumbers(mapping) || mapping.Require("requests_per_unit", reporter_) != nullptr);
     if (!complete) return;
     for (const std::string_view field : LimitFields()) {
       const auto* const node = mapping.Find(field);
@@ -324,9 +331,7 @@ class RlsParser {
   }
 
   void ParseOwnNumbers(const Mapping& mapping, RlsLimit& limit) {
-    const bool any = std::ranges::any_of(
-        LimitFields(), [&](std::string_view field) { return mapping.Find(field) != nullptr; });
-    if (!any) {
+    if (!HasOwnNumbers(mapping)) {
       reporter_.Add(mapping.node(),
                     "rate_limit needs unit and requests_per_unit, unlimited: true, or an algorithm "
                     "with its numbers");

@@ -173,6 +173,18 @@ TEST(Rls, UnlimitedAndNothingAtAll) {
   EXPECT_EQ(LimitOf("unit: second, requests_per_unit: 4294967295").limit->amount(), 4294967295);
 }
 
+TEST(Rls, AUnitAloneGrantsNothing) {
+  for (const std::string_view form : {"unit: day", "unit: day, requests_per_unit:"}) {
+    EXPECT_EQ(LimitOf(form).kind, LimitKind::kBlocked) << form;
+    EXPECT_EQ(LimitOf(form).unit, RlsUnit::kDay) << form;
+    EXPECT_EQ(LimitOf(form).requests_per_unit, 0U) << form;
+  }
+  for (const std::string_view own : {"algorithm: gcra", "capacity: 2", "limit: 2"}) {
+    EXPECT_THAT(LimitProblems(text::Cat("unit: day, ", own)),
+                ElementsAre(HasSubstr("rate_limit needs requests_per_unit")));
+  }
+}
+
 TEST(Rls, KeepsAllThatADescriptorSays) {
   const auto config = Parse(R"(
 domain: d
@@ -289,7 +301,7 @@ TEST(Rls, FindsAllProblems) {
   - key: k
     rate_limit: {unit: fortnight, requests_per_unit: 1}
   - key: k
-    rate_limit: {unit: day}
+    rate_limit: {unit: day, algorithm: gcra}
   - key: l
     rate_limit: {unit: day, requests_per_unit: -1}
   - key: m
