@@ -437,7 +437,8 @@ std::expected<std::shared_ptr<const RlsConfig>, Problems> RlsConfig::Parse(
   std::string content;
   for (const File& file : files) {
     Reporter reporter(file.name);
-    const auto document = YamlDocument::Load(file.text, file.name, reporter.problems());
+    const auto document =
+        YamlDocument::Load(file.text, file.name, reporter.problems(), YamlMerges::kResolve);
     if (document) {
       auto tree = std::make_unique<RlsDomain::Tree>();
       tree->file = file.name;

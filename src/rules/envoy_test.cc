@@ -323,6 +323,52 @@ TEST(Rls, FindsAllProblems) {
               ElementsAre(HasSubstr("needs unit and requests_per_unit")));
 }
 
+TEST(Rls, MergesAreResolved) {
+  const auto config = Parse(R"(
+domain: d
+descriptors:
+  - &a
+    key: a
+    rate_limit: &daily
+      unit: day
+      requests_per_unit: 3
+  - <<: *a
+    value: x
+  - key: b
+    rate_limit:
+      <<: [*daily, {unit: hour, name: n}]
+      requests_per_unit: 5
+)");
+  const auto& limits = config->Find("d")->limits();
+  ASSERT_THAT(limits, SizeIs(3));
+  EXPECT_EQ(limits[1].path, "d.a_x");
+  EXPECT_EQ(limits[1].requests_per_unit, 3U);
+  EXPECT_EQ(limits[2].unit, RlsUnit::kDay);
+  EXPECT_EQ(limits[2].requests_per_unit, 5U);
+  EXPECT_EQ(limits[2].name, "n");
+
+  EXPECT_THAT(ProblemsOf(R"(domain: d
+descriptors:
+  - key: a
+    metadata: &m
+      colour: red
+  - key: b
+    <<: *m
+  - key: c
+    <<: [m]
+)"),
+              ElementsAre(HasSubstr("f:9:10: not valid YAML: << merges this; expected a mapping")));
+  EXPECT_THAT(ProblemsOf(R"(domain: d
+descriptors:
+  - key: a
+    metadata: &m
+      colour: red
+  - key: b
+    <<: *m
+)"),
+              ElementsAre(HasSubstr("f:5:7: a descriptor has no key \"colour\"")));
+}
+
 TEST(Rls, DepthIsBounded) {
   std::string yaml = "domain: d\n";
   for (std::size_t i = 0; i <= kRlsDepthMax; ++i) yaml += "descriptors: [{key: k, ";

@@ -5,8 +5,10 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <map>
 #include <spanstream>
+#include <unordered_set>
 #include <utility>
 
 #include "core/text.h"
@@ -19,7 +21,7 @@ using Kind = YamlNode::Kind;
 // stops it; Load catches it.
 class YamlBuilder final : public YAML::EventHandler {
  public:
-  explicit YamlBuilder(YamlDocument& document) : document_(document) {}
+  YamlBuilder(YamlDocument& document, YamlMerges merges) : document_(document), merges_(merges) {}
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (document_.root_ != nullptr) {
@@ -38,6 +40,7 @@ class YamlBuilder final : public YAML::EventHandler {
                                         value == "Null" || value == "NULL");
     YamlNode& node = Open(mark, is_null ? Kind::kNull : Kind::kScalar, anchor);
     if (!is_null) node.text = value;
+    node.is_merge = tag == "?" && value == "<<";
     node.expanded += value.size() / kYamlTextBytesPerNode;
     Close(node);
   }
@@ -50,7 +53,10 @@ class YamlBuilder final : public YAML::EventHandler {
                   YAML::EmitterStyle::value /*style*/) override {
     Push(Open(mark, Kind::kMapping, anchor), mark);
   }
-  void OnMapEnd() override { Pop(); }
+  void OnMapEnd() override {
+    if (merges_ == YamlMerges::kResolve) ResolveMerges(*open_.back());
+    Pop();
+  }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
@@ -83,10 +89,14 @@ class YamlBuilder final : public YAML::EventHandler {
     if (const auto anchor = anchor_of_.find(&node); anchor != anchor_of_.end()) {
       anchors_[anchor->second].complete = true;
     }
+    Attach(node, MarkOf(node));
+  }
+
+  static YAML::Mark MarkOf(const YamlNode& node) {
     YAML::Mark mark;
     mark.line = node.line - 1;
     mark.column = node.column - 1;
-    Attach(node, mark);
+    return mark;
   }
 
   void Push(YamlNode& node, const YAML::Mark& mark) {
@@ -111,20 +121,68 @@ class YamlBuilder final : public YAML::EventHandler {
     YamlNode& parent = *open_.back();
     parent.items.push_back(&node);
     parent.expanded += node.expanded;
-    if (parent.expanded > kYamlNodesMax || document_.nodes_.size() > kYamlNodesMax) {
-      throw YAML::ParserException(
-          mark, text::Cat("more than ", kYamlNodesMax, " values, counting what aliases repeat"));
+    CheckCount(std::max(parent.expanded, document_.nodes_.size()), mark);
+  }
+
+  static void CheckCount(std::size_t count, const YAML::Mark& mark) {
+    if (count <= kYamlNodesMax) return;
+    throw YAML::ParserException(
+        mark, text::Cat("more than ", kYamlNodesMax, " values, counting what aliases repeat"));
+  }
+
+  // A mapping's own entries win over merged ones, and of those the first. What is merged is
+  // complete: its own merges are resolved.
+  void ResolveMerges(YamlNode& node) {
+    std::vector<const YamlNode*> items;
+    std::vector<const YamlNode*> merged;
+    for (std::size_t i = 0; i + 1 < node.items.size(); i += 2) {
+      const YamlNode* const value = node.items[i + 1];
+      if (!node.items[i]->is_merge) {
+        items.insert(items.end(), {node.items[i], value});
+      } else if (value->kind == Kind::kSequence) {
+        merged.insert(merged.end(), value->items.begin(), value->items.end());
+      } else {
+        merged.push_back(value);
+      }
     }
+    if (items.size() == node.items.size()) return;
+
+    std::unordered_set<std::string_view> keys;
+    for (std::size_t i = 0; i < items.size(); i += 2) {
+      CountMerged(*items[i]);
+      keys.insert(items[i]->text);
+    }
+    for (const YamlNode* const mapping : merged) {
+      if (mapping->kind != Kind::kMapping) {
+        throw YAML::ParserException(MarkOf(*mapping),
+                                    "<< merges this; expected a mapping, or a list of mappings");
+      }
+      CountMerged(*mapping);
+      for (std::size_t i = 0; i + 1 < mapping->items.size(); i += 2) {
+        if (!keys.insert(mapping->items[i]->text).second) continue;
+        items.insert(items.end(), {mapping->items[i], mapping->items[i + 1]});
+      }
+    }
+    node.items = std::move(items);
+  }
+
+  // Bounds the work over the whole document: what is inside of mappings that are still open is not
+  // yet counted together.
+  void CountMerged(const YamlNode& node) {
+    merged_ += node.expanded;
+    CheckCount(merged_, MarkOf(node));
   }
 
   YamlDocument& document_;
+  YamlMerges merges_;
+  std::size_t merged_ = 0;
   std::vector<YamlNode*> open_;
   std::map<YAML::anchor_t, Anchor> anchors_;
   std::map<const YamlNode*, YAML::anchor_t> anchor_of_;
 };
 
 std::optional<YamlDocument> YamlDocument::Load(std::string_view text, std::string_view file,
-                                               Problems& problems) {
+                                               Problems& problems, YamlMerges merges) {
   if (text.size() > kYamlBytesMax) {
     problems.push_back(
         {.file = std::string(file),
@@ -132,7 +190,7 @@ std::optional<YamlDocument> YamlDocument::Load(std::string_view text, std::strin
     return std::nullopt;
   }
   YamlDocument document;
-  YamlBuilder builder(document);
+  YamlBuilder builder(document, merges);
   try {
     std::ispanstream stream(text);
     YAML::Parser parser(stream);

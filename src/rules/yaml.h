@@ -24,6 +24,7 @@ struct YamlNode {
   enum class Kind : std::uint8_t { kNull, kScalar, kSequence, kMapping };
 
   Kind kind = Kind::kNull;
+  bool is_merge = false;  // A plain `<<`.
   int line = 0;
   int column = 0;
   std::string text;                    // Of a scalar; types are the reader's business.
@@ -31,11 +32,18 @@ struct YamlNode {
   std::size_t expanded = 1;            // Nodes in it and below, aliases expanded.
 };
 
+// What a plain `<<` is as a key.
+enum class YamlMerges : std::uint8_t {
+  kKeep,     // A key like any other.
+  kResolve,  // The entries of the mapping, or the mappings in the list, that it stands before.
+};
+
 class YamlDocument {
  public:
   // Nothing if the text is not one YAML document within bounds; the problem says why.
   static std::optional<YamlDocument> Load(std::string_view text, std::string_view file,
-                                          Problems& problems);
+                                          Problems& problems,
+                                          YamlMerges merges = YamlMerges::kKeep);
 
   // kNull if the document is empty.
   const YamlNode& root() const { return *root_; }

@@ -9,12 +9,13 @@
 namespace sluice::rules {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Kind = YamlNode::Kind;
 
-std::string Problem(std::string_view text) {
+std::string Problem(std::string_view text, YamlMerges merges = YamlMerges::kKeep) {
   Problems problems;
-  if (YamlDocument::Load(text, "f", problems)) return "accepted";
+  if (YamlDocument::Load(text, "f", problems, merges)) return "accepted";
   return problems.front().ToString();
 }
 
@@ -62,6 +63,52 @@ TEST(Yaml, AliasesRepeatButNeverExplode) {
   for (int i = 0; i < 200; ++i) texts += "*a, ";
   EXPECT_THAT(Problem(texts + "]\n"), HasSubstr("more than 2000000 values"));
   EXPECT_THAT(Problem("a: &a [*a]\n"), HasSubstr("inside of what it repeats"));
+}
+
+// The last value of the text, a mapping of texts, with its merges resolved.
+std::vector<std::string> Merged(std::string_view text) {
+  Problems problems;
+  const auto document = YamlDocument::Load(text, "f", problems, YamlMerges::kResolve);
+  if (!document) return {problems.front().ToString()};
+  std::vector<std::string> entries;
+  const auto& items = document->root().items.back()->items;
+  for (std::size_t i = 0; i < items.size(); i += 2) {
+    entries.push_back(text::Cat(items[i]->text, "=", items[i + 1]->text, ":", items[i]->line));
+  }
+  return entries;
+}
+
+TEST(Yaml, MergesKeepTheirPlaces) {
+  const std::string given = "a: &a {x: 1, y: 2}\nb: &b {y: 3, z: 4}\n";
+  EXPECT_THAT(Merged(given + "c: {<<: *a, x: 5}"), ElementsAre("x=5:3", "y=2:1"));
+  EXPECT_THAT(Merged(given + "c: {x: 5, <<: *a}"), ElementsAre("x=5:3", "y=2:1"));
+  EXPECT_THAT(Merged(given + "c:\n  <<: [*a, *b]\n"), ElementsAre("x=1:1", "y=2:1", "z=4:2"));
+  EXPECT_THAT(Merged(given + "c: {<<: [*b, {y: 6, x: 7}]}"),
+              ElementsAre("y=3:2", "z=4:2", "x=7:3"));
+  EXPECT_THAT(Merged(given + "c: &c {<<: *a, w: 0}\nd: {<<: *c}"),
+              ElementsAre("w=0:3", "x=1:1", "y=2:1"));
+  EXPECT_THAT(Merged("c: {<<: {}, x: 1, x: 2}"), ElementsAre("x=1:1", "x=2:1"));
+  EXPECT_THAT(Merged("c: {\"<<\": x, y: <<}"), ElementsAre("<<=x:1", "y=<<:1"));
+  for (const std::string_view wrong : {"x", "~", "[x]", "[[]]"}) {
+    EXPECT_THAT(Merged(text::Cat("c: {<<: ", wrong, "}")),
+                ElementsAre(HasSubstr("expected a mapping, or a list of mappings")));
+  }
+  EXPECT_EQ(Problem("c: {<<: x}"), "accepted");
+}
+
+TEST(Yaml, MergesNeverExplode) {
+  std::string doubled = "a0: &a0 {x: 1}\n";
+  for (int i = 1; i < 100; ++i) {
+    doubled += text::Cat("a", i, ": &a", i, " {<<: [*a", i - 1, ", *a", i - 1, "]}\n");
+  }
+  EXPECT_THAT(Problem(doubled, YamlMerges::kResolve), HasSubstr("more than 2000000 values"));
+
+  // Each level merges almost all that is allowed, before any of them is complete.
+  std::string nested = "a: &a {";
+  for (int i = 0; i < 100'000; ++i) nested += text::Cat("k", i, ": 1, ");
+  nested += "}\nb: ";
+  for (int i = 0; i < 50; ++i) nested += "{x: {<<: [*a, *a, *a, *a, *a, *a, *a, *a]}, y: ";
+  EXPECT_THAT(Problem(nested, YamlMerges::kResolve), HasSubstr("more than 2000000 values"));
 }
 
 TEST(Yaml, DepthAndSizeAreBounded) {
