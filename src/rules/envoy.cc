@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -40,6 +41,27 @@ std::vector<std::string_view> RateLimitKeys() {
 // In the order of RlsUnit, from kSecond.
 constexpr std::array<std::string_view, 7> kUnits = {"second", "minute", "hour", "day",
                                                     "month",  "year",   "week"};
+
+// A whole number in the forms that envoyproxy/ratelimit reads, in decimal: with underscores, a plus
+// sign, or another base. Digits after a zero are octal if they can be. Anything else is as it was.
+YamlNode InDecimal(YamlNode node) {
+  static constexpr std::array<std::pair<std::string_view, int>, 7> kBases = {
+      {{"0x", 16}, {"0X", 16}, {"0o", 8}, {"0O", 8}, {"0b", 2}, {"0B", 2}, {"0", 8}}};
+  std::string digits = node.text;
+  if (digits.starts_with('+')) digits.erase(0, 1);
+  if (!digits.starts_with('_')) std::erase(digits, '_');
+  for (const auto& [prefix, base] : kBases) {
+    if (!digits.starts_with(prefix)) continue;
+    std::uint64_t value = 0;
+    const char* const last = digits.data() + digits.size();
+    const auto [end, error] = std::from_chars(digits.data() + prefix.size(), last, value, base);
+    if (error != std::errc{} || end != last) continue;
+    digits = std::to_string(value);
+    break;
+  }
+  if (text::ParseInteger(digits)) node.text = digits;
+  return node;
+}
 
 RlsUnit UnitOf(Micros span) {
   for (std::size_t i = 1; i <= kUnits.size(); ++i) {
@@ -233,7 +255,7 @@ class RlsParser {
       limit.unit = static_cast<RlsUnit>(*index + 1);
     }
     if (requests != nullptr) {
-      const auto count = ReadInteger(*requests, "requests_per_unit", 0,
+      const auto count = ReadInteger(InDecimal(*requests), "requests_per_unit", 0,
                                      std::numeric_limits<std::uint32_t>::max(), reporter_);
       if (!count) return;
       limit.requests_per_unit = static_cast<std::uint32_t>(*count);

@@ -173,6 +173,32 @@ TEST(Rls, UnlimitedAndNothingAtAll) {
   EXPECT_EQ(LimitOf("unit: second, requests_per_unit: 4294967295").limit->amount(), 4294967295);
 }
 
+TEST(Rls, ReadsNumbersInTheFormsOfYaml) {
+  for (const auto& [text, count] :
+       std::vector<std::pair<std::string, unsigned>>{{"0", 0},
+                                                     {"+7", 7},
+                                                     {"1_000", 1000},
+                                                     {"1_0_", 10},
+                                                     {"0x10", 16},
+                                                     {"0XfF", 255},
+                                                     {"0o17", 15},
+                                                     {"017", 15},
+                                                     {"0_17", 15},
+                                                     {"09", 9},
+                                                     {"0b101", 5},
+                                                     {"00", 0},
+                                                     {"0xffff_ffff", 4294967295}}) {
+    EXPECT_EQ(LimitOf(text::Cat("unit: day, requests_per_unit: ", text)).requests_per_unit, count)
+        << text;
+  }
+  for (const std::string_view text : {"0x", "0xg", "0x1_0000_0000", "_1", "_", "++1", "+-1", "-0x1",
+                                      "0x-1", "1e3", "1.5", "0b2", "0xffffffffffffffffff"}) {
+    EXPECT_THAT(LimitProblems(text::Cat("unit: day, requests_per_unit: ", text)),
+                ElementsAre(HasSubstr("expected a whole number from 0 to 4294967295")))
+        << text;
+  }
+}
+
 TEST(Rls, AUnitAloneGrantsNothing) {
   for (const std::string_view form : {"unit: day", "unit: day, requests_per_unit:"}) {
     EXPECT_EQ(LimitOf(form).kind, LimitKind::kBlocked) << form;
