@@ -44,19 +44,20 @@ struct Server::Shared {
   Shared(service::Engine& given_engine, Options given_options)
       : engine(given_engine), options(std::move(given_options)) {}
 
-  void Opened() {
+  // Whether it is admitted. One that is not is told so, and takes nobody's place meanwhile.
+  bool Opened() {
     const std::lock_guard lock(mutex);
     ++open;
+    if (admitted == options.connections_max) return false;
+    ++admitted;
+    return true;
   }
-  void Closed() {
+  void Closed(bool was_admitted) {
     const std::lock_guard lock(mutex);
+    if (was_admitted) --admitted;
     if (--open == 0) all_closed.notify_all();
   }
   void Refused() { refused.fetch_add(1, std::memory_order_relaxed); }
-  bool overcrowded() {
-    const std::lock_guard lock(mutex);
-    return open > options.connections_max;
-  }
 
   service::Engine& engine;
   const Options options;
@@ -68,7 +69,8 @@ struct Server::Shared {
 
   std::mutex mutex;
   std::condition_variable all_closed;
-  std::size_t open = 0;  // Guarded by the mutex.
+  std::size_t open = 0;      // Guarded by the mutex.
+  std::size_t admitted = 0;  // Of those; guarded by the mutex.
 };
 
 // The part of the server that lives on one loop.
@@ -128,14 +130,14 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
                  {.id = shard_->shared().next_id.fetch_add(1, std::memory_order_relaxed),
                   .address = stream_.peer().to_string()},
                  [this] { Ready(); }),
-        active_at_(shard_->now()) {
-    shard_->shared().Opened();
-  }
-  ~Connection() { shard_->shared().Closed(); }
+        active_at_(shard_->now()),
+        admitted_(shard_->shared().Opened()) {}
+  ~Connection() { shard_->shared().Closed(admitted_); }
 
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
+  bool admitted() const { return admitted_; }
   void set_place(std::list<std::shared_ptr<Connection>>::iterator place) { place_ = place; }
 
   void Read() {
@@ -330,6 +332,8 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
   std::size_t begin_ = 0;
   std::size_t filled_ = 0;
   std::string unwritten_;  // Replies.
+
+  const bool admitted_;  // Last, for it counts from here on.
 };
 
 void Server::Shard::SendSoon(std::shared_ptr<Connection> connection) {
@@ -345,11 +349,11 @@ void Server::Shard::Take(net::Stream stream) {
   const auto connection = std::make_shared<Connection>(shared_from_this(), std::move(stream));
   connections.push_front(connection);
   connection->set_place(connections.begin());
-  if (shared_->overcrowded()) {
+  if (connection->admitted()) {
+    connection->Read();
+  } else {
     shared_->Refused();
     connection->Refuse();
-  } else {
-    connection->Read();
   }
 }
 

@@ -244,6 +244,27 @@ TEST_F(ServerTest, TellsClientsThatAreTooMany) {
   EXPECT_EQ(ReadExactly(first, 7), kPong);
 }
 
+TEST_F(ServerTest, ThoseThatWereRefusedTakeNobodysPlace) {
+  constexpr std::size_t kRefused = 4;
+  Start({.connections_max = 3});
+  std::vector<TcpClient> good;
+  for (int i = 0; i < 3; ++i) {
+    good.push_back(Connect());
+    EXPECT_TRUE(good.back().Send("PING\r\n"));
+    EXPECT_EQ(ReadExactly(good.back(), 7), kPong);
+  }
+  std::vector<TcpClient> refused;
+  for (std::size_t i = 0; i < kRefused; ++i) {
+    refused.push_back(Connect());
+    EXPECT_EQ(refused.back().ReadAll(), "-ERR max number of clients reached\r\n");
+  }
+  good.clear();
+  while (server_->counts().connections.open > kRefused) std::this_thread::yield();
+  TcpClient next = Connect();
+  EXPECT_TRUE(next.Send("PING\r\n"));
+  EXPECT_EQ(ReadExactly(next, 7), kPong);
+}
+
 TEST_F(ServerTest, ClosesIdleConnections) {
   Start({.idle_timeout = 1s});
   TcpClient silent = Connect();
