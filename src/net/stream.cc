@@ -43,6 +43,18 @@ std::size_t Stream::TryWrite(std::string_view bytes) {
   return plain_->write_some(asio::buffer(bytes), error);
 }
 
+std::size_t Stream::TryRead(std::span<char> room) {
+  if (!tls_) {
+    error_code error;
+    return plain_->read_some(asio::buffer(room.data(), room.size()), error);
+  }
+  std::size_t got = 0;
+  if (::SSL_pending(tls_->native_handle()) > 0) {
+    ::SSL_read_ex(tls_->native_handle(), room.data(), room.size(), &got);
+  }
+  return got;
+}
+
 bool Stream::readable() {
   error_code error;
   return (tls_ && ::SSL_has_pending(tls_->native_handle()) != 0) || socket().available(error) > 0;

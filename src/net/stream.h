@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -68,6 +69,10 @@ class Stream {
   // Sends what fits without waiting and returns how much that was; nothing, in particular, on TLS.
   // What is left, and any error, is for async_write_some.
   std::size_t TryWrite(std::string_view bytes);
+
+  // Takes what lies ready, without waiting, and returns how much that was; on TLS only what is left
+  // of a record that was read in part. What is left, the end and any error are for async_read_some.
+  std::size_t TryRead(std::span<char> room);
 
   // Bytes lie ready to be read.
   bool readable();

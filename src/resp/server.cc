@@ -211,6 +211,11 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
     active_at_ = state_ == State::kLingering ? active_at_ : shard_->now();
     if (state_ == State::kLingering) return Discard();
     filled_ += size;
+    if (filled_ == capacity_ && capacity_ < kInputBytesStep) {
+      // What came together is answered together, also if it is more than a connection begins with.
+      Reserve();
+      filled_ += stream_.TryRead({input_.get() + filled_, capacity_ - filled_});
+    }
     Process();
   }
 

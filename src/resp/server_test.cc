@@ -25,6 +25,8 @@ namespace sluice::resp {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 using testing_support::RespCommand;
@@ -58,6 +60,10 @@ class ThreadStore final : public Store {
   }
 
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
+    {
+      const std::lock_guard lock(mutex_);
+      batches_.push_back(requests.size());
+    }
     Push([this, requests, done = std::move(done)]() mutable {
       store_.Apply(requests, std::move(done));
     });
@@ -79,6 +85,11 @@ class ThreadStore final : public Store {
   void WaitForACall() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !calls_.empty(); });
+  }
+  // How many requests came with each call.
+  std::vector<std::size_t> batches() {
+    const std::lock_guard lock(mutex_);
+    return batches_;
   }
 
  private:
@@ -107,6 +118,7 @@ class ThreadStore final : public Store {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::move_only_function<void()>> calls_;
+  std::vector<std::size_t> batches_;
   bool held_ = false;
   bool stop_ = false;
   std::thread thread_;
@@ -180,6 +192,23 @@ TEST_F(ServerTest, KeepsTheOrderWithAStoreThatAnswersLater) {
   std::thread sender([&] { EXPECT_TRUE(client.Send(sent)); });
   EXPECT_EQ(ReadExactly(client, expected.size()), expected);
   sender.join();
+}
+
+TEST_F(ServerTest, DecidesTogetherWhatCameTogether) {
+  constexpr std::size_t kCommands = 300;  // Several times what a connection reads at first.
+  const std::string command = RespCommand({"CL.THROTTLE", "key-of-some-length", "1", "1", "60"});
+  Start({}, Answers::kLater);
+  TcpClient client = Connect();
+  // While the first is decided nothing is read, so that all others lie ready afterwards.
+  later_->Hold(true);
+  EXPECT_TRUE(client.Send(command));
+  later_->WaitForACall();
+  std::string sent;
+  for (std::size_t i = 0; i < kCommands; ++i) sent += command;
+  EXPECT_TRUE(client.Send(sent + "QUIT\r\n"));
+  later_->Hold(false);
+  EXPECT_THAT(client.ReadAll(), EndsWith("+OK\r\n"));
+  EXPECT_THAT(later_->batches(), ElementsAre(1U, kCommands));
 }
 
 TEST_F(ServerTest, AnswersBytesThatComeOneByOne) {
@@ -341,7 +370,8 @@ TEST_F(ServerTest, SurvivesClientsThatGoAway) {
 
 TEST_F(ServerTest, SpeaksTls) {
   const testing_support::Certificate certificate;
-  Start({.tls = net::TlsFiles{.cert = certificate.cert(), .key = certificate.key()}});
+  Start({.tls = net::TlsFiles{.cert = certificate.cert(), .key = certificate.key()}},
+        Answers::kLater);
   namespace asio = boost::asio;
   asio::io_context context;
   asio::ssl::context tls(asio::ssl::context::tls_client);
@@ -350,11 +380,19 @@ TEST_F(ServerTest, SpeaksTls) {
   asio::ssl::stream<asio::ip::tcp::socket> client(context, tls);
   client.next_layer().connect({asio::ip::address_v4::loopback(), server_->port()});
   client.handshake(asio::ssl::stream_base::client);
-  asio::write(client, asio::buffer(RespCommand({"CL.THROTTLE", "k", "0", "1", "60"}) + "QUIT\r\n"));
+  // One record, and more than a connection reads at first.
+  constexpr std::size_t kCommands = 200;
+  std::string sent;
+  for (std::size_t i = 0; i < kCommands; ++i) {
+    sent += RespCommand({"CL.THROTTLE", "k", "0", "1", "60"});
+  }
+  asio::write(client, asio::buffer(sent + "QUIT\r\n"));
   std::string all;
   boost::system::error_code error;
   asio::read(client, asio::dynamic_buffer(all), error);
-  EXPECT_EQ(all, "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n+OK\r\n");
+  EXPECT_THAT(all, StartsWith("*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n*5\r\n:1\r\n"));
+  EXPECT_THAT(all, EndsWith("+OK\r\n"));
+  EXPECT_THAT(later_->batches(), ElementsAre(kCommands));
 }
 
 TEST_F(ServerTest, RefusesABoundOfZero) {
