@@ -72,6 +72,19 @@ void Batch::AddReset(const Limit& limit, std::string_view name,
       {.kind = Kind::kReset, .dialect = {}, .protocol = {}, .detail = false, .size = keys.size()});
 }
 
+// The keys are the check's, which stays until Write.
+void Batch::AddRulesReset() {
+  const std::span<const Charge> charges = rules_[rules_count_++]->charges();
+  for (const Charge& charge : charges) {
+    resets_.push_back({.limit = *charge.limit, .name = charge.name, .key = charge.key});
+  }
+  steps_.push_back({.kind = Kind::kRulesReset,
+                    .dialect = {},
+                    .protocol = {},
+                    .detail = false,
+                    .size = charges.size()});
+}
+
 bool Batch::Run(std::move_only_function<void()>& ready) {
   ready_ = &ready;
   if (next_step_ == 0) Link();
@@ -99,12 +112,14 @@ void Batch::BeginStage() {
     BeginChecks(requests_.size());
     return;
   }
-  if (steps_[next_step_].kind == Kind::kReset) {
-    BeginReset(steps_[next_step_++].size);
+  if (IsReset(steps_[next_step_].kind)) {
+    const Step& step = steps_[next_step_++];
+    if (step.kind == Kind::kRulesReset) ++next_rules_;
+    BeginReset(step.size);
     return;
   }
   std::size_t checks = 0;
-  for (; next_step_ < steps_.size() && steps_[next_step_].kind != Kind::kReset; ++next_step_) {
+  for (; next_step_ < steps_.size() && !IsReset(steps_[next_step_].kind); ++next_step_) {
     const Kind kind = steps_[next_step_].kind;
     if (kind == Kind::kCheck || kind == Kind::kNever) ++checks;
     if (kind != Kind::kRules) continue;
@@ -157,6 +172,9 @@ void Batch::Write(std::string& out) {
       case Kind::kRules:
         WriteRules(ReplyWriter(out, step.protocol), *rules_[rules++], step.detail);
         break;
+      case Kind::kRulesReset:
+        ++rules;
+        [[fallthrough]];
       case Kind::kReset:
         WriteReset(out, std::span(resets_).subspan(reset, step.size));
         reset += step.size;

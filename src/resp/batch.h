@@ -51,13 +51,14 @@ class Batch {
   // A cost that can never be granted: the state as it stands, and a denial without a wait.
   void AddNever(const Check& check, Dialect dialect, Protocol protocol);
 
-  // Prepare it; if that succeeds, AddRules.
+  // Prepare it; if that succeeds, AddRules or AddRulesReset.
   service::RuleCheck& NextRules();
   void AddRules(bool detail, Protocol protocol);
 
   // Comes after all that was added before, and before all that follows. Answered with how many of
   // the keys had been charged.
   void AddReset(const Limit& limit, std::string_view name, std::span<const std::string_view> keys);
+  void AddRulesReset();  // Of all that the rules would charge.
 
   // Decides. True: all is decided; Write. False: `ready` will be called, once, on any thread, after
   // which Run is to be called again; until then nothing else is.
@@ -67,14 +68,16 @@ class Batch {
   void Write(std::string& out);
 
  private:
-  enum class Kind : std::uint8_t { kText, kCheck, kNever, kRules, kReset };
+  enum class Kind : std::uint8_t { kText, kCheck, kNever, kRules, kReset, kRulesReset };
+
+  static bool IsReset(Kind kind) { return kind == Kind::kReset || kind == Kind::kRulesReset; }
 
   struct Step {
     Kind kind;
     Dialect dialect;
     Protocol protocol;
     bool detail;
-    std::size_t size;  // kText: bytes of text_. kReset: how many keys.
+    std::size_t size;  // kText: bytes of text_. Of resets: how many of resets_.
   };
 
   struct Asked {

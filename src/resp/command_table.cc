@@ -45,8 +45,10 @@ constexpr std::array kCommands = {
             "LIMIT limit key | RULESET id [IP ip] [USER user] [APIKEY key] [METHOD method] "
             "[PATH path] [ATTR name value ...] [DETAIL]",
             "Looks at the budgets that SLUICE.CHECK would take from."},
-    Command{CommandId::kSluiceReset, "sluice.reset", 4, false, true, 3, 3, "LIMIT limit key",
-            "Makes a budget whole again."},
+    Command{CommandId::kSluiceReset, "sluice.reset", -3, false, true, 0, 0,
+            "LIMIT limit key | RULESET id [IP ip] [USER user] [APIKEY key] [METHOD method] "
+            "[PATH path] [ATTR name value ...]",
+            "Makes the budgets whole that SLUICE.CHECK would take from."},
     Command{CommandId::kThrottle, "throttle", -5, false, true, 1, 1,
             "key max_burst count period_seconds [quantity]",
             "Takes quantity of a bucket of max_burst, as throttlecrab does."},

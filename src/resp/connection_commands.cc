@@ -88,8 +88,9 @@ void WriteKeys(ReplyWriter& reply, Arguments command_line) {
   auto first = static_cast<std::size_t>(command->first_key);
   auto last =
       command->last_key < 0 ? command_line.size() - 1 : static_cast<std::size_t>(command->last_key);
-  const bool names_limit =
-      command->id == CommandId::kSluiceCheck || command->id == CommandId::kSluicePeek;
+  const bool names_limit = command->id == CommandId::kSluiceCheck ||
+                           command->id == CommandId::kSluicePeek ||
+                           command->id == CommandId::kSluiceReset;
   if (names_limit && command_line.size() > 3 && Is(command_line[1], "LIMIT")) first = last = 3;
   if (first == 0) return reply.Error("ERR The command has no key arguments");
   reply.Array(last - first + 1);

@@ -177,25 +177,29 @@ Expected<void> Session::Check(Arguments arguments, Taking taking) {
 
 Expected<void> Session::CheckLimit(Arguments arguments, Taking taking) {
   constexpr std::string_view kTakeUsage = "expected LIMIT limit key [COST cost]";
-  constexpr std::string_view kPeekUsage = "expected LIMIT limit key";
-  const bool peek = taking == Taking::kPeek;
-  std::int64_t cost = peek ? 0 : 1;
+  constexpr std::string_view kOtherUsage = "expected LIMIT limit key";
+  const bool takes = taking == Taking::kTake;
+  std::int64_t cost = takes ? 1 : 0;
   if (arguments.size() > 4) {
     const bool costs =
-        !peek && arguments.size() == 6 && text::EqualsIgnoreCase(arguments[4], "COST");
+        takes && arguments.size() == 6 && text::EqualsIgnoreCase(arguments[4], "COST");
     if (!costs) {
       return Refuse(text::Cat("syntax error at ", text::Quote(arguments[4]), "; ",
-                              peek ? kPeekUsage : kTakeUsage));
+                              takes ? kTakeUsage : kOtherUsage));
     }
     const auto parsed = kCost.Parse(arguments[5]);
     if (!parsed) return kCost.NotIn(arguments[5]);
     cost = *parsed;
   }
   if (arguments.size() < 4) {
-    return Refuse(text::Cat("the key is missing; ", peek ? kPeekUsage : kTakeUsage));
+    return Refuse(text::Cat("the key is missing; ", takes ? kTakeUsage : kOtherUsage));
   }
   const auto named = FindLimit(worker_.engine(), arguments[2]);
   if (!named) return std::unexpected(named.error());
+  if (taking == Taking::kReset) {
+    batch_->AddReset(named->limit, named->state, arguments.subspan(3, 1));
+    return {};
+  }
   batch_->AddCheck({.limit = named->limit,
                     .key = arguments[3],
                     .name = named->state,
@@ -210,7 +214,7 @@ Expected<void> Session::CheckRules(Arguments arguments, Taking taking) {
   rules::Context context;
   std::vector<rules::Attribute>& attributes = worker_.attributes();
   attributes.clear();
-  std::int64_t permits = taking == Taking::kPeek ? 0 : 1;
+  std::int64_t permits = taking == Taking::kTake ? 1 : 0;
   bool detail = false;
   Options options(arguments.subspan(3));
   while (!options.done()) {
@@ -225,12 +229,13 @@ Expected<void> Session::CheckRules(Arguments arguments, Taking taking) {
     } else if (!options.Take("IP", context.ip) && !options.Take("USER", context.user_id) &&
                !options.Take("APIKEY", context.api_key) &&
                !options.Take("METHOD", context.method) && !options.Take("PATH", context.path)) {
-      if (!options.Take("DETAIL")) {
+      if (taking == Taking::kReset || !options.Take("DETAIL")) {
         return Refuse(text::Cat("syntax error at ", text::Quote(options.next()),
                                 "; expected RULESET id ",
                                 taking == Taking::kTake ? "[COST cost] " : "",
                                 "[IP ip] [USER user] [APIKEY key] [METHOD method] [PATH path] "
-                                "[ATTR name value ...] [DETAIL]"));
+                                "[ATTR name value ...]",
+                                taking == Taking::kReset ? "" : " [DETAIL]"));
       }
       detail = true;
     }
@@ -240,17 +245,11 @@ Expected<void> Session::CheckRules(Arguments arguments, Taking taking) {
   context.attributes = attributes;
   const auto prepared = batch_->NextRules().Prepare(arguments[2], context, permits);
   if (!prepared) return std::unexpected(prepared.error());
-  batch_->AddRules(detail, protocol_);
-  return {};
-}
-
-Expected<void> Session::ResetLimit(Arguments arguments) {
-  if (!text::EqualsIgnoreCase(arguments[1], "LIMIT")) {
-    return Refuse(text::Cat(text::Quote(arguments[1]), " is not LIMIT; expected LIMIT limit key"));
+  if (taking == Taking::kReset) {
+    batch_->AddRulesReset();
+  } else {
+    batch_->AddRules(detail, protocol_);
   }
-  const auto named = FindLimit(worker_.engine(), arguments[2]);
-  if (!named) return std::unexpected(named.error());
-  batch_->AddReset(named->limit, named->state, arguments.subspan(3, 1));
   return {};
 }
 

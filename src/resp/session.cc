@@ -110,7 +110,7 @@ Expected<void> Session::Ask(CommandId command, Arguments arguments) {
     case CommandId::kSluicePeek:
       return Check(arguments, Taking::kPeek);
     case CommandId::kSluiceReset:
-      return ResetLimit(arguments);
+      return Check(arguments, Taking::kReset);
     case CommandId::kDel:
     case CommandId::kUnlink:
       return ResetThrottle(arguments.subspan(1));

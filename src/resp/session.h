@@ -53,7 +53,7 @@ class Session {
  private:
   using Arguments = std::span<const std::string_view>;
 
-  enum class Taking : std::uint8_t { kTake, kPeek };
+  enum class Taking : std::uint8_t { kTake, kPeek, kReset };
 
   Progress Advance(std::string& out);
   void Dispatch(Arguments arguments);
@@ -64,7 +64,6 @@ class Session {
   Expected<void> Check(Arguments arguments, Taking taking);
   Expected<void> CheckLimit(Arguments arguments, Taking taking);
   Expected<void> CheckRules(Arguments arguments, Taking taking);
-  Expected<void> ResetLimit(Arguments arguments);
   Expected<void> ResetThrottle(Arguments keys);
 
   // Commands that are answered at once.

@@ -170,7 +170,15 @@ TEST_F(SessionTest, SaysWhatIsWrongWithACheck) {
               StartsWith("-ERR syntax error at \"COST\""));
   EXPECT_THAT(Ask({"SLUICE.CHECK", "RULESET", "nothing"}),
               StartsWith("-ERR there is no rule set \"nothing\""));
-  EXPECT_THAT(Ask({"SLUICE.RESET", "RULESET", "api", "k"}), StartsWith("-ERR \"RULESET\" is not"));
+  EXPECT_EQ(Ask({"SLUICE.RESET", "ALL", "x"}), "-ERR \"ALL\" is neither LIMIT nor RULESET\r\n");
+  EXPECT_EQ(Ask({"SLUICE.RESET", "LIMIT", "login"}),
+            "-ERR the key is missing; expected LIMIT limit key\r\n");
+  for (const std::string_view word : {"DETAIL", "COST"}) {
+    EXPECT_THAT(Ask({"SLUICE.RESET", "RULESET", "api", word, "1"}), HasSubstr("expected RULESET"))
+        << word;
+  }
+  EXPECT_THAT(Ask({"SLUICE.RESET", "RULESET", "nothing"}),
+              StartsWith("-ERR there is no rule set \"nothing\""));
 }
 
 TEST_F(SessionTest, ChecksRuleSets) {
@@ -189,6 +197,20 @@ TEST_F(SessionTest, ChecksRuleSets) {
   EXPECT_THAT(detail, HasSubstr("allowed\r\n:1\r\n"));
   EXPECT_THAT(detail, HasSubstr("bands\r\n*3\r\n"));
   EXPECT_THAT(detail, HasSubstr("rule\r\n$8\r\neveryone\r\n$4\r\nband\r\n$6\r\nminute\r\n"));
+}
+
+TEST_F(SessionTest, ResetsAllThatARuleSetWouldCharge) {
+  const auto remaining = [](int count) {
+    return HasSubstr("remaining\r\n:" + std::to_string(count) + "\r\n");
+  };
+  Ask({"SLUICE.CHECK", "RULESET", "api", "USER", "ann", "COST", "2"});
+  Ask({"SLUICE.CHECK", "RULESET", "api", "USER", "bob"});
+  // Everyone's minute, and ann's burst and day; bob's are not hers.
+  EXPECT_EQ(Ask({"SLUICE.RESET", "RULESET", "api", "USER", "ann"}), ":3\r\n");
+  EXPECT_THAT(Ask({"SLUICE.PEEK", "RULESET", "api", "USER", "ann"}), remaining(2));
+  EXPECT_THAT(Ask({"SLUICE.PEEK", "RULESET", "api", "USER", "bob"}), remaining(1));
+  EXPECT_THAT(Ask({"SLUICE.PEEK", "RULESET", "api"}), remaining(100));
+  EXPECT_EQ(Ask({"SLUICE.RESET", "RULESET", "api", "USER", "ann"}), ":0\r\n");
 }
 
 TEST_F(SessionTest, KnowsWhatClientsAsk) {
@@ -228,6 +250,8 @@ TEST_F(SessionTest, KnowsWhatClientsAsk) {
   EXPECT_EQ(Ask({"COMMAND", "COUNT"}), ":19\r\n");
   EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "CL.THROTTLE", "k", "1", "1", "1"}), "*1\r\n$1\r\nk\r\n");
   EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "SLUICE.CHECK", "LIMIT", "login", "k"}),
+            "*1\r\n$1\r\nk\r\n");
+  EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "SLUICE.RESET", "LIMIT", "login", "k"}),
             "*1\r\n$1\r\nk\r\n");
   EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "DEL", "a", "b"}), "*2\r\n$1\r\na\r\n$1\r\nb\r\n");
   EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "ECHO", "a"}), "-ERR The command has no key arguments\r\n");
@@ -411,7 +435,8 @@ class LaterTest : public testing::Test {
     return out;
   }
 
-  MemoryStore memory_;
+  ManualClock clock_{TimePoint{Micros{1'700'000'000'000'000}}};
+  MemoryStore memory_{{.clock = &clock_}};
   LaterStore store_{memory_};
   RespEngine parts_{&store_};
   SessionOptions options_;
@@ -440,6 +465,20 @@ TEST_F(LaterTest, ResetsBetweenWhatComesBeforeAndAfter) {
   EXPECT_THAT(out, StartsWith(Integers({0, 1, 0, -1, 3600}) + "*16\r\n"));
   EXPECT_THAT(out, HasSubstr(Integers({1, 1, 0, 3600, 3600}) + ":1\r\n" +
                              Integers({0, 1, 0, -1, 3600}) + "*16\r\n"));
+}
+
+TEST_F(LaterTest, ResetsARuleSetBetweenWhatComesBeforeAndAfter) {
+  const std::string check = RespCommand({"SLUICE.CHECK", "RULESET", "api", "USER", "u"});
+  const std::string reset = RespCommand({"SLUICE.RESET", "RULESET", "api", "USER", "u"});
+  const auto alone = [&] {
+    peer_.Send(check);
+    return AnswerAll();
+  };
+  const std::string first = alone();
+  const std::string second = alone();
+  EXPECT_NE(first, second);
+  peer_.Send(reset + check + check + reset + RespCommand({"DEL", "x"}) + check + reset + reset);
+  EXPECT_EQ(AnswerAll(), ":3\r\n" + first + second + ":3\r\n:0\r\n" + first + ":3\r\n:0\r\n");
 }
 
 TEST_F(LaterTest, ReportsAnOutageAsAnErrorAndNotAsADenial) {

@@ -38,6 +38,9 @@ class RuleCheck {
   Expected<void> Prepare(std::string_view rule_set, const rules::Context& context,
                          std::int64_t permits);
 
+  // After Prepare, until the next: what Run will charge, and Engine::Reset makes whole.
+  std::span<const Charge> charges() const { return charges_; }
+
   // Decides. `done` may run before this returns, and on another thread.
   void Run(Engine& engine, std::move_only_function<void()> done);
 

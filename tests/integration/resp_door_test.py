@@ -129,6 +129,8 @@ class Door(unittest.TestCase):
         answers = [dict(zip(answer[::2], answer[1::2])) for answer in answers]
         self.assertEqual([answer["allowed"] for answer in answers], [1, 1, 0])
         self.assertEqual(answers[-1]["denied_by"], "user/hour")
+        self.assertEqual(client.execute_command("SLUICE.RESET", *check[1:]), 1)
+        self.assertEqual(client.execute_command(*check)[:2], ["allowed", 1])
 
     def test_an_address_is_one_client_at_every_door(self):
         client = self.client()
