@@ -336,6 +336,13 @@ void AppendBulkString(std::string& out, std::string_view text) {
   out += "\r\n";
 }
 
+void AppendVerbatimString(std::string& out, std::string_view text) {
+  AppendNumberLine(out, '=', kVerbatimPrefixSize + text.size());
+  out += "txt:";
+  out += text;
+  out += "\r\n";
+}
+
 void AppendInteger(std::string& out, std::int64_t number) { AppendNumberLine(out, ':', number); }
 
 void AppendSimpleString(std::string& out, std::string_view text) { AppendTextLine(out, '+', text); }

@@ -122,6 +122,7 @@ void AppendArrayHeader(std::string& out, std::size_t elements);
 void AppendMapHeader(std::string& out, std::size_t pairs);     // RESP3.
 void AppendSetHeader(std::string& out, std::size_t elements);  // RESP3.
 void AppendBulkString(std::string& out, std::string_view text);
+void AppendVerbatimString(std::string& out, std::string_view text);  // RESP3, as "txt".
 void AppendInteger(std::string& out, std::int64_t number);
 void AppendSimpleString(std::string& out, std::string_view text);
 

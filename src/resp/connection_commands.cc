@@ -21,7 +21,7 @@ using Arguments = std::span<const std::string_view>;
 // What clients believe to talk to, for those that look at versions.
 constexpr std::string_view kRedisVersion = "7.0.0";
 constexpr std::string_view kUser = "default";
-constexpr std::size_t kNameBytesShown = 128;  // Of a connection, or of its library.
+constexpr std::size_t kNameBytesShown = 128;  // Of what was given, in an error; or of a library.
 
 bool Is(std::string_view a, std::string_view b) { return text::EqualsIgnoreCase(a, b); }
 
@@ -122,42 +122,39 @@ void Session::Auth(ReplyWriter reply, Arguments arguments) {
 
 void Session::Hello(ReplyWriter reply, Arguments arguments) {
   Protocol protocol = protocol_;
-  bool trusted = trusted_;
-  std::string name = name_;
   if (arguments.size() > 1) {
     const auto version = text::ParseInteger(arguments[1]);
     if (!version) return reply.Error("ERR Protocol version is not an integer or out of range");
     if (*version != 2 && *version != 3) return reply.Error("NOPROTO unsupported protocol version");
     protocol = *version == 3 ? Protocol::kResp3 : Protocol::kResp2;
   }
+  // One after the other, as Redis does: what came before a mistake holds.
   for (std::size_t i = 2; i < arguments.size();) {
     if (Is(arguments[i], "AUTH") && i + 2 < arguments.size()) {
       if (!LogIn(arguments[i + 1], arguments[i + 2])) {
         return reply.Error("WRONGPASS invalid username-password pair or user is disabled.");
       }
-      trusted = true;
+      trusted_ = true;
       i += 3;
     } else if (Is(arguments[i], "SETNAME") && i + 1 < arguments.size()) {
-      if (!IsWord(arguments[i + 1]) || arguments[i + 1].size() > kNameBytesShown) {
+      if (!IsWord(arguments[i + 1])) {
         return reply.Error(
             "ERR Client names cannot contain spaces, newlines or special characters.");
       }
-      name = arguments[i + 1];
+      name_ = arguments[i + 1];
       i += 2;
     } else {
       return reply.Error(text::Cat("ERR Syntax error in HELLO option '",
                                    arguments[i].substr(0, kNameBytesShown), "'"));
     }
   }
-  if (!trusted) {
+  if (!trusted_) {
     return reply.Error(
         "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO "
-        "<proto> AUTH <user> <pass> option can be used to authenticate the client and select the "
+        "AUTH <user> <pass> option can be used to authenticate the client and select the "
         "RESP protocol version at the same time");
   }
-  trusted_ = true;
   protocol_ = protocol;
-  name_ = std::move(name);
 
   ReplyWriter hello(batch_->text(), protocol_);
   hello.Map(7);
@@ -176,7 +173,7 @@ void Session::Client(ReplyWriter reply, Arguments arguments) {
   const std::size_t count = arguments.size();
   if (Is(what, "SETNAME")) {
     if (count != 3) return WrongArguments(reply, arguments);
-    if (!IsWord(arguments[2]) || arguments[2].size() > kNameBytesShown) {
+    if (!IsWord(arguments[2])) {
       return reply.Error("ERR Client names cannot contain spaces, newlines or special characters.");
     }
     name_ = arguments[2];
@@ -212,7 +209,7 @@ void Session::Client(ReplyWriter reply, Arguments arguments) {
   }
   if (count != 2) return WrongArguments(reply, arguments);
   if (Is(what, "ID")) return reply.Integer(peer_.id);
-  if (Is(what, "INFO")) return reply.Bulk(Description());
+  if (Is(what, "INFO")) return reply.Verbatim(Description());
   name_.empty() ? reply.Null() : reply.Bulk(name_);
 }
 
@@ -309,7 +306,7 @@ void Session::Info(ReplyWriter reply, Arguments arguments) {
     if (!text.empty()) text += "\r\n";
     text += text::Cat("# ", name, "\r\n", lines);
   }
-  reply.Bulk(text);
+  reply.Verbatim(text);
 }
 
 void Session::Ping(ReplyWriter reply, Arguments arguments) {
@@ -329,6 +326,9 @@ void Session::Reset(ReplyWriter reply) {
 void Session::Select(ReplyWriter reply, Arguments arguments) {
   const auto database = text::ParseInteger(arguments[1]);
   if (!database) return reply.Error("ERR value is not an integer or out of range");
+  if (!std::in_range<std::int32_t>(*database)) {
+    return reply.Error("ERR value is out of range, value must between -2147483648 and 2147483647");
+  }
   *database == 0 ? reply.Ok() : reply.Error("ERR DB index is out of range");
 }
 

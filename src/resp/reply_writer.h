@@ -22,6 +22,10 @@ class ReplyWriter {
   void Ok() { out_ += "+OK\r\n"; }
   void Simple(std::string_view text) { redis::AppendSimpleString(out_, text); }
   void Bulk(std::string_view text) { redis::AppendBulkString(out_, text); }
+  // For people to read.
+  void Verbatim(std::string_view text) {
+    IsResp3() ? redis::AppendVerbatimString(out_, text) : redis::AppendBulkString(out_, text);
+  }
   void Integer(std::int64_t number) { redis::AppendInteger(out_, number); }
   void Null() { out_ += IsResp3() ? "_\r\n" : "$-1\r\n"; }
   void Array(std::size_t elements) { redis::AppendArrayHeader(out_, elements); }

@@ -219,11 +219,18 @@ TEST_F(SessionTest, KnowsWhatClientsAsk) {
   EXPECT_EQ(Ask({"ECHO", "hi"}), "$2\r\nhi\r\n");
   EXPECT_EQ(Ask({"SELECT", "0"}), "+OK\r\n");
   EXPECT_EQ(Ask({"SELECT", "1"}), "-ERR DB index is out of range\r\n");
+  EXPECT_EQ(Ask({"SELECT", "-2147483648"}), "-ERR DB index is out of range\r\n");
+  EXPECT_EQ(Ask({"SELECT", "2147483648"}),
+            "-ERR value is out of range, value must between -2147483648 and 2147483647\r\n");
   EXPECT_EQ(Ask({"CLIENT", "ID"}), ":7\r\n");
   EXPECT_EQ(Ask({"CLIENT", "GETNAME"}), "$-1\r\n");
   EXPECT_EQ(Ask({"CLIENT", "SETNAME", "me"}), "+OK\r\n");
   EXPECT_EQ(Ask({"CLIENT", "GETNAME"}), "$2\r\nme\r\n");
   EXPECT_THAT(Ask({"CLIENT", "SETNAME", "a b"}), StartsWith("-ERR Client names"));
+  const std::string long_name(5000, 'n');
+  EXPECT_EQ(Ask({"CLIENT", "SETNAME", long_name}), "+OK\r\n");
+  EXPECT_EQ(Ask({"CLIENT", "GETNAME"}), "$5000\r\n" + long_name + "\r\n");
+  Ask({"CLIENT", "SETNAME", "me"});
   EXPECT_EQ(Ask({"CLIENT", "SETINFO", "lib-name", "redis-py"}), "+OK\r\n");
   EXPECT_THAT(Ask({"CLIENT", "INFO"}),
               HasSubstr("name=me db=0 user=default resp=2 lib-name=redis-py"));
@@ -267,6 +274,8 @@ TEST_F(SessionTest, SpeaksBothProtocols) {
   EXPECT_THAT(Ask({"HELLO"}), StartsWith("*14\r\n$6\r\nserver\r\n"));
   EXPECT_THAT(Ask({"HELLO", "3", "SETNAME", "me"}), StartsWith("%7\r\n$6\r\nserver\r\n"));
   EXPECT_THAT(Ask({"CLIENT", "INFO"}), HasSubstr("name=me db=0 user=default resp=3"));
+  EXPECT_EQ(Ask({"INFO", "replication"}),
+            "=52\r\ntxt:# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n");
   EXPECT_EQ(Ask({"HELLO", "4"}), "-NOPROTO unsupported protocol version\r\n");
   EXPECT_EQ(Ask({"HELLO", "x"}), "-ERR Protocol version is not an integer or out of range\r\n");
   EXPECT_EQ(Ask({"HELLO", "2", "NOW"}), "-ERR Syntax error in HELLO option 'NOW'\r\n");

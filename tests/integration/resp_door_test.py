@@ -231,7 +231,8 @@ class AsRedis(unittest.TestCase):
         "PING", "PING x", "PING x y", "ECHO", "ECHO a b", "HELLO 4", "HELLO 1", "HELLO x",
         "HELLO 3 SETNAME", "HELLO 3 AUTH default", "HELLO 3 AUTH bob x", "HELLO 3 FOO", "AUTH",
         "AUTH x", "AUTH default x", "AUTH bob x", "AUTH a b c", "SELECT", "SELECT 0", "SELECT 1000",
-        "SELECT x", "SELECT -1", "SELECT 0 1", "SELECT 99999999999999999999", "RESET", "RESET x",
+        "SELECT x", "SELECT -1", "SELECT 0 1", "SELECT 99999999999999999999", "SELECT 99999999999",
+        "SELECT 2147483648", "SELECT 2147483647", "SELECT -2147483649", "RESET", "RESET x",
         "CLIENT", "CLIENT FOO", "client foo", "CLIENT GETNAME", "CLIENT GETNAME x", "CLIENT SETNAME",
         "CLIENT ID x", "CLIENT REPLY ON", "CLIENT REPLY FOO", "CLIENT REPLY", "CLIENT NO-EVICT ON",
         "CLIENT NO-EVICT X", "COMMAND FOO", "COMMAND COUNT x", "COMMAND LIST x",
@@ -240,6 +241,16 @@ class AsRedis(unittest.TestCase):
         "CONFIG GET", "CONFIG GET save", "CONFIG GET s*ve", "CONFIG GET nosuch", "CONFIG FOO", "ACL",
         "ACL WHOAMI", "ACL FOO", "INFO nosuch", "NOSUCH", "NOSUCH a b", "DEL", "DEL x", "UNLINK x y",
         "NOSUCH " + "x" * 200 + " y", "N" * 300 + " a", "NOSUCH" + " abcdefghij" * 40,
+    ]
+
+    # Where both ask for the password "pw".
+    LOGINS = [
+        ["PING"], ["HELLO"], ["HELLO 3"], ["HELLO 4"], ["HELLO 3 bogus"],
+        ["HELLO 3 SETNAME me", "AUTH pw", "CLIENT GETNAME"],
+        ["HELLO 3 AUTH default no", "PING"], ["HELLO 3 AUTH default pw bogus", "PING"],
+        ["HELLO 3 AUTH default pw AUTH default no", "CLIENT GETNAME"],
+        ["HELLO 3 SETNAME me AUTH default no", "AUTH pw", "CLIENT GETNAME"],
+        ["AUTH pw", "HELLO 3 SETNAME me bogus", "CLIENT GETNAME", "RESET", "PING"],
     ]
 
     @classmethod
@@ -256,10 +267,11 @@ class AsRedis(unittest.TestCase):
             connection.send(sent)
             return connection.read_until_closed()
 
-    def assert_same(self, sent, last=b"QUIT\r\n"):
+    def assert_same(self, sent, last=b"QUIT\r\n", service=None, server=None):
         with self.subTest(sent=sent[:80]):
-            self.assertEqual(self.conversation(self.service.resp_port, sent + last),
-                             self.conversation(self.redis.port, sent + last))
+            service, server = service or self.service, server or self.redis
+            self.assertEqual(self.conversation(service.resp_port, sent + last),
+                             self.conversation(server.port, sent + last))
 
     def test_says_what_redis_says(self):
         for sent in self.PROTOCOL:
@@ -273,9 +285,24 @@ class AsRedis(unittest.TestCase):
         self.assert_same(command("CLIENT", "SETNAME", "a b") + command("CLIENT", "SETNAME", "a\n"))
         self.assert_same(command("CLIENT", "SETNAME", "me") + command("CLIENT", "GETNAME") +
                          command("CLIENT", "SETNAME", "") + command("CLIENT", "GETNAME"))
+        self.assert_same(command("CLIENT", "SETNAME", "n" * 5000) + command("CLIENT", "GETNAME"))
         self.assert_same(command("CLIENT", "SETNAME", "me") + command("RESET") +
                          command("CLIENT", "GETNAME"))
         self.assert_same(command("QUIT", "x") + command("PING"))
+
+    def test_lets_in_whom_redis_lets_in(self):
+        server = support.Redis(password="pw")
+        self.addCleanup(server.remove)
+        service = Service(env={"SLUICE_RESP_PASSWORD": "pw"})
+        self.addCleanup(service.remove)
+        for login in self.LOGINS:
+            sent = b"".join(command(*text.split(" ")) for text in login)
+            self.assert_same(sent, service=service, server=server)
+
+    def test_info_is_text_under_resp3(self):
+        sent = command("HELLO", "3") + command("INFO", "nosuch") + b"QUIT\r\n"
+        for port in (self.service.resp_port, self.redis.port):
+            self.assertTrue(self.conversation(port, sent).endswith(b"=4\r\ntxt:\r\n+OK\r\n"))
 
 
 class SharedState(unittest.TestCase):
