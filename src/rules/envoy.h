@@ -71,8 +71,9 @@ struct RlsEntry {
   std::string_view value;
 };
 
-// The name of the state that a descriptor is charged to, for Charge. Each limit that a request brings
-// itself has a state of its own, under this and its numbers. One slash, as in no name of a rule's.
+// The name of the state that a descriptor is charged to, for Charge. Each limit that a request
+// brings itself has a state of its own, under this and its numbers. One slash, as in no name of a
+// rule's.
 inline constexpr std::string_view kRlsStateName = "rls/configured";
 inline constexpr std::string_view kRlsOverrideStatePrefix = "rls/";
 
