@@ -373,25 +373,17 @@ descriptors:
   EXPECT_EQ(limits[2].requests_per_unit, 5U);
   EXPECT_EQ(limits[2].name, "n");
 
-  EXPECT_THAT(ProblemsOf(R"(domain: d
+  const std::string unknown_key = R"(domain: d
 descriptors:
   - key: a
     metadata: &m
       colour: red
   - key: b
     <<: *m
-  - key: c
-    <<: [m]
-)"),
+)";
+  EXPECT_THAT(ProblemsOf(unknown_key + "  - key: c\n    <<: [m]\n"),
               ElementsAre(HasSubstr("f:9:10: not valid YAML: << merges this; expected a mapping")));
-  EXPECT_THAT(ProblemsOf(R"(domain: d
-descriptors:
-  - key: a
-    metadata: &m
-      colour: red
-  - key: b
-    <<: *m
-)"),
+  EXPECT_THAT(ProblemsOf(unknown_key),
               ElementsAre(HasSubstr("f:5:7: a descriptor has no key \"colour\"")));
 }
 
