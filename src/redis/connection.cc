@@ -21,6 +21,7 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+constexpr std::size_t kFlushAtOnce = 4096;
 constexpr std::size_t kReadChunk = 64 * 1024;
 
 std::unexpected<Error> Fail(Error error) { return std::unexpected(std::move(error)); }
@@ -228,7 +229,10 @@ void Connection::Send(std::string_view command, Handler handler) {
   unsent_ += command;
   ++unsent_commands_;
   handlers_.push_back(std::move(handler));
-  if (writing_ || flush_posted_) return;
+  if (writing_) return;
+  // Much goes at once, so that the server has work while the rest of what it sent is looked at.
+  if (unsent_.size() >= kFlushAtOnce) return Flush();
+  if (flush_posted_) return;
   // Posted, so that all commands of this turn leave together.
   flush_posted_ = true;
   asio::post(executor_, [self = shared_from_this()] {
