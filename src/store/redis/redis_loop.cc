@@ -274,19 +274,23 @@ void RedisLoop::Pump(const std::shared_ptr<Lane>& lane) {
     if (flights.empty()) continue;
     ++lane->rounds;
     flights.front()->round->open = flights.size();
+    for (const auto& flight : flights) lane->sent += flight->batch.requests();
     for (const auto& flight : flights) Launch(flight);
   }
   lane->pumping = false;
 }
 
-// What goes in the next round.
+// What goes in the next round: no more than its share of all that is open, so that there is as much
+// in every round, and one can be answered while the others are decided.
 std::vector<std::shared_ptr<RedisLoop::Flight>> RedisLoop::Gather(
     const std::shared_ptr<Lane>& lane) {
   const auto round = std::make_shared<Round>(lane);
   std::vector<std::shared_ptr<Flight>> flights;
   std::vector<std::shared_ptr<Call>> refused;
   std::size_t operations = 0;
-  while (!lane->waiting.empty()) {
+  const std::size_t open = lane->waiting.size() + lane->sent;
+  for (std::size_t room = 1 + (open - 1) / endpoint_.in_flight_max;
+       room > 0 && !lane->waiting.empty(); --room) {
     const Waiting& next = lane->waiting.front();
     std::shared_ptr<Flight> flight;
     if (!next.alone) {
@@ -417,6 +421,7 @@ void RedisLoop::Land(Flight& flight) {
 void RedisLoop::Release(const std::shared_ptr<Flight>& flight) {
   flights_.erase(flight->place);
   const auto lane = flight->round->lane;
+  lane->sent -= flight->batch.requests();
   if (--flight->round->open == 0) --lane->rounds;
   Pump(lane);
 }

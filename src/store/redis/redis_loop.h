@@ -81,6 +81,7 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   struct Lane {
     std::deque<Waiting> waiting;
     std::size_t rounds = 0;
+    std::size_t sent = 0;  // Requests in these rounds.
     bool pumping = false;
   };
 
