@@ -57,6 +57,17 @@ enum class Action : std::uint8_t {
   kDebit,
 };
 
+// A charge's state as a decision left it, in the terms of its algorithm; see core/seen.h. Whoever
+// keeps it can decide on the state again, for as long as nobody takes from it.
+struct SeenState {
+  std::int64_t now_us = -1;  // By the store's clock; -1: the store does not tell.
+  std::int64_t a = 0;
+  std::int64_t b = 0;
+  std::int64_t c = 0;
+
+  friend bool operator==(const SeenState&, const SeenState&) = default;
+};
+
 // What is asked, and room for the answers. Several charges of one state add up.
 struct Request {
   std::span<const Charge> charges;  // 1 .. kChargesMax.
@@ -67,6 +78,9 @@ struct Request {
   // Out, optional: each charge's own numbers; either empty or as long as `charges`. In a denied
   // request, the charges with allowed == false are those that denied it; nothing was charged.
   std::span<Decision> each = {};
+
+  // Out, optional, likewise: each charge's state. Left as it is if the outcome is an error.
+  std::span<SeenState> seen = {};
 
   Action action = Action::kCheck;
 

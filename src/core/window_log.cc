@@ -41,7 +41,8 @@ void Log::Add(Micros window, TimePoint now, std::int64_t units) {
 }
 
 LogFacts Look(const Limit& limit, const Log* log, TimePoint now, std::int64_t cost) {
-  LogFacts facts{.now_us = now.time_since_epoch().count(), .used = 0, .newest = 0, .leaves = 0};
+  LogFacts facts{
+      .now_us = now.time_since_epoch().count(), .used = 0, .newest = 0, .oldest = 0, .leaves = 0};
   if (!log || log->empty()) return facts;
   const auto entries = log->entries();
   facts.newest = entries.back().time;
@@ -51,6 +52,7 @@ LogFacts Look(const Limit& limit, const Log* log, TimePoint now, std::int64_t co
   const std::uint64_t total_before =
       first == entries.begin() ? log->total_before() : std::prev(first)->total;
   facts.used = static_cast<std::int64_t>(entries.back().total - total_before);
+  if (first != entries.end()) facts.oldest = first->time;
 
   const std::int64_t must_leave = facts.used - (limit.amount() - cost);
   if (must_leave > 0 && facts.used > 0) {

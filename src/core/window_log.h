@@ -48,6 +48,7 @@ struct LogFacts {
   std::int64_t now_us;  // Not before the newest entry.
   std::int64_t used;    // Units in the window.
   std::int64_t newest;  // Time of the newest entry, if any is in the window.
+  std::int64_t oldest;  // Likewise, of the oldest that is in the window.
   std::int64_t
       leaves;  // If the request does not fit: time of the last entry that must leave first.
 };

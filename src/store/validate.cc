@@ -40,19 +40,21 @@ Error Invalid(const Charge& charge, TimePoint now, Action action) {
   return InvalidTime(now);
 }
 
-Error InvalidShape(std::span<const Charge> charges, std::span<const Decision> each) {
-  if (charges.empty() || charges.size() > kChargesMax) {
+Error InvalidShape(const Request& request) {
+  const std::size_t size = request.charges.size();
+  if (size == 0 || size > kChargesMax) {
     return {ErrorCode::kInvalidRequest,
-            text::Cat(charges.size(), " limits in one request; expected 1 to ", kChargesMax)};
+            text::Cat(size, " limits in one request; expected 1 to ", kChargesMax)};
   }
-  return {ErrorCode::kInvalidRequest, text::Cat("room for ", each.size(), " decisions on ",
-                                                charges.size(), " limits; expected as many")};
+  const bool decisions = !request.each.empty() && request.each.size() != size;
+  return {
+      ErrorCode::kInvalidRequest,
+      text::Cat("room for ", decisions ? request.each.size() : request.seen.size(),
+                decisions ? " decisions" : " states", " on ", size, " limits; expected as many")};
 }
 
 std::optional<Error> FirstInvalid(const Request& request) {
-  if (!HasValidShape(request.charges, request.each)) {
-    return InvalidShape(request.charges, request.each);
-  }
+  if (!HasValidShape(request)) return InvalidShape(request);
   const TimePoint now = request.now.value_or(TimePoint{});
   for (const Charge& charge : request.charges) {
     if (!IsValid(charge, now, request.action)) return Invalid(charge, now, request.action);

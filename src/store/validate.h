@@ -29,13 +29,14 @@ inline std::int64_t CostOf(const Charge& charge) {
 // `cost` is negative, or more than the limit can ever grant.
 Error InvalidCost(const Limit& limit, std::int64_t cost);
 
-inline bool HasValidShape(std::span<const Charge> charges, std::span<const Decision> each) {
-  return !charges.empty() && charges.size() <= kChargesMax &&
-         (each.empty() || each.size() == charges.size());
+inline bool HasValidShape(const Request& request) {
+  const std::size_t size = request.charges.size();
+  return size > 0 && size <= kChargesMax && (request.each.empty() || request.each.size() == size) &&
+         (request.seen.empty() || request.seen.size() == size);
 }
 
 // Says why HasValidShape says no.
-Error InvalidShape(std::span<const Charge> charges, std::span<const Decision> each);
+Error InvalidShape(const Request& request);
 
 // What is wrong with a request, as far as that can be said without its states.
 std::optional<Error> FirstInvalid(const Request& request);

@@ -44,12 +44,20 @@ class Recording {
     }
     step.expected_each.resize(charges.size());
     step.each.resize(charges.size());
-    Request request{
-        .charges = step.charges, .now = At(now_us), .each = step.expected_each, .action = action};
+    step.expected_seen.resize(charges.size());
+    step.seen.resize(charges.size());
+    Request request{.charges = step.charges,
+                    .now = At(now_us),
+                    .each = step.expected_each,
+                    .seen = step.expected_seen,
+                    .action = action};
     memory.Apply({&request, 1}, [] {});
     step.expected = request.outcome;
-    requests_.push_back(
-        {.charges = step.charges, .now = At(now_us), .each = step.each, .action = action});
+    requests_.push_back({.charges = step.charges,
+                         .now = At(now_us),
+                         .each = step.each,
+                         .seen = step.seen,
+                         .action = action});
     return step.expected;
   }
 
@@ -78,6 +86,7 @@ class Recording {
       }
       ASSERT_EQ(*outcome, *step.expected);
       ASSERT_EQ(step.each, step.expected_each);
+      ASSERT_EQ(step.seen, step.expected_seen);
     }
   }
 
@@ -89,6 +98,8 @@ class Recording {
     std::vector<Charge> charges;
     std::vector<Decision> each;
     std::vector<Decision> expected_each;
+    std::vector<SeenState> seen;
+    std::vector<SeenState> expected_seen;
     Expected<Decision> expected = Decision{};
   };
 

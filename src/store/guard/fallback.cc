@@ -67,9 +67,7 @@ Expected<Limit> ShareOf(const Limit& limit, std::int64_t instances) {
 }
 
 std::optional<Error> Fault(const Request& request) {
-  if (!HasValidShape(request.charges, request.each)) {
-    return InvalidShape(request.charges, request.each);
-  }
+  if (!HasValidShape(request)) return InvalidShape(request);
   const TimePoint now = request.now.value_or(TimePoint{});
   for (const Charge& charge : request.charges) {
     if (!IsValid(charge, now, request.action)) return Invalid(charge, now, request.action);

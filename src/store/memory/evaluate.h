@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/seen.h"
 #include "sluice/decision.h"
 #include "sluice/limit.h"
 #include "sluice/time.h"
@@ -47,6 +48,31 @@ inline Evaluation Evaluate(const Limit& limit, const Slot* slot, TimePoint now, 
               {}};
     case Algorithm::kSlidingWindowCounter:
       return EvaluateAs<core::CounterState>(limit, slot, now, cost);
+  }
+  std::unreachable();
+}
+
+template <typename State>
+SeenState SeeAs(const Limit& limit, const Slot* slot, TimePoint now) {
+  if (!slot) return core::See(limit, static_cast<const State*>(nullptr), now);
+  const State state = Unpack<State>(slot->state());
+  return core::See(limit, &state, now);
+}
+
+// Likewise, what there is to be told of the state.
+inline SeenState See(const Limit& limit, const Slot* slot, TimePoint now) {
+  switch (limit.algorithm()) {
+    case Algorithm::kTokenBucket:
+    case Algorithm::kLeakyBucket:
+    case Algorithm::kGcra:
+      return SeeAs<core::BucketState>(limit, slot, now);
+    case Algorithm::kFixedWindow:
+      return SeeAs<core::WindowState>(limit, slot, now);
+    case Algorithm::kSlidingWindow:
+      return core::See(
+          core::Look(limit, slot ? Unpack<core::Log*>(slot->state()) : nullptr, now, 0), now);
+    case Algorithm::kSlidingWindowCounter:
+      return SeeAs<core::CounterState>(limit, slot, now);
   }
   std::unreachable();
 }

@@ -16,6 +16,7 @@ namespace {
 
 using memory::Evaluate;
 using memory::Evaluation;
+using memory::See;
 using memory::Shard;
 using memory::Slot;
 
@@ -188,7 +189,8 @@ Expected<Decision> MemoryStore::Impl::Check(const Charge& charge, std::optional<
 void MemoryStore::Impl::Apply(std::span<Request> requests) {
   constexpr std::size_t kAhead = 16;
   const auto is_plain = [](const Request& request) {
-    return request.charges.size() == 1 && request.each.empty() && request.action == Action::kCheck;
+    return request.charges.size() == 1 && request.each.empty() && request.seen.empty() &&
+           request.action == Action::kCheck;
   };
   const TimePoint clock_now = options_.clock->Now();
   std::array<Place, kAhead> places;
@@ -207,7 +209,7 @@ void MemoryStore::Impl::Apply(std::span<Request> requests) {
       Request& request = some[i];
       const TimePoint now = request.now.value_or(clock_now);
       if (!is_plain(request)) {
-        request.outcome = CheckAll(request.charges, request.each, now, request.action);
+        request.outcome = Decide(request, now);
       } else if (const Charge& charge = request.charges.front(); IsValid(charge, now)) {
         request.outcome = Decide(charge, places[i], now);
       } else {
@@ -217,11 +219,10 @@ void MemoryStore::Impl::Apply(std::span<Request> requests) {
   }
 }
 
-Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
-                                               std::span<Decision> each,
-                                               std::optional<TimePoint> at, Action action) {
-  if (!HasValidShape(charges, each)) return std::unexpected(InvalidShape(charges, each));
-  const TimePoint now = at ? *at : options_.clock->Now();
+Expected<Decision> MemoryStore::Impl::Decide(const Request& request, TimePoint now) {
+  if (!HasValidShape(request)) return std::unexpected(InvalidShape(request));
+  const std::span<const Charge> charges = request.charges;
+  const Action action = request.action;
   std::array<Place, kChargesMax> places;
   StateHasher hasher(seed_);
   for (std::size_t i = 0; i < charges.size(); ++i) {
@@ -299,7 +300,11 @@ Expected<Decision> MemoryStore::Impl::CheckAll(std::span<const Charge> charges,
   bool sweep_due = false;
   locks.ForEach([&](Shard& shard) { sweep_due |= shard.CountDecision(); });
   if (sweep_due) SweepNext(Horizon(now), memory::kSlotsPerSweep);
-  std::ranges::copy(std::span(decisions).first(each.size()), each.begin());
+  for (std::size_t i = 0; i < request.seen.size(); ++i) {
+    const Slot* const slot = shards_[places[i].shard].Find(places[i].identity);
+    request.seen[i] = See(*charges[i].limit, slot, now);
+  }
+  std::ranges::copy(std::span(decisions).first(request.each.size()), request.each.begin());
   return core::Combine(std::span(decisions).first(charges.size()));
 }
 
@@ -339,7 +344,8 @@ Expected<Decision> MemoryStore::Check(const Charge& charge, std::optional<TimePo
 
 Expected<Decision> MemoryStore::CheckAll(std::span<const Charge> charges, std::span<Decision> each,
                                          std::optional<TimePoint> now) {
-  return impl_->CheckAll(charges, each, now);
+  const Request request{.charges = charges, .now = now, .each = each};
+  return impl_->Decide(request, now.value_or(impl_->options().clock->Now()));
 }
 
 void MemoryStore::Apply(std::span<Request> requests, std::move_only_function<void()> done) {

@@ -23,8 +23,8 @@ class MemoryStore::Impl {
   Impl(const Options& options, const Seed& seed);
 
   Expected<Decision> Check(const Charge& charge, std::optional<TimePoint> at);
-  Expected<Decision> CheckAll(std::span<const Charge> charges, std::span<Decision> each,
-                              std::optional<TimePoint> at, Action action = Action::kCheck);
+  // Any request, as of `now`; its outcome is returned.
+  Expected<Decision> Decide(const Request& request, TimePoint now);
   void Apply(std::span<Request> requests);
   Expected<bool> Reset(const Charge& charge);
   Stats GetStats() const;

@@ -6,12 +6,9 @@
 #include <utility>
 #include <variant>
 
-#include "core/bucket.h"
 #include "core/combine.h"
-#include "core/fixed_window.h"
+#include "core/seen.h"
 #include "core/text.h"
-#include "core/window_counter.h"
-#include "core/window_log.h"
 #include "store/redis/state_key.h"
 #include "store/validate.h"
 
@@ -19,7 +16,6 @@ namespace sluice::redis {
 namespace {
 
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
-constexpr std::size_t kNumbersPerState = 3;
 constexpr std::array<std::string_view, 4> kStepNames = {"check", "debit", "look", "refund"};
 
 bool IsSame(const Charge& a, const Charge& b) {
@@ -47,11 +43,19 @@ std::string SignatureOf(const Limit& limit) {
                    limit.unit(), ":", limit.rate(), ":", limit.tick().count());
 }
 
+// How many the script says of a state.
+std::size_t NumbersOf(const Limit& limit) {
+  const char kind = KindOf(limit);
+  return kind == 'l' ? 4 : kind == 'c' ? 3 : 2;
+}
+
 // A state as the script returned it, moved on request by request.
 class Budget {
  public:
-  Budget(const Limit& limit, TimePoint now, std::int64_t a, std::int64_t b, std::int64_t c)
+  Budget(const Limit& limit, TimePoint now, std::span<const RespNode> numbers)
       : limit_(limit), now_(now) {
+    const std::int64_t a = numbers[0].number;
+    const std::int64_t b = numbers[1].number;
     switch (KindOf(limit)) {
       case 'b':
         if (b >= 0) state_ = core::BucketState{.level = a, .time = b};
@@ -60,13 +64,16 @@ class Budget {
         if (b >= 0) state_ = core::WindowState{.start = a, .count = b};
         break;
       case 'c':
-        if (b >= 0) state_ = core::CounterState{.window = a, .previous = b, .current = c};
+        if (b >= 0) {
+          state_ = core::CounterState{.window = a, .previous = b, .current = numbers[2].number};
+        }
         break;
       default:
         state_ = core::LogFacts{.now_us = std::max(now.time_since_epoch().count(), b),
                                 .used = a,
                                 .newest = b,
-                                .leaves = c};
+                                .oldest = numbers[2].number,
+                                .leaves = numbers[3].number};
     }
   }
 
@@ -77,6 +84,20 @@ class Budget {
     auto [decision, next] = Step(cost);
     if (admitted && cost > 0) state_ = next;
     return decision;
+  }
+
+  // As it is now.
+  SeenState See() const {
+    switch (KindOf(limit_)) {
+      case 'b':
+        return core::See(limit_, std::get_if<core::BucketState>(&state_), now_);
+      case 'w':
+        return core::See(limit_, std::get_if<core::WindowState>(&state_), now_);
+      case 'c':
+        return core::See(limit_, std::get_if<core::CounterState>(&state_), now_);
+      default:
+        return core::See(std::get<core::LogFacts>(state_), now_);
+    }
   }
 
   // Where the last request put what it took; see Receipt.
@@ -108,6 +129,7 @@ class Budget {
       default: {
         core::LogFacts next = std::get<core::LogFacts>(state_);
         const Decision decision = core::Decide(limit_, next, cost);
+        if (next.used == 0) next.oldest = next.now_us;
         next.used += cost;
         next.newest = next.now_us;
         return {decision, next};
@@ -277,12 +299,13 @@ Batch::Added Batch::AddRefund(const Task& task) {
   return Added::kTaken;
 }
 
+std::span<const Batch::Part> Batch::PartsOf(const Operation& operation) const {
+  return std::span(parts_).subspan(operation.first_part, operation.parts);
+}
+
 void Batch::AppendCommand(std::string& out, std::string_view sha) const {
-  const auto parts_of = [&](const Operation& operation) {
-    return std::span(parts_).subspan(operation.first_part, operation.parts);
-  };
   const auto same_shape = [&](const Operation& a, const Operation& b) {
-    return a.step == b.step && a.times == b.times && std::ranges::equal(parts_of(a), parts_of(b));
+    return a.step == b.step && a.times == b.times && std::ranges::equal(PartsOf(a), PartsOf(b));
   };
   // The arguments are counted before they are written.
   std::string arguments;
@@ -314,7 +337,7 @@ void Batch::AppendCommand(std::string& out, std::string_view sha) const {
     put_number(end - begin);
     put_number(operations_[begin].parts);
     put_number(operations_[begin].times);
-    for (const Part& part : parts_of(operations_[begin])) {
+    for (const Part& part : PartsOf(operations_[begin])) {
       put_number(part.limit + 1);
       put_number(part.cost);
       if (step == Step::kRefund) put_number(part.when);
@@ -329,7 +352,13 @@ Expected<void> Batch::Decode(std::span<const RespNode> reply) {
   const auto unexpected_reply = [] {
     return std::unexpected(Error{ErrorCode::kStoreError, "the script's reply is not as expected"});
   };
-  const std::size_t numbers = 1 + operations_.size() + kNumbersPerState * parts_.size();
+  const auto numbers_of = [&](const Operation& operation) {
+    std::size_t numbers = 0;
+    for (const Part& part : PartsOf(operation)) numbers += NumbersOf(limits_[part.limit]);
+    return operation.step == Step::kRefund ? 0 : numbers;
+  };
+  std::size_t numbers = 1;
+  for (const Operation& operation : operations_) numbers += 1 + numbers_of(operation);
   if (reply.size() != numbers + 1 || reply.front().type != RespType::kArray) {
     return unexpected_reply();
   }
@@ -340,7 +369,7 @@ Expected<void> Batch::Decode(std::span<const RespNode> reply) {
   const std::int64_t now_us = reply.front().number;
   std::size_t at = 1;
   for (const Operation& operation : operations_) {
-    const std::size_t states = kNumbersPerState * operation.parts;
+    const std::size_t states = numbers_of(operation);
     Answer(operation, now_us, reply[at].number, reply.subspan(at + 1, states));
     at += 1 + states;
   }
@@ -350,10 +379,11 @@ Expected<void> Batch::Decode(std::span<const RespNode> reply) {
 void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t admitted,
                    std::span<const RespNode> states) {
   const TimePoint now{Micros{now_us}};
-  const auto budget_of = [&](std::size_t part) {
-    const auto numbers = states.subspan(kNumbersPerState * part, kNumbersPerState);
-    return Budget(limits_[parts_[operation.first_part + part].limit], now, numbers[0].number,
-                  numbers[1].number, numbers[2].number);
+  auto next_budget = [&, at = std::size_t{0}](std::size_t part) mutable {
+    const Limit& limit = limits_[parts_[operation.first_part + part].limit];
+    const auto numbers = states.subspan(at, NumbersOf(limit));
+    at += numbers.size();
+    return Budget(limit, now, numbers);
   };
   const Step step = operation.step;
   const auto decide = [&](Budget& budget, const Task& task, std::size_t part, bool allowed) {
@@ -383,13 +413,14 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
     return;
   }
   if (operation.parts == 1) {
-    Budget budget = budget_of(0);
+    Budget budget = next_budget(0);
     for (std::size_t number = operation.first_request; number != kNone;
          number = requests_[number].next) {
       const Task& task = requests_[number].task;
       const bool allowed = step == Step::kLook ? admitted > 0 : admitted-- > 0;
       const Decision decision = decide(budget, task, operation.first_part, allowed);
       std::ranges::fill(task.request->each, decision);
+      if (!task.request->seen.empty()) std::ranges::fill(task.request->seen, budget.See());
       answer(*task.request, decision, allowed);
     }
     return;
@@ -398,12 +429,18 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
   // Requests over several states are not folded.
   const Task& task = requests_[operation.first_request].task;
   std::array<Decision, kChargesMax> of_part;
+  std::array<SeenState, kChargesMax> seen;
   for (std::size_t part = 0; part < operation.parts; ++part) {
-    Budget budget = budget_of(part);
+    Budget budget = next_budget(part);
     of_part[part] = decide(budget, task, operation.first_part + part, admitted > 0);
+    seen[part] = budget.See();
   }
+  const auto part_of = std::span(part_of_charge_).subspan(operation.first_charge);
   for (std::size_t i = 0; i < task.request->each.size(); ++i) {
-    task.request->each[i] = of_part[part_of_charge_[operation.first_charge + i]];
+    task.request->each[i] = of_part[part_of[i]];
+  }
+  for (std::size_t i = 0; i < task.request->seen.size(); ++i) {
+    task.request->seen[i] = seen[part_of[i]];
   }
   answer(*task.request, core::Combine(std::span(of_part).first(operation.parts)), admitted > 0);
 }

@@ -97,6 +97,7 @@ class Batch {
   };
 
   static Step StepOf(const Task& task);
+  std::span<const Part> PartsOf(const Operation& operation) const;
   std::size_t LimitNumber(const Limit& limit);
   Operation* Foldable(const std::string& key, Step step, const Part& part);
   void Append(Operation& operation, const Task& task);

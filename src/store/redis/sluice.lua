@@ -22,13 +22,14 @@
 --                    refund  give back what a check took, of (limit cost when){charges}: where in
 --                            the state that was put, which is a bucket's time, a window's start, a
 --                            counter's window or the time of a log's entry
--- Reply  now, then for each group: how many of its `repeat` were admitted, and for each charge
---        three numbers: the state before, from which the caller computes all that it reports.
---          bucket    level, time, 0        window   start, count, 0
+-- Reply  now, then for each group: how many of its `repeat` were admitted, and for each charge the
+--        state before, from which the caller computes all that it reports.
+--          bucket    level, time           window   start, count
 --          counter   window, previous, current
---          log       used, newest, leaves: units in the window, the newest time, and if one was not
---                    admitted, when the last entry leaves that must leave for it to fit
---        The second number is -1 for an untouched budget.
+--          log       used, newest, oldest, leaves: units in the window, when the newest and the
+--                    oldest of them were taken, and if one was not admitted, when that was taken
+--                    which must leave for it to fit
+--        The second number is -1 for an untouched budget. A refund replies with no state.
 --
 -- Numbers are doubles that stay integers below 2^53; quotients are floored, which is exact there.
 -- Never join numbers with '..', which keeps 14 digits; '%d' keeps all, and is the fastest way.
@@ -226,8 +227,8 @@ local function since(total, before)
   return total >= before and total - before or total + (MODULUS - before)
 end
 
--- The log as it stands: {used, newest, total, units, member, base}, or nil if there is none, or
--- false if the key holds something else.
+-- The log as it stands: {used, newest, oldest, total, units, member, base}, or nil if there is none,
+-- or false if the key holds something else.
 local function read_log(key, window)
   local last = pcall('ZRANGE', key, -1, -1, 'WITHSCORES')
   if last.err then return false end
@@ -240,8 +241,9 @@ local function read_log(key, window)
   end
   log.now = log.newest > now and log.newest or now
   local live = call('ZRANGEBYSCORE', key, format('(%d', log.now - (window or log.window)), '+inf',
-                    'LIMIT', 0, 1)
+                    'WITHSCORES', 'LIMIT', 0, 1)
   log.base = live[1] and entry(live[1])
+  log.oldest = tonumber(live[2])
   log.used = log.base and since(add(log.total, log.units), log.base) or 0
   return log
 end
@@ -428,9 +430,8 @@ while ARGV[at] do
       reply[filled + 1] = times
       for i = 1, charges do
         give_back(KEYS[key_at + i], under[i], costs[i], tonumber(ARGV[first + width * i - 1]))
-        reply[filled + 3 * i - 1], reply[filled + 3 * i], reply[filled + 3 * i + 1] = 0, 0, 0
       end
-      filled = filled + 1 + 3 * charges
+      filled = filled + 1
       key_at = key_at + charges
     end
     groups = 0
@@ -441,6 +442,7 @@ while ARGV[at] do
   if only then
     local cost, own = costs[1], kernel[only.kind]
     local look, take, encode = own.look, own.take, own.encode
+    local counts = only.kind == 'c'
     local function fitting(available)
       local fits = available > 0 and (cost == 1 and available or floor(available / cost)) or 0
       return fits < times and fits or times
@@ -466,9 +468,12 @@ while ARGV[at] do
           call('PSETEX', key, px, value)
         end
       end
-      reply[filled + 1], reply[filled + 2], reply[filled + 3], reply[filled + 4] =
-        admitted, a or 0, b or -1, c or 0
-      filled = filled + 4
+      reply[filled + 1], reply[filled + 2], reply[filled + 3] = admitted, a or 0, b or -1
+      filled = filled + 3
+      if counts then
+        filled = filled + 1
+        reply[filled] = c or 0
+      end
     end
     key_at = key_at + groups
     groups = 0
@@ -489,14 +494,23 @@ while ARGV[at] do
       if limit.kind == 'l' then
         local log = read_under(key, limit)
         state.log = log
-        a, b = log and log.used or 0, log and log.newest or -1
+        a, b, c = log and log.used or 0, log and log.newest or -1, log and log.oldest or 0
         available = limit.amount - a
       else
         a, b, c = read(key, limit)
         available, state.a, state.b, state.c = kernel[limit.kind].look(limit, a, b, c)
       end
-      reply[filled + 1], reply[filled + 2], reply[filled + 3] = a or 0, b or -1, c or 0
-      filled = filled + 3
+      reply[filled + 1], reply[filled + 2] = a or 0, b or -1
+      filled = filled + 2
+      if limit.kind == 'c' or limit.kind == 'l' then
+        filled = filled + 1
+        reply[filled] = c or 0
+      end
+      if limit.kind == 'l' then
+        filled = filled + 1
+        reply[filled] = 0
+        state.leaves = filled
+      end
       state.available = available > 0 and available or 0
       if cost > 0 and (checks or looks) then
         local fits = floor(state.available / cost)
@@ -513,7 +527,7 @@ while ARGV[at] do
         local used = state.log and state.log.used or 0
         local must_leave = used + units + cost - limit.amount
         if (looks or admitted < times) and cost > 0 and must_leave > 0 then
-          reply[head + 3 * i] = leaves_at(key, limit, state.log, must_leave)
+          reply[state.leaves] = leaves_at(key, limit, state.log, must_leave)
         end
         if units > 0 then take_log(key, limit, state.log, units) end
       elseif units > 0 then

@@ -19,9 +19,13 @@ Span::Span(Request& request, std::span<const std::uint16_t> slots) : request_(re
     part->place.push_back(i);
   }
   for (Part& part : parts_) {
-    part.each.resize(part.charges.size());
-    part.request = {
-        .charges = part.charges, .now = request.now, .each = part.each, .action = request.action};
+    part.now.each.resize(part.charges.size());
+    part.now.seen.resize(request.seen.empty() ? 0 : part.charges.size());
+    part.request = {.charges = part.charges,
+                    .now = request.now,
+                    .each = part.now.each,
+                    .seen = part.now.seen,
+                    .action = request.action};
   }
 }
 
@@ -42,10 +46,14 @@ std::optional<Error> Span::WorstError() const {
   return worst;
 }
 
-void Span::AnswerFrom(std::vector<Decision> Part::* decisions) {
+void Span::AnswerFrom(Answers Part::* answers) {
   std::array<Decision, kChargesMax> each;
   for (const Part& part : parts_) {
-    for (std::size_t i = 0; i < part.place.size(); ++i) each[part.place[i]] = (part.*decisions)[i];
+    const Answers& own = part.*answers;
+    for (std::size_t i = 0; i < part.place.size(); ++i) {
+      each[part.place[i]] = own.each[i];
+      if (!request_.seen.empty()) request_.seen[part.place[i]] = own.seen[i];
+    }
   }
   const auto all = std::span(each).first(request_.charges.size());
   std::ranges::copy(all.first(request_.each.size()), request_.each.begin());
@@ -60,7 +68,7 @@ bool Span::MayTake() {
         std::unexpected(Error{unknown ? ErrorCode::kUnavailable : error->code, error->message});
     return false;
   }
-  for (Part& part : parts_) part.looked = part.each;
+  for (Part& part : parts_) part.looked = part.now;
   AnswerFrom(&Part::looked);
   return request_.outcome->allowed;
 }
@@ -79,11 +87,11 @@ void Span::Answer() {
       std::ranges::all_of(parts_, [](const Part& part) { return part.request.outcome->allowed; });
   if (simple || allowed) {
     for (Part& part : parts_) part.receipts.clear();
-    return AnswerFrom(&Part::each);
+    return AnswerFrom(&Part::now);
   }
   // Those that took are as they were before: what the others say is new.
   for (Part& part : parts_) {
-    if (!part.request.outcome->allowed) part.looked = part.each;
+    if (!part.request.outcome->allowed) part.looked = part.now;
   }
   AnswerFrom(&Part::looked);
 }

@@ -22,13 +22,18 @@ namespace sluice::redis {
 // Never admits more than all or nothing would: what is given back is at most what was taken.
 class Span {
  public:
+  struct Answers {
+    std::vector<Decision> each;
+    std::vector<SeenState> seen;
+  };
+
   struct Part {
     std::uint16_t slot;
     std::vector<Charge> charges;
     std::vector<std::size_t> place;  // Of each in the whole request.
-    std::vector<Decision> each;
-    std::vector<Decision> looked;
-    Request request;
+    Answers now;
+    Answers looked;
+    Request request;  // Its answers go to `now`.
     std::vector<Receipt> receipts;
   };
 
@@ -53,7 +58,7 @@ class Span {
 
  private:
   std::optional<Error> WorstError() const;
-  void AnswerFrom(std::vector<Decision> Part::* decisions);
+  void AnswerFrom(Answers Part::* answers);
 
   Request& request_;
   std::vector<Part> parts_;
