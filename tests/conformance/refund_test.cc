@@ -71,6 +71,7 @@ TEST_P(Refund, LeavesNoTrace) {
     Random random(seed);
     int refunded = 0;
     int exact = 0;
+    int after_others = 0;
     for (int round = 0; round < 60; ++round) {
       const Limit limit = RandomLimit(random, GetParam());
       SCOPED_TRACE(limit.ToString());
@@ -78,10 +79,16 @@ TEST_P(Refund, LeavesNoTrace) {
       model::Model model;
       std::int64_t now = kStartUs;
       Decision last;
-      std::vector<std::vector<Receipt>> taken;
-      // Whether something was taken between a charge and its refund. Of a bucket, what flowed in
-      // meanwhile is then not given back, so that it may hold less than the model's.
+      struct Hold {
+        std::vector<Receipt> receipts;
+        std::int64_t since;
+      };
+      std::vector<Hold> taken;
+      // A bucket remembers for 10 s what was taken after a hold. What flowed in meanwhile is not
+      // given back after that, so that it may hold less than the model's.
+      constexpr std::int64_t kRemembered = 10'000'000;
       bool may_hold_less = false;
+      bool others = false;  // Took since the first hold.
       for (int step = 0; step < 60; ++step) {
         now = NextTime(random, now, limit, last, Time::kForward);
         const std::int64_t cost = std::min(limit.amount(), RandomCost(random, limit));
@@ -93,8 +100,7 @@ TEST_P(Refund, LeavesNoTrace) {
           last = request.outcome.value();
           if (receipts.empty()) continue;
           EXPECT_EQ(receipts.front().units, cost);
-          may_hold_less = may_hold_less || !taken.empty();
-          taken.push_back(std::move(receipts));
+          taken.push_back({std::move(receipts), now});
           // At once, or after some others.
           if (random.OneIn(2)) continue;
         }
@@ -102,8 +108,11 @@ TEST_P(Refund, LeavesNoTrace) {
           const auto pick = static_cast<std::size_t>(
               random.Between(0, static_cast<std::int64_t>(taken.size()) - 1));
           Request refund{.charges = {}, .now = At(now)};
-          Run({.request = &refund, .kind = Task::Kind::kRefund, .receipts = &taken[pick]});
+          Run({.request = &refund, .kind = Task::Kind::kRefund, .receipts = &taken[pick].receipts});
           ASSERT_TRUE(refund.outcome);
+          may_hold_less = may_hold_less || now - taken[pick].since > kRemembered;
+          after_others += others && now - taken[pick].since <= kRemembered;
+          others = others && taken.size() > 1;
           taken.erase(taken.begin() + static_cast<std::ptrdiff_t>(pick));
           ++refunded;
         }
@@ -116,7 +125,7 @@ TEST_P(Refund, LeavesNoTrace) {
             const auto group = model.Decide({{key, "", SpecOf(limit), cost}}, now);
             ASSERT_TRUE(group.overall.allowed) << "more was granted than without the charges";
           }
-          may_hold_less = true;
+          others = others || last.allowed;
           continue;
         }
         Request look{.charges = {&charge, 1}, .now = At(now)};
@@ -137,6 +146,7 @@ TEST_P(Refund, LeavesNoTrace) {
     }
     EXPECT_GT(refunded, 200);
     EXPECT_GT(exact, 200);
+    EXPECT_GT(after_others, 50);
   }
   EXPECT_EQ(server_.Cli("eval \"local n = 0; for _, k in ipairs(redis.call('keys', '*')) do "
                         "if redis.call('pttl', k) == -1 then n = n + 1 end end return n\" 0"),
@@ -156,6 +166,34 @@ TEST_F(RefundTest, OfNothingDoesNothing) {
     ASSERT_TRUE(refund.outcome);
   }
   EXPECT_EQ(server_.Cli("dbsize"), "0\n");
+}
+
+// However busy a bucket is while something is on hold, it stays small; and once nothing is, it is
+// as it was before there were holds.
+TEST_F(RefundTest, AJournalIsBoundedAndEnds) {
+  const Limit limit = *Limit::Parse("algorithm=token_bucket,capacity=1000000,refill=1,period=1s");
+  const Charge charge{.key = "k", .limit = &limit};
+  std::vector<Receipt> receipts;
+  std::int64_t now = kStartUs;
+  const auto take = [&](std::vector<Receipt>* hold) {
+    Request request{.charges = {&charge, 1}, .now = At(now++)};
+    Run({.request = &request, .receipts = hold});
+    ASSERT_TRUE(request.outcome.value().allowed);
+  };
+  const auto length = [&] {
+    return std::stoi(
+        server_.Cli("eval \"return redis.call('strlen', redis.call('keys','*')[1])\" 0"));
+  };
+  take(nullptr);
+  const int plain = length();
+  take(&receipts);
+  EXPECT_GT(length(), plain);
+  for (int i = 0; i < 300; ++i) take(i % 7 == 0 ? &receipts : nullptr);
+  EXPECT_GT(length(), plain + 500);
+  EXPECT_LT(length(), plain + 2'000);
+  now += 11'000'000;
+  take(nullptr);
+  EXPECT_EQ(length(), plain);
 }
 
 // Those that were taken at the same moment, or from the same window, look alike.

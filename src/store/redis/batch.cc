@@ -16,7 +16,7 @@ namespace sluice::redis {
 namespace {
 
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
-constexpr std::array<std::string_view, 4> kStepNames = {"check", "debit", "look", "refund"};
+constexpr std::array<std::string_view, 5> kStepNames = {"check", "hold", "debit", "look", "refund"};
 
 bool IsSame(const Charge& a, const Charge& b) {
   return a.cost == b.cost && a.key == b.key && a.name == b.name && *a.limit == *b.limit;
@@ -157,7 +157,8 @@ std::size_t Batch::LimitNumber(const Limit& limit) {
 Batch::Step Batch::StepOf(const Task& task) {
   switch (task.kind) {
     case Task::Kind::kApply:
-      return task.request->action == Action::kDebit ? Step::kDebit : Step::kCheck;
+      if (task.request->action == Action::kDebit) return Step::kDebit;
+      return task.receipts ? Step::kHold : Step::kCheck;
     case Task::Kind::kLook:
       return Step::kLook;
     case Task::Kind::kRefund:
@@ -389,7 +390,7 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
   const auto decide = [&](Budget& budget, const Task& task, std::size_t part, bool allowed) {
     const std::int64_t cost = parts_[part].cost;
     if (step == Step::kDebit) return budget.Take(std::min(cost, budget.Look(0).remaining), true);
-    const bool takes = allowed && step == Step::kCheck;
+    const bool takes = allowed && step != Step::kLook;
     Decision decision = budget.Take(cost, takes);
     if (takes && cost > 0 && task.receipts) {
       task.receipts->push_back({keys_[part], limits_[parts_[part].limit], cost, budget.When()});

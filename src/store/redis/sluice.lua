@@ -17,9 +17,10 @@
 --                  `repeat` times in a row; `limit` counts from 1. No state occurs twice in a group.
 --                  The action is
 --                    check   take all costs, or nothing if any does not fit
+--                    hold    the same, to be given back perhaps: see journal
 --                    debit   take of each cost as much as fits
 --                    look    take nothing, and say what a check would
---                    refund  give back what a check took, of (limit cost when){charges}: where in
+--                    refund  give back what a hold took, of (limit cost when){charges}: where in
 --                            the state that was put, which is a bucket's time, a window's start, a
 --                            counter's window or the time of a log's entry
 -- Reply  now, then for each group: how many of its `repeat` were admitted, and for each charge the
@@ -36,9 +37,10 @@
 -- A denial writes nothing. Every write sets the expiry in the same command (a log: in the same
 -- script), no earlier than the state would equal an untouched budget. A state that was written under
 -- other numbers is carried over when it is next looked at: what was used stays used. See
--- core/convert.h and Shard::Convert.
+-- core/convert.h, Shard::Convert and docs/adr/0009.
 
-local floor, format, match, find = math.floor, string.format, string.match, string.find
+local floor, concat = math.floor, table.concat
+local format, match, gmatch, find = string.format, string.match, string.gmatch, string.find
 local call = redis.call
 
 -- A key of another type is an answer; any other error, such as a missing permission, is one for the
@@ -94,31 +96,74 @@ end
 -- Each kernel:
 --   look(limit, a, b, c)   how many whole units are available, and the state as it is now
 --   encode(limit, a, b, c) a state as it is stored, and when it expires
---   take(limit, units, a, b, c)  the state less `units`
+--   take(limit, units, hold, a, b, c)  the state less `units`, which may be given back if `hold`
 --   used(limit, a, b, c)   how many units are used now, rounded up, and the state's newest time
 --   start(limit, used)     a state from which `used` were taken now, perhaps more than there are
 --   carry(from, limit, a, b, c)  a state under a limit that counts in the same units
 --   give(limit, units, when, a, b, c)  the state as if `units` had never been taken from it; nothing
 --                          if it does not hold them any more
+-- A bucket's third number is no number but its journal, or nil.
 local kernel = {}
 local EXACT_MAX = 9007199254740991
 
 local function smaller(a, b) return a < b and a or b end
 
+-- core::LevelAt
+local function refill(limit, level, ticks)
+  local refilled = ticks * limit.rate
+  return refilled >= limit.whole - level and limit.whole or level + refilled
+end
+
+-- What a bucket would hold without a charge depends on whether it would have been full since. So a
+-- hold begins a journal of all that is taken from then on, by moments, and a refund does the sums
+-- again without it. The journal is ';n level' and then n times ' time:units', a '+' for the ':' if
+-- some of the units are on hold; the level is that at the first time, before. What comes before the
+-- oldest hold is dropped, and a hold that is older than those who ask would wait.
+local JOURNAL_MAX, HOLD_MAX = 64, 10000000
+
+local function tidy(limit, ticks, n, level, entries)
+  while n > 0 do
+    local time, mark, units, rest = match(entries, '^ (%d+)([:+])(%d+)(.*)$')
+    if mark == '+' and n <= JOURNAL_MAX and (ticks - time) * limit.tick <= HOLD_MAX then
+      return format(';%d %d', n, level) .. entries
+    end
+    local next_time = match(rest, '^ (%d+)')
+    level = level - units * limit.unit
+    if next_time then level = refill(limit, level, next_time - time) end
+    n, entries = n - 1, rest
+  end
+end
+
+local function journal_of(limit, journal, hold, level, ticks, units)
+  if not journal then return format(';1 %d %d+%d', level, ticks, units) end
+  local n, from, entries = match(journal, '^;(%d+) (-?%d+)(.*)$')
+  local before, time, mark, already = match(entries, '^(.*) (%d+)([:+])(%d+)$')
+  if tonumber(time) == ticks then
+    entries, units, hold = before, units + already, hold or mark == '+'
+  else
+    n = n + 1
+  end
+  entries = entries .. format(' %d%s%d', ticks, hold and '+' or ':', units)
+  return tidy(limit, ticks, tonumber(n), tonumber(from), entries)
+end
+
 -- core/bucket.h
 kernel.b = {
-  look = function(limit, level, time)
+  look = function(limit, level, time, journal)
     local ticks = ticks_at(limit, time)
     if not level then return limit.amount, limit.whole, ticks end
-    local refilled = (ticks - time) * limit.rate
-    if refilled >= limit.whole - level then level = limit.whole else level = level + refilled end
-    return level > 0 and floor(level / limit.unit) or 0, level, ticks
+    level = refill(limit, level, ticks - time)
+    return level > 0 and floor(level / limit.unit) or 0, level, ticks, journal
   end,
-  encode = function(limit, level, time)
+  encode = function(limit, level, time, journal)
     local whole_in = -floor(-(limit.whole - level) / limit.rate)
-    return format('%s%d %d', limit.head, level, time), ttl((time + whole_in) * limit.tick)
+    local value = format('%s%d %d', limit.head, level, time)
+    return journal and value .. journal or value, ttl((time + whole_in) * limit.tick)
   end,
-  take = function(limit, units, level, time) return level - units * limit.unit, time end,
+  take = function(limit, units, hold, level, time, journal)
+    if hold or journal then journal = journal_of(limit, journal, hold, level, time, units) end
+    return level - units * limit.unit, time, journal
+  end,
   used = function(limit, level, time)
     local _, now_level, ticks = kernel.b.look(limit, level, time)
     return -floor(-(limit.whole - now_level) / limit.unit), ticks * limit.tick
@@ -129,11 +174,30 @@ kernel.b = {
   carry = function(from, limit, level, time)
     return limit.whole - smaller(from.whole - level, EXACT_MAX), time
   end,
-  -- Exact if nothing was taken since. Otherwise, what flowed in between the two might have spilled
-  -- over, had there been no room for it. How much of it would is not known; none of it is given.
-  give = function(limit, units, when, level, time)
-    local amount = units * limit.unit - (time - when) * limit.rate
-    if amount > 0 then return level + amount, time end
+  give = function(limit, units, when, level, time, journal)
+    local n, from, entries = match(journal or '', '^;(%d+) (-?%d+)(.*)$')
+    local found = journal and find(entries, format(' %d+', when), 1, true)
+    if not found then
+      -- What flowed in since might have spilled over, had there been no room for it. How much of it
+      -- would is not known; none of it is given.
+      local amount = units * limit.unit - (time - when) * limit.rate
+      if amount > 0 then return smaller(level + amount, limit.whole), time end
+      return
+    end
+    from = tonumber(from)
+    local kept, moment = {}, nil
+    level = from
+    for ticks, mark, taken in gmatch(entries, ' (%d+)([:+])(%d+)') do
+      ticks, taken = tonumber(ticks), tonumber(taken)
+      if moment then level = refill(limit, level, ticks - moment) end
+      if ticks == when then
+        taken = taken - smaller(units, taken)
+        if taken == 0 then mark = ':' end
+      end
+      level, moment = level - taken * limit.unit, ticks
+      kept[#kept + 1] = format(' %d%s%d', ticks, mark, taken)
+    end
+    return level, time, tidy(limit, time, tonumber(n), from, concat(kept))
   end,
 }
 
@@ -148,7 +212,7 @@ kernel.w = {
   encode = function(limit, start, count)
     return format('%s%d %d', limit.head, start, count), ttl((start + limit.unit) * limit.tick)
   end,
-  take = function(limit, units, start, count) return start, count + units end,
+  take = function(limit, units, hold, start, count) return start, count + units end,
   used = function(limit, start, count)
     local _, _, now_count = kernel.w.look(limit, start, count)
     return now_count, start * limit.tick
@@ -182,7 +246,7 @@ kernel.c = {
     return format('%s%d %d %d', limit.head, window, previous, current),
            ttl((window + 2) * limit.unit * limit.tick)
   end,
-  take = function(limit, units, window, previous, current)
+  take = function(limit, units, hold, window, previous, current)
     return window, previous, current + units
   end,
   used = function(limit, window, previous, current)
@@ -300,12 +364,14 @@ local function give_log(key, units, at)
   if newest then call('PEXPIRE', key, ttl(newest + under)) end
 end
 
--- What a string holds: the limit it was written under and three numbers.
+-- What a string holds: the limit it was written under and three numbers, or a bucket's journal for
+-- the third.
 local function parse(key, value)
-  local signature, amount, unit, rate, tick, a, b, c =
-    match(value, '^(%a:(%d+):(%d+):(%d+):(%d+)) (-?%d+) (%d+) ?(%d*)$')
+  local signature, amount, unit, rate, tick, a, b, c, journal =
+    match(value, '^(%a:(%d+):(%d+):(%d+):(%d+)) (-?%d+) (%d+) ?(%d*)(;?[%d:+ -]*)$')
   if not signature then error('sluice: ' .. key .. ' holds something else') end
-  return make_limit(signature, amount, unit, rate, tick), tonumber(a), tonumber(b), tonumber(c)
+  return make_limit(signature, amount, unit, rate, tick), tonumber(a), tonumber(b),
+         tonumber(c) or (journal ~= '' and journal or nil)
 end
 
 -- Whether states under both limits are counted in the same units, so that they carry over as they
@@ -348,8 +414,9 @@ local function read(key, limit, value)
       a, b, c = match(value, '^(%d+) (%d+) (%d+)', limit.body)
       a, b, c = tonumber(a), tonumber(b), tonumber(c)
     else
-      a, b = match(value, '^(-?%d+) (%d+)', limit.body)
+      a, b, c = match(value, '^(-?%d+) (%d+)(.*)', limit.body)
       a, b = tonumber(a), tonumber(b)
+      if c == '' then c = nil end
     end
   else
     local from
@@ -397,7 +464,6 @@ local function give_back(key, limit, units, when)
   if not same_units(under, limit) then return end
   a, b, c = kernel[limit.kind].give(under, units, when, a, b, c)
   if not a then return end
-  if limit.kind == 'b' then a = smaller(a, under.whole) end
   write(key, under, a, b, c)
 end
 
@@ -414,7 +480,8 @@ local states = {}
 
 while ARGV[at] do
   local action = ARGV[at]
-  local checks, looks = action == 'check', action == 'look'
+  local holds, looks = action == 'hold', action == 'look'
+  local checks = holds or action == 'check'
   local groups, charges, times =
     tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local first, width = at + 4, action == 'refund' and 3 or 2
@@ -451,7 +518,7 @@ while ARGV[at] do
     local _, start_a, start_b, start_c = look(only)
     local start_admitted = fitting(only.amount)
     local start_value, start_px =
-      encode(only, take(only, start_admitted * cost, start_a, start_b, start_c))
+      encode(only, take(only, start_admitted * cost, holds, start_a, start_b, start_c))
 
     local values = groups > 1 and call('MGET', unpack(KEYS, key_at + 1, key_at + groups)) or
                    {pcall('GET', KEYS[key_at + 1])}
@@ -464,7 +531,7 @@ while ARGV[at] do
         local available, now_a, now_b, now_c = look(only, a, b, c)
         admitted = fitting(available)
         if admitted > 0 then
-          local value, px = encode(only, take(only, admitted * cost, now_a, now_b, now_c))
+          local value, px = encode(only, take(only, admitted * cost, holds, now_a, now_b, now_c))
           call('PSETEX', key, px, value)
         end
       end
@@ -532,7 +599,7 @@ while ARGV[at] do
         if units > 0 then take_log(key, limit, state.log, units) end
       elseif units > 0 then
         local own = kernel[limit.kind]
-        write(key, limit, own.take(limit, units, state.a, state.b, state.c))
+        write(key, limit, own.take(limit, units, holds, state.a, state.b, state.c))
       end
     end
     key_at = key_at + charges
