@@ -107,6 +107,15 @@ void RedisLoop::Apply(std::span<Request> requests, std::move_only_function<void(
   Pump(lane);
 }
 
+void RedisLoop::RefuseAll(std::span<Request> requests, std::size_t waiting) {
+  counters_.requests.fetch_add(static_cast<std::int64_t>(requests.size()),
+                               std::memory_order_relaxed);
+  for (Request& request : requests) {
+    request.outcome = std::unexpected(TooMany(waiting));
+    CountFailure(request.outcome.error());
+  }
+}
+
 // One for each charge, or none if the request has a shape that is refused anyway.
 std::vector<std::uint16_t> RedisLoop::SlotsOf(const Request& request) const {
   std::vector<std::uint16_t> slots;

@@ -36,6 +36,9 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   // See Store::Apply.
   void Apply(std::span<Request> requests, std::move_only_function<void()> done);
 
+  // Refuses requests, because `waiting` wait already. From any thread.
+  void RefuseAll(std::span<Request> requests, std::size_t waiting);
+
   Router& router() { return *router_; }
   const Endpoint& endpoint() const { return endpoint_; }
 

@@ -2,6 +2,7 @@
 #include "sluice/redis_store.h"
 
 #include <algorithm>
+#include <atomic>
 #include <future>
 #include <map>
 #include <utility>
@@ -85,8 +86,16 @@ class RedisStore::Impl {
   }
 
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) {
-    thread_.Post([loop = loop_, requests, done = std::move(done)]() mutable {
-      loop->Apply(requests, std::move(done));
+    // The loop bounds what waits for Redis; this, what waits for the loop.
+    const std::size_t waiting = on_the_way_.fetch_add(requests.size(), std::memory_order_relaxed);
+    if (waiting >= loop_->endpoint().waiting_max) {
+      on_the_way_.fetch_sub(requests.size(), std::memory_order_relaxed);
+      loop_->RefuseAll(requests, waiting);
+      return done();
+    }
+    thread_.Post([this, requests, done = std::move(done)]() mutable {
+      on_the_way_.fetch_sub(requests.size(), std::memory_order_relaxed);
+      loop_->Apply(requests, std::move(done));
     });
   }
 
@@ -162,6 +171,7 @@ class RedisStore::Impl {
     };
   }
 
+  std::atomic<std::size_t> on_the_way_ = 0;  // Requests that the loop has yet to see.
   redis::LoopThread thread_;
   const std::shared_ptr<redis::RedisLoop> loop_;
 };

@@ -351,6 +351,41 @@ TEST(RedisStore, RefusesMoreThanMayWait) {
   EXPECT_TRUE(Recovers(*store));
 }
 
+// Those that the store's thread has not come to see yet are bounded, too.
+TEST(RedisStore, RefusesMoreThanMayWaitForItsThread) {
+  const RedisServer server;
+  const auto store = Open(server.Uri("?timeout=60s&waiting=5"));
+  const Charge charge{.key = "k", .limit = &kMany};
+  std::vector<Request> requests(10, Request{.charges = {&charge, 1}});
+  std::promise<void> busy;
+  std::promise<void> go_on;
+  Request first{.charges = {&charge, 1}};
+  store->Apply({&first, 1}, [&] {
+    busy.set_value();
+    go_on.get_future().wait();
+  });
+  busy.get_future().wait();
+  std::promise<void> all;
+  std::atomic<int> open = 10;
+  for (Request& request : requests) {
+    store->Apply({&request, 1}, [&] {
+      if (--open == 0) all.set_value();
+    });
+  }
+  EXPECT_EQ(open, 5) << "were refused at once";
+  go_on.set_value();
+  all.get_future().wait();
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(requests[i].outcome.has_value(), i < 5) << i;
+    if (i >= 5) {
+      EXPECT_EQ(requests[i].outcome.error().code, ErrorCode::kUnavailable);
+      EXPECT_EQ(requests[i].outcome.error().message, "5 requests wait for Redis already");
+    }
+  }
+  EXPECT_EQ(store->GetStats().requests, 11);
+  EXPECT_EQ(store->GetStats().unavailable, 5);
+}
+
 TEST(RedisStore, SendsAsMuchAtOnceAsTheUriSays) {
   const RedisServer server;
   std::vector<std::string> keys;
