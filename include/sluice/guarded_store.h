@@ -120,7 +120,7 @@ class GuardedStore final : public Store {
     // States whose local consumption waits to be reported; that of others is not reported.
     std::size_t unreported_max = 65'536;
 
-    std::size_t deny_cache_entries = 65'536;  // 64 bytes each; 0: no cache.
+    std::size_t deny_cache_entries = 65'536;  // 96 bytes each; 0: no cache.
 
     // How long a remembered denial is believed without asking the store again. While the store
     // cannot be asked, it is believed until it ends.

@@ -6,6 +6,10 @@
 //            if there are none
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
 #include "core/bucket.h"
 #include "core/fixed_window.h"
 #include "core/window_counter.h"
@@ -39,6 +43,47 @@ inline SeenState See(const LogFacts& facts, TimePoint now) {
           .a = facts.used,
           .b = facts.newest,
           .c = facts.oldest};
+}
+
+// The decision on a state that was seen, at a later `now` of the same clock, if nobody has taken
+// from it since. Of a log, too little was seen for that.
+inline Decision Decide(const Limit& limit, const SeenState& seen, TimePoint now,
+                       std::int64_t cost) {
+  switch (limit.algorithm()) {
+    case Algorithm::kTokenBucket:
+    case Algorithm::kLeakyBucket:
+    case Algorithm::kGcra: {
+      const BucketState state{.level = seen.a, .time = seen.b};
+      return Decide(limit, &state, now, cost).decision;
+    }
+    case Algorithm::kFixedWindow: {
+      const WindowState state{.start = seen.a, .count = seen.b};
+      return Decide(limit, &state, now, cost).decision;
+    }
+    case Algorithm::kSlidingWindowCounter: {
+      const CounterState state{.window = seen.a, .previous = seen.b, .current = seen.c};
+      return Decide(limit, &state, now, cost).decision;
+    }
+    case Algorithm::kSlidingWindow:
+      break;
+  }
+  std::unreachable();
+}
+
+// Likewise, what is known of a log then, but for `leaves`. Once the oldest has left, and until the
+// newest has, `used` is more than is left of it.
+inline LogFacts FactsOf(const Limit& limit, const SeenState& seen, std::int64_t now_us) {
+  const bool all_left = seen.b + limit.span().count() <= now_us;
+  return {.now_us = std::max(now_us, seen.b),
+          .used = all_left ? 0 : seen.a,
+          .newest = seen.b,
+          .oldest = seen.c,
+          .leaves = 0};
+}
+
+// LogFacts::leaves of the decision, a denial, that left the log as it was seen.
+inline std::int64_t LeavesOf(const Limit& limit, const SeenState& seen, const Decision& denial) {
+  return std::max(seen.now_us, seen.b) + (denial.retry_after - limit.span()).count();
 }
 
 }  // namespace sluice::core

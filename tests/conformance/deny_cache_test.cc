@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A guard's deny cache never changes a decision: random traffic through it and straight to a memory
-// store, side by side.
+// A guard's deny cache never changes a decision, nor any of its numbers: random traffic through it
+// and straight to a memory store, side by side.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "conformance/traffic.h"
@@ -28,49 +30,45 @@ class RemoteStore final : public Store {
   }
   void Watch(OnRaised on_raised) override { raised_ = std::move(on_raised); }
 
-  // As another instance would.
-  void ResetElsewhere(const Charge& charge) {
-    (void)memory_.Reset(charge);
-    raised_(&charge);
-  }
+  // What another instance does, and what it tells of.
+  void TakeElsewhere(const Charge& charge) { (void)memory_.Check(charge); }
+  void ResetElsewhere(const Charge& charge) { (void)memory_.Reset(charge); }
+  void Tell(const Charge* charge) { raised_(charge); }
 
-  std::int64_t calls = 0;
+  std::atomic<std::int64_t> calls = 0;
 
  private:
   MemoryStore memory_;
   OnRaised raised_;
 };
 
-bool ShowsAllOfItself(const Limit& limit) {
-  return limit.algorithm() != Algorithm::kSlidingWindow &&
-         limit.algorithm() != Algorithm::kSlidingWindowCounter;
+void ExpectSame(const Decision& cached, const Decision& direct) {
+  EXPECT_EQ(cached.allowed, direct.allowed);
+  EXPECT_EQ(cached.limit, direct.limit);
+  EXPECT_EQ(cached.remaining, direct.remaining);
+  EXPECT_EQ(cached.retry_after, direct.retry_after);
+  EXPECT_EQ(cached.reset_after, direct.reset_after);
+  EXPECT_EQ(cached.delay, direct.delay);
 }
 
-// Equal in every number, but for what remains of a sliding window, which the cache may understate
-// when the cost is above 1.
-void ExpectSame(const Decision& cached, const Decision& direct, bool exact) {
-  Decision same = cached;
-  if (!exact) {
-    EXPECT_LE(cached.remaining, direct.remaining);
-    same.remaining = direct.remaining;
-  }
-  EXPECT_EQ(same.allowed, direct.allowed);
-  EXPECT_EQ(same.limit, direct.limit);
-  EXPECT_EQ(same.remaining, direct.remaining);
-  EXPECT_EQ(same.retry_after, direct.retry_after);
-  EXPECT_EQ(same.reset_after, direct.reset_after);
-  EXPECT_EQ(same.delay, direct.delay);
+// As above, before others took what the cache has not heard of: no wait is too long.
+void ExpectNotWorse(const Decision& cached, const Decision& direct) {
+  EXPECT_GE(cached.remaining, direct.remaining);
+  EXPECT_LE(cached.retry_after, direct.retry_after);
+  EXPECT_LE(cached.reset_after, direct.reset_after);
 }
 
 class Pair {
  public:
   // Believes what it remembers for as long as it takes, unless told otherwise.
-  explicit Pair(std::uint64_t seed, Micros trust = kSpanMax)
-      : random(seed),
-        guard(store,
-              {.deadline = std::chrono::minutes(1), .deny_cache_trust = trust, .clock = &clock}) {}
+  explicit Pair(Micros trust = kSpanMax, std::size_t entries = 1'024)
+      : guard(store, {.deadline = std::chrono::minutes(1),
+                      .deny_cache_entries = entries,
+                      .deny_cache_trust = trust,
+                      .clock = &clock}) {}
 
-  // The same request to both; every number of both answers must be equal.
+  // The same request to both; every number of both answers must be equal. If others take from the
+  // same states, too, what is denied from memory must at least be denied.
   Decision Ask(const std::vector<Charge>& charges) {
     std::vector<Decision> each(charges.size());
     std::vector<Decision> direct_each(charges.size());
@@ -86,21 +84,12 @@ class Pair {
       }
       return {};
     }
-    bool exact = true;
-    for (std::size_t i = 0; i < charges.size(); ++i) {
-      const bool one = request.source == Source::kStore || ShowsAllOfItself(*charges[i].limit) ||
-                       (charges[i].cost == 1 && !direct_each[i].allowed);
-      exact = exact && one;
-      ExpectSame(each[i], direct_each[i], one);
-    }
-    if (exact) {
-      ExpectSame(*request.outcome, *outcome, true);
-    } else {
-      EXPECT_EQ(request.outcome->allowed, outcome->allowed);
-      EXPECT_EQ(request.outcome->retry_after, outcome->retry_after);
-      EXPECT_EQ(request.outcome->reset_after, outcome->reset_after);
-    }
-    hits += request.source == Source::kDenyCache;
+    const bool cached = request.source == Source::kDenyCache;
+    EXPECT_EQ(request.outcome->allowed, outcome->allowed);
+    const auto expect = cached && others_take ? ExpectNotWorse : ExpectSame;
+    for (std::size_t i = 0; i < charges.size(); ++i) expect(each[i], direct_each[i]);
+    expect(*request.outcome, *outcome);
+    hits += cached;
     denials += !outcome->allowed;
     return *outcome;
   }
@@ -110,58 +99,103 @@ class Pair {
     (void)direct.Reset(charge);
   }
 
-  void ResetElsewhere(const Charge& charge) {
-    store.ResetElsewhere(charge);
-    (void)direct.Reset(charge);
+  void TakeElsewhere(const Charge& charge) {
+    others_take = true;
+    store.TakeElsewhere(charge);
+    (void)direct.Check(charge);
   }
 
-  Random random;
+  // Leaves only what `charge` takes taken. The guard is told of the state, or that it may be any.
+  void RaiseElsewhere(const Charge& charge, bool any = false) {
+    store.ResetElsewhere(charge);
+    store.TakeElsewhere(charge);
+    (void)direct.Reset(charge);
+    (void)direct.Check(charge);
+    store.Tell(any ? nullptr : &charge);
+  }
+
   ManualClock clock{At(kStartUs)};
   RemoteStore store{&clock};
   GuardedStore guard;
   MemoryStore direct{MemoryStore::Options{.clock = &clock}};
+  bool others_take = false;
   std::int64_t hits = 0;
   std::int64_t denials = 0;
 };
 
+// How many requests of each algorithm were denied, and how many of those from memory.
+struct Counts {
+  std::int64_t hits = 0;
+  std::int64_t denials = 0;
+};
+
+enum class Others { kOnlyReset, kTake };
+
+// One state, with all that may happen to it.
+void ExpectAsTheStore(std::uint64_t seed, Others others, std::map<Algorithm, Counts>& counts) {
+  Random random(seed);
+  for (int round = 0; round < 600; ++round) {
+    const Algorithm algorithm = kAlgorithms[static_cast<std::size_t>(round) % kAlgorithms.size()];
+    const Limit limit = RandomLimit(random, algorithm);
+    const Limit other = RandomLimit(random, algorithm);
+    SCOPED_TRACE(limit.ToString());
+    const Micros trust = random.OneIn(2) ? kSpanMax : Micros{random.Between(0, 100'000'000)};
+    Pair pair(trust, random.OneIn(4) ? 4 : 1'024);
+    Decision last;
+    const bool named = random.OneIn(3);
+    const Limit* current = &limit;
+    for (int i = 0; i < 200; ++i) {
+      if (named && random.OneIn(30)) {
+        current = current == &limit ? &other : &limit;
+        // Numbers that only others ever use are not heard of.
+        if (others == Others::kTake) pair.Ask({{.key = "k", .limit = current, .name = "n"}});
+      }
+      const auto any_charge = [&] {
+        return Charge{.key = "k",
+                      .limit = current,
+                      .name = named ? "n" : "",
+                      .cost = RandomCost(random, *current)};
+      };
+      if (random.OneIn(60)) pair.Reset(any_charge());
+      if (random.OneIn(60)) pair.RaiseElsewhere(any_charge(), random.OneIn(4));
+      if (others == Others::kTake && random.OneIn(10)) pair.TakeElsewhere(any_charge());
+      const Charge charge = any_charge();
+      last = pair.Ask({charge});
+      if (testing::Test::HasFailure()) FAIL() << "request " << i << " of cost " << charge.cost;
+      if (random.OneIn(2)) {
+        const std::int64_t now = pair.clock.Now().time_since_epoch().count();
+        pair.clock.Set(At(NextTime(random, now, *current, last, Time::kForward)));
+      }
+    }
+    counts[algorithm].hits += pair.hits;
+    counts[algorithm].denials += pair.denials;
+  }
+}
+
+// Half of what is denied, of costs and at times that are all but the same. A log tells of each cost
+// by itself.
+void ExpectOfUse(const std::map<Algorithm, Counts>& counts) {
+  for (const auto& [algorithm, of] : counts) {
+    EXPECT_GT(of.hits, of.denials / (algorithm == Algorithm::kSlidingWindow ? 5 : 2))
+        << ToString(algorithm);
+  }
+}
+
 TEST(DenyCache, AnswersAsTheStoreWould) {
   for (const std::uint64_t seed : Seeds()) {
     SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
-    Random random(seed);
-    std::map<Algorithm, std::pair<std::int64_t, std::int64_t>> hits_of;
-    for (int round = 0; round < 600; ++round) {
-      const Algorithm algorithm = kAlgorithms[static_cast<std::size_t>(round) % kAlgorithms.size()];
-      const Limit limit = RandomLimit(random, algorithm);
-      const Limit other = RandomLimit(random, algorithm);
-      SCOPED_TRACE(limit.ToString());
-      const Micros trust = random.OneIn(2) ? kSpanMax : Micros{random.Between(0, 100'000'000)};
-      Pair pair(static_cast<std::uint64_t>(random.Between(0, 1LL << 62)), trust);
-      Decision last;
-      const bool named = random.OneIn(3);
-      const Limit* current = &limit;
-      for (int i = 0; i < 200; ++i) {
-        if (named && random.OneIn(30)) current = current == &limit ? &other : &limit;
-        const Charge charge{.key = "k",
-                            .limit = current,
-                            .name = named ? "n" : "",
-                            .cost = RandomCost(random, *current)};
-        if (random.OneIn(60)) pair.Reset(charge);
-        if (random.OneIn(60)) pair.ResetElsewhere(charge);
-        last = pair.Ask({charge});
-        if (testing::Test::HasFailure()) {
-          FAIL() << "request " << i << " of cost " << charge.cost;
-        }
-        if (random.OneIn(2)) {
-          const std::int64_t now = pair.clock.Now().time_since_epoch().count();
-          pair.clock.Set(At(NextTime(random, now, *current, last, Time::kForward)));
-        }
-      }
-      hits_of[algorithm].first += pair.hits;
-      hits_of[algorithm].second += pair.denials;
-    }
-    for (const auto& [algorithm, counts] : hits_of) {
-      EXPECT_GT(counts.first, counts.second / 20) << ToString(algorithm) << ": it must be of use";
-    }
+    std::map<Algorithm, Counts> counts;
+    ExpectAsTheStore(seed, Others::kOnlyReset, counts);
+    ExpectOfUse(counts);
+  }
+}
+
+TEST(DenyCache, DeniesOnlyWhatTheStoreWouldWhileOthersTakeFromIt) {
+  for (const std::uint64_t seed : Seeds()) {
+    SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
+    std::map<Algorithm, Counts> counts;
+    ExpectAsTheStore(seed, Others::kTake, counts);
+    ExpectOfUse(counts);
   }
 }
 
@@ -177,7 +211,7 @@ TEST(DenyCache, AnswersGroupsAsTheStoreWould) {
         const auto algorithm = static_cast<std::size_t>(random.Between(0, kAlgorithms.size() - 1));
         limits.push_back(RandomLimit(random, kAlgorithms[algorithm]));
       }
-      Pair pair(1);
+      Pair pair;
       Decision last;
       for (int i = 0; i < 100; ++i) {
         std::vector<Charge> charges;
@@ -198,14 +232,39 @@ TEST(DenyCache, AnswersGroupsAsTheStoreWould) {
       }
       hits += pair.hits;
     }
-    EXPECT_GT(hits, 1000);
+    EXPECT_GT(hits, 5000);
+  }
+}
+
+// What others took, too, decides when a cost fits: at the same moment as the newest, later, and
+// after the oldest has left.
+TEST(DenyCache, HearsOfWhatOthersTookWithTheNextAnswerOfTheStore) {
+  const Limit log = *MakeLimit(Algorithm::kSlidingWindow, 10, 1, Micros{60'000'000});
+  for (const Micros later : {Micros{0}, Micros{1}, log.span() - Micros{1'000}}) {
+    SCOPED_TRACE(later.count());
+    Pair pair;
+    const auto charge = [&](std::int64_t cost) {
+      return Charge{.key = "k", .limit = &log, .cost = cost};
+    };
+    pair.Ask({charge(3)});
+    pair.clock.Advance(Micros{1'000});
+    pair.Ask({charge(3)});
+    for (const std::int64_t cost : {9, 8, 7}) EXPECT_FALSE(pair.Ask({charge(cost)}).allowed);
+    pair.clock.Advance(later);
+    pair.TakeElsewhere(charge(3));
+    pair.others_take = false;
+    const std::int64_t calls = pair.store.calls;
+    for (const std::int64_t cost : {5, 7, 8, 9, 5, 7, 8, 9}) {
+      EXPECT_FALSE(pair.Ask({charge(cost)}).allowed);
+    }
+    EXPECT_EQ(pair.store.calls - calls, 4);
   }
 }
 
 TEST(DenyCache, SparesTheStoreUntilTheMomentOfTheRetry) {
   for (const Algorithm algorithm : kAlgorithms) {
     const Limit limit = *MakeLimit(algorithm, 5, 7, Micros{60'000'000});
-    Pair pair(1);
+    Pair pair;
     for (int i = 0; i < 5; ++i) pair.Ask({{.key = "k", .limit = &limit}});
     const Decision denied = pair.Ask({{.key = "k", .limit = &limit}});
     ASSERT_FALSE(denied.allowed) << ToString(algorithm);
@@ -221,6 +280,80 @@ TEST(DenyCache, SparesTheStoreUntilTheMomentOfTheRetry) {
     pair.clock.Advance(Micros{1});
     EXPECT_TRUE(pair.Ask({{.key = "k", .limit = &limit}}).allowed) << ToString(algorithm);
   }
+}
+
+// Whoever is over the limit does not get through to the store by asking for other costs each time.
+TEST(DenyCache, SparesTheStoreWhateverTheCost) {
+  constexpr std::int64_t kCosts = 64;
+  for (const Algorithm algorithm : kAlgorithms) {
+    SCOPED_TRACE(ToString(algorithm));
+    const Limit limit = *MakeLimit(algorithm, kCosts, 1, Micros{3'600'000'000});
+    const auto ask = [&](Pair& pair, std::int64_t cost) {
+      return pair.Ask({{.key = "k", .limit = &limit, .cost = cost}}).allowed;
+    };
+    Pair pair;
+    for (std::int64_t i = 0; i < kCosts; ++i) {
+      EXPECT_TRUE(ask(pair, 1));
+      pair.clock.Advance(Micros{1'000});
+    }
+    const auto attack = [&](std::int64_t cheapest) {
+      const std::int64_t calls = pair.store.calls;
+      for (int round = 0; round < 10; ++round) {
+        for (std::int64_t cost = cheapest; cost <= kCosts; ++cost) EXPECT_FALSE(ask(pair, cost));
+        pair.clock.Advance(Micros{10});
+      }
+      return pair.store.calls - calls;
+    };
+    const bool log = algorithm == Algorithm::kSlidingWindow;
+    EXPECT_EQ(attack(1), log ? kCosts : 1);
+    if (!log) continue;
+    pair.clock.Set(At(kStartUs) + limit.span());
+    EXPECT_EQ(attack(2), 1) << "the oldest has left, and nothing else has changed";
+    EXPECT_TRUE(ask(pair, 1));
+    EXPECT_EQ(attack(1), kCosts) << "what is taken changes when the others fit";
+  }
+}
+
+// Many costs of a few logs in very little room, while all of it is invalidated again and again.
+TEST(DenyCacheConcurrency, TakesNoEntryForAnother) {
+  constexpr std::int64_t kCosts = 16;
+  const Limit limit = *MakeLimit(Algorithm::kSlidingWindow, kCosts, 1, Micros{60'000'000});
+  const std::vector<std::string> keys = {"a", "b", "c"};
+  Pair pair(kSpanMax, 16);
+  for (std::int64_t i = 0; i < kCosts; ++i) {
+    for (const std::string& key : keys) pair.Ask({{.key = key, .limit = &limit}});
+    pair.clock.Advance(Micros{1'000});
+  }
+  const Micros first = limit.span() - kCosts * Micros{1'000};  // Until the first unit leaves.
+  std::atomic<bool> stop = false;
+  std::atomic<std::int64_t> hits = 0;
+  std::vector<std::jthread> threads;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    threads.emplace_back([&, seed] {
+      Random random(seed);
+      for (int i = 0; i < 50'000; ++i) {
+        const Charge charge{.key = keys[static_cast<std::size_t>(random.Between(0, 2))],
+                            .limit = &limit,
+                            .cost = random.Between(1, kCosts)};
+        Request request{.charges = {&charge, 1}};
+        pair.guard.Apply({&request, 1}, [] {});
+        ASSERT_FALSE(request.outcome->allowed);
+        ASSERT_EQ(request.outcome->remaining, 0);
+        ASSERT_EQ(request.outcome->retry_after, first + (charge.cost - 1) * Micros{1'000});
+        hits += request.source == Source::kDenyCache;
+      }
+    });
+  }
+  std::jthread teller([&] {
+    for (std::size_t i = 0; !stop; ++i) {
+      const Charge charge{.key = keys[i % keys.size()], .limit = &limit};
+      pair.store.Tell(i % 5 == 0 ? nullptr : &charge);
+      std::this_thread::yield();
+    }
+  });
+  threads.clear();
+  stop = true;
+  EXPECT_GT(hits, 100);
 }
 
 }  // namespace

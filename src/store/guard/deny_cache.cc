@@ -2,28 +2,22 @@
 #include "store/guard/deny_cache.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <mutex>
 
-#include "core/bucket.h"
 #include "core/combine.h"
-#include "core/fixed_window.h"
+#include "core/seen.h"
 
 namespace sluice::guard {
 namespace {
 
-constexpr bool IsBucket(Algorithm algorithm) {
-  return algorithm == Algorithm::kTokenBucket || algorithm == Algorithm::kLeakyBucket ||
-         algorithm == Algorithm::kGcra;
+// Whether nothing was added to the log between these two looks at it: what is added becomes the
+// newest, or adds to the newest, if that is of the same microsecond. What must leave for a cost to
+// fit is then the same by both.
+bool IsSameLog(const SeenState& before, const SeenState& after) {
+  return after.b == before.b && after.a <= before.a;
 }
-
-// Of these the answer is kept, not what it tells of the state.
-constexpr bool HasOnePerCost(Algorithm algorithm) {
-  return !IsBucket(algorithm) && algorithm != Algorithm::kFixedWindow;
-}
-
-// Longer waits than any limit's are not exact; see core::Instant.
-constexpr std::int64_t kWaitMax = kSpanMax.count();
 
 }  // namespace
 
@@ -34,106 +28,84 @@ DenyCache::DenyCache(std::size_t entries, Micros trust)
       entries_(std::make_unique<Entry[]>(sets_ * kWays)),
       shards_(std::make_unique<Shard[]>(kShards)) {}
 
-// What a decision tells of its state, with `until_us` still to be counted from when it was asked.
-// Bucket: the level was in `a` .. `b`, in a tick that had begun `c` microseconds before.
-// Fixed window: `a` was used, and the window had begun `b` microseconds before.
-// Others: `a` is the cost that was denied, or else the complement of what remained; `b` is what
-// remained and `c` the wait until the budget is whole.
-std::optional<DenyCache::Entry> DenyCache::Knowledge(const Charge& charge, const Decision& decision,
-                                                     Micros useful_for) {
-  const Limit& limit = *charge.limit;
-  const std::int64_t retry = decision.retry_after.count();
-  const std::int64_t reset = decision.reset_after.count();
-  if (retry > kWaitMax || reset > kWaitMax) return std::nullopt;
-  Entry entry{};
-  entry.limit = limit.fingerprint();
-  entry.until_us = useful_for.count();
+// Spreads the costs of one state over all sets.
+Hash128 DenyCache::HashOf(const Hash128& state, std::int64_t cost) const {
+  const std::array words = {state.low, state.high, static_cast<std::uint64_t>(cost)};
+  return SipHash<1, 3>(seed_, words, {});
+}
 
-  if (IsBucket(limit.algorithm())) {
-    const std::int64_t tick = limit.tick().count();
-    const std::int64_t rate = limit.rate();
-    std::int64_t low =
-        decision.remaining > 0 ? decision.remaining * limit.unit() : -2 * core::kExactMax;
-    std::int64_t high = (decision.remaining + 1) * limit.unit() - 1;
-    // A wait of k ticks until the level is `target` says that it lacks more than k - 1 ticks' worth
-    // and at most k.
-    const auto narrow = [&](std::int64_t target, std::int64_t ticks) {
-      low = std::max(low, target - rate * ticks);
-      high = std::min(high, target - (ticks > 0 ? rate * (ticks - 1) + 1 : 0));
-    };
-    narrow(limit.whole(), core::CeilDiv(reset, tick));
-    if (!decision.allowed) narrow(charge.cost * limit.unit(), core::CeilDiv(retry, tick));
-    if (low > high) return std::nullopt;
-    entry.a = low;
-    entry.b = high;
-    entry.c = core::CeilDiv(reset, tick) * tick - reset;
-    return entry;
+// The entry of this hash, if there is one.
+DenyCache::Entry* DenyCache::Get(const Hash128& hash) const {
+  for (Entry& entry : Ways(hash)) {
+    if (entry.until_us != 0 && entry.hash == hash) return &entry;
   }
-  if (limit.algorithm() == Algorithm::kFixedWindow) {
-    entry.a = limit.amount() - decision.remaining;
-    entry.b = limit.span().count() - reset;
-    return entry;
+  return nullptr;
+}
+
+// The same, if it is of use now.
+std::optional<DenyCache::Entry> DenyCache::Find(const Hash128& hash, const Limit& limit,
+                                                const Times& times) {
+  Shard& shard = ShardOf(hash);
+  const std::lock_guard lock(shard.lock);
+  Entry* const entry = Get(hash);
+  if (!entry) return std::nullopt;
+  if (entry->limit != limit.fingerprint()) {
+    // The numbers behind a name have changed. What was learned under the old ones must not come
+    // back with them: in between, the budget may have recovered faster.
+    ++shard.version;
+    Forget(shard, *entry);
+    return std::nullopt;
   }
-  entry.a = decision.allowed ? ~decision.remaining : charge.cost;
-  entry.b = decision.remaining;
-  entry.c = reset;
-  if (!decision.allowed) entry.until_us = retry;
-  return entry;
+  if (times.now_us < entry->at_us || times.now_us >= entry->until_us) return std::nullopt;
+  if (entry->at_us <= times.since_us) return std::nullopt;
+  return *entry;
+}
+
+// LogFacts::leaves for this cost. If the store cannot be asked, it may be that of a lesser cost, or
+// the oldest of all, which must leave, too.
+std::optional<std::int64_t> DenyCache::LeavesOf(const Entry& known, const Limit& limit,
+                                                std::int64_t cost, const Times& times) {
+  if (known.cost == cost) return known.leaves;
+  const auto own = Find(HashOf(known.hash, cost), limit, times);
+  if (own && own->generation == known.generation) return own->leaves;
+  if (times.age == Age::kTrusted) return std::nullopt;
+  return known.cost > 0 && known.cost < cost ? known.leaves : known.seen.c;
 }
 
 // None: it does not follow from what is known.
-std::optional<Decision> DenyCache::Decide(const Entry& entry, const Limit& limit, std::int64_t cost,
-                                          std::int64_t now_us, Age age) {
-  const std::int64_t elapsed = now_us - entry.at_us;
-  if (IsBucket(limit.algorithm())) {
-    const TimePoint now{Micros{entry.c + elapsed}};
-    const core::BucketState low{.level = entry.a, .time = 0};
-    const Decision decision = core::Decide(limit, &low, now, cost).decision;
-    if (entry.a == entry.b) return decision;
-    const core::BucketState high{.level = entry.b, .time = 0};
-    if (core::Decide(limit, &high, now, cost).decision != decision) return std::nullopt;
-    return decision;
+std::optional<Decision> DenyCache::Decide(const Entry& known, const Limit& limit, std::int64_t cost,
+                                          const Times& times) {
+  // At most: it decided after it was asked. So it is never believed to deny for longer than it
+  // does.
+  const std::int64_t now_us = known.seen.now_us + times.now_us - known.at_us;
+  if (limit.algorithm() != Algorithm::kSlidingWindow) {
+    return core::Decide(limit, known.seen, TimePoint{Micros{now_us}}, cost);
   }
-  if (limit.algorithm() == Algorithm::kFixedWindow) {
-    const core::WindowState state{.start = 0, .count = entry.a};
-    return core::Decide(limit, &state, TimePoint{Micros{entry.b + elapsed}}, cost).decision;
+  core::LogFacts facts = core::FactsOf(limit, known.seen, now_us);
+  const auto has_left = [&](std::int64_t time) {
+    return time + limit.span().count() <= facts.now_us;
+  };
+  const bool exact = facts.used == 0 || !has_left(facts.oldest);
+  if (!exact && times.age == Age::kTrusted) return std::nullopt;
+  if (cost > std::max<std::int64_t>(0, limit.amount() - facts.used)) {
+    const auto leaves = LeavesOf(known, limit, cost, times);
+    if (!leaves || has_left(*leaves)) return std::nullopt;
+    facts.leaves = *leaves;
   }
-  const bool allowed = entry.a < 0;
-  const bool greater = age == Age::kAny && cost > entry.a;
-  if (allowed ? cost > ~entry.a : cost != entry.a && !greater) return std::nullopt;
-  return Decision{.allowed = allowed,
-                  .limit = limit.amount(),
-                  .remaining = entry.b,
-                  .retry_after = Micros{allowed ? 0 : entry.until_us - now_us},
-                  .reset_after = Micros{std::max<std::int64_t>(0, entry.c - elapsed)}};
+  return core::Decide(limit, facts, cost);
 }
 
 // What is known of this charge's state, if it is enough to decide on this cost.
 std::optional<Decision> DenyCache::Look(const Hash128& hash, const Charge& charge,
                                         const Times& times) {
-  const std::int64_t now_us = times.now_us;
-  Shard& shard = ShardOf(hash);
-  const std::lock_guard lock(shard.lock);
-  for (Entry& entry : Ways(hash)) {
-    if (entry.until_us == 0 || entry.hash != hash) continue;
-    if (entry.limit != charge.limit->fingerprint()) {
-      // The numbers behind a name have changed. What was learned under the old ones must not come
-      // back with them: in between, the budget may have recovered faster.
-      ++shard.version;
-      Forget(shard, entry);
-      continue;
-    }
-    if (now_us < entry.at_us || now_us >= entry.until_us) continue;
-    if (entry.at_us <= times.since_us) continue;
-    if (const auto decision = Decide(entry, *charge.limit, charge.cost, now_us, times.age)) {
-      if (!decision->allowed) return decision;
-      // It does not stand in the way. If another does, nothing is taken from this one.
-      auto peek = Decide(entry, *charge.limit, 0, now_us, times.age);
-      if (peek) peek->delay = Micros{0};
-      return peek;
-    }
-  }
-  return std::nullopt;
+  const auto known = Find(hash, *charge.limit, times);
+  if (!known) return std::nullopt;
+  const auto decision = Decide(*known, *charge.limit, charge.cost, times);
+  if (!decision || !decision->allowed) return decision;
+  // It does not stand in the way. If another does, nothing is taken from this one.
+  auto peek = Decide(*known, *charge.limit, 0, times);
+  if (peek) peek->delay = Micros{0};
+  return peek;
 }
 
 bool DenyCache::AnswerOne(Request& request, const Times& times) {
@@ -175,7 +147,7 @@ bool DenyCache::Answer(Request& request, TimePoint now, Age age) {
                     .now_us = now_us,
                     .age = age};
   if (request.charges.size() == 1) return AnswerOne(request, times);
-  return request.charges.size() <= kChargesMax && AnswerGroup(request, times);
+  return AnswerGroup(request, times);
 }
 
 DenyCache::Place DenyCache::PlaceOf(const Charge& charge) const {
@@ -188,72 +160,95 @@ DenyCache::Place DenyCache::PlaceOf(const Charge& charge) const {
 void DenyCache::Learn(const Request& request, std::span<const Decision> each,
                       std::span<const Place> places, TimePoint asked) {
   if (!request.outcome) return;
+  const std::int64_t asked_us = asked.time_since_epoch().count();
   if (request.outcome->allowed) {
     for (std::size_t i = 0; i < places.size(); ++i) {
-      if (request.charges[i].cost == 0) continue;
+      const Charge& charge = request.charges[i];
+      if (charge.cost == 0) continue;
       if (request.now) {
         Invalidate(places[i].hash);  // Its numbers are those of another moment.
       } else {
-        Refresh(places[i], request.charges[i], each[i], asked);
+        Refresh(places[i], charge.limit->fingerprint(), request.seen[i], asked_us);
       }
     }
     return;
   }
-  if (request.now || places.size() > kChargesMax) return;
+  if (request.now) return;
   for (std::size_t i = 0; i < places.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (places[i].hash == places[j].hash) return;
     }
   }
+  // Longer waits than any limit's may be as long as there are numbers for.
+  const Micros useful_for = std::min(request.outcome->retry_after, kSpanMax);
   for (std::size_t i = 0; i < places.size(); ++i) {
-    auto entry = Knowledge(request.charges[i], each[i], request.outcome->retry_after);
-    if (!entry) continue;
-    entry->hash = places[i].hash;
-    entry->at_us = asked.time_since_epoch().count();
-    entry->until_us += entry->at_us;
-    Insert(places[i], *entry, request.charges[i].limit->algorithm());
+    const Limit& limit = *request.charges[i].limit;
+    const SeenState& seen = request.seen[i];
+    if (seen.now_us < 0) continue;
+    Entry entry{};
+    entry.hash = places[i].hash;
+    entry.limit = limit.fingerprint();
+    entry.at_us = asked_us;
+    entry.until_us = asked_us + useful_for.count();
+    entry.seen = seen;
+    if (limit.algorithm() == Algorithm::kSlidingWindow && !each[i].allowed) {
+      entry.cost = request.charges[i].cost;
+      entry.leaves = core::LeavesOf(limit, seen, each[i]);
+    }
+    Remember(places[i], entry, limit.span());
   }
 }
 
-void DenyCache::Insert(const Place& place, Entry entry, Algorithm algorithm) {
-  Shard& shard = ShardOf(place.hash);
-  const std::lock_guard lock(shard.lock);
-  if (shard.version != place.version) return;
-  Entry* chosen = nullptr;
-  for (Entry& way : Ways(place.hash)) {
-    if (way.until_us != 0 && way.hash == entry.hash && way.limit == entry.limit &&
-        (!HasOnePerCost(algorithm) || way.a == entry.a || (way.a < 0 && entry.a < 0))) {
-      if (way.at_us > entry.at_us) return;
-      // The other requests that this state is part of are denied for as long as they were.
-      if (!HasOnePerCost(algorithm)) entry.until_us = std::max(entry.until_us, way.until_us);
-      chosen = &way;
-      break;
+void DenyCache::Remember(const Place& place, Entry entry, Micros span) {
+  std::optional<Entry> other;  // What was known of another cost, and still is.
+  {
+    Shard& shard = ShardOf(place.hash);
+    const std::lock_guard lock(shard.lock);
+    if (shard.version != place.version) return;
+    const Entry* const old = Get(place.hash);
+    if (old && old->at_us > entry.at_us) return;
+    const bool known = old && old->limit == entry.limit;
+    // The other requests that this state is part of are denied for as long as they were.
+    if (known) entry.until_us = std::max(entry.until_us, old->until_us);
+    if (known && IsSameLog(old->seen, entry.seen)) {
+      entry.generation = old->generation;
+      if (old->cost > 0 && old->cost != entry.cost) other = *old;
+    } else {
+      entry.generation = ++shard.generations;
     }
-    if (!chosen || way.until_us < chosen->until_us) chosen = &way;
+    Put(shard, entry);
   }
-  if (chosen->until_us == 0) ++shard.entries;
-  *chosen = entry;
+  if (!other) return;
+  other->hash = HashOf(place.hash, other->cost);
+  other->until_us =
+      other->at_us + other->leaves + span.count() - std::max(other->seen.now_us, other->seen.b);
+  Shard& shard = ShardOf(other->hash);
+  const std::lock_guard lock(shard.lock);
+  Put(shard, *other);
 }
 
-// Something was taken from a state. If it is known, it is now known as `decision` leaves it.
-void DenyCache::Refresh(const Place& place, const Charge& charge, const Decision& decision,
-                        TimePoint asked) {
-  const std::int64_t asked_us = asked.time_since_epoch().count();
+// Something was taken from a state. If it is known, it is now known as `seen`.
+void DenyCache::Refresh(const Place& place, std::uint64_t limit, const SeenState& seen,
+                        std::int64_t asked_us) {
   Shard& shard = ShardOf(place.hash);
   const std::lock_guard lock(shard.lock);
-  for (Entry& entry : Ways(place.hash)) {
-    if (entry.until_us == 0 || entry.hash != place.hash || entry.at_us > asked_us) continue;
-    auto known = Knowledge(charge, decision, Micros{0});
-    const bool of_a_cost = HasOnePerCost(charge.limit->algorithm()) && entry.a >= 0;
-    if (!known || of_a_cost || entry.limit != known->limit || shard.version != place.version) {
-      Forget(shard, entry);
-      continue;
-    }
-    known->hash = entry.hash;
-    known->at_us = asked_us;
-    known->until_us = entry.until_us;
-    entry = *known;
+  Entry* const entry = Get(place.hash);
+  if (!entry || entry->at_us > asked_us) return;
+  if (seen.now_us < 0 || entry->limit != limit || shard.version != place.version) {
+    return Forget(shard, *entry);
   }
+  entry->at_us = asked_us;
+  entry->seen = seen;
+  entry->generation = ++shard.generations;
+  entry->cost = 0;
+}
+
+// In place of what is there under the same hash, or else of what would end first.
+void DenyCache::Put(Shard& shard, const Entry& entry) {
+  Entry* place = Get(entry.hash);
+  if (!place) place = &*std::ranges::min_element(Ways(entry.hash), {}, &Entry::until_us);
+  if (place->until_us == 0) ++shard.entries;
+  *place = entry;
 }
 
 void DenyCache::Forget(Shard& shard, Entry& entry) {
@@ -266,9 +261,7 @@ void DenyCache::Invalidate(const Hash128& hash) {
   Shard& shard = ShardOf(hash);
   const std::lock_guard lock(shard.lock);
   ++shard.version;
-  for (Entry& entry : Ways(hash)) {
-    if (entry.until_us != 0 && entry.hash == hash) Forget(shard, entry);
-  }
+  if (Entry* const entry = Get(hash)) Forget(shard, *entry);
 }
 
 void DenyCache::Clear() {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,15 +13,17 @@
 
 namespace sluice::guard {
 
-// Remembers what a denial says about the states it touched, and answers its repeats.
+// Remembers the states that a denial has shown, and answers its repeats.
 //
-// What is kept is not the answer but what it tells of each state: of a bucket the range in which
-// its level lies, of a fixed window its count. The kernel then decides on that as the store would;
-// where the ends of the range disagree in any number, the store is asked. The other sliding
-// algorithms do not show enough of themselves for that: of those the answer for each cost is kept,
-// in which the waits are exact and `remaining` is that of the first denial, which is exact for a
-// cost of 1 and otherwise a lower bound. When the store cannot be asked, it also stands for greater
-// costs, which are denied for longer.
+// What is kept is not the answer but each state as the store's decision left it, and the kernel
+// decides on that again, for any cost, as the store would: every number is the same for as long as
+// nobody else takes from the state. If a cost may fit, the store is asked.
+//
+// A log shows less of itself:
+// - How much is in its window is known until the oldest of that leaves. Then the store is asked.
+// - When a cost will fit is known for each cost that was denied. The last one is remembered with
+//   the state and the others in entries of their own, which count while the state's entry is of the
+//   same generation: for as long as it is certain that nothing was added to the log.
 //
 // A request of several charges is answered if it is denied for sure and something is known of all
 // of its states; the store's denial of such a request teaches exactly that, and what is granted
@@ -30,6 +31,8 @@ namespace sluice::guard {
 //
 // What is remembered is believed for a limited time, in case something made a budget larger that
 // nobody told of. After that it is still better than nothing, for when the store cannot be asked.
+// Then less will do of a log: costs greater than one that is denied are denied, too, for at least
+// as long, and at least what is known to be left remains.
 //
 // Thread-safe. Memory is fixed when it is made: sets of four entries, of which the one that would
 // end first makes room for a new one.
@@ -60,7 +63,8 @@ class DenyCache {
   // To be taken before the store is asked.
   Place PlaceOf(const Charge& charge) const;
 
-  // What the store said to a request asked at `asked`, `each` being the numbers of its charges.
+  // What the store said to a request asked at `asked`, `each` being the numbers of its charges. It
+  // was asked for the states, too; if it tells none, there is nothing to be learned.
   void Learn(const Request& request, std::span<const Decision> each, std::span<const Place> places,
              TimePoint asked);
 
@@ -78,33 +82,33 @@ class DenyCache {
   static constexpr std::size_t kWays = 4;
   static constexpr std::size_t kShards = 64;
 
-  // One cache line. The meaning of `a`, `b` and `c` depends on the algorithm; see deny_cache.cc.
-  struct alignas(64) Entry {
+  // A state, under its hash; or what it said of another cost, under the hash of both.
+  struct Entry {
     Hash128 hash;
     std::uint64_t limit;    // Fingerprint.
-    std::int64_t at_us;     // When the store was asked.
+    std::int64_t at_us;     // When the store was asked, by our clock.
     std::int64_t until_us;  // From when on it is of no use; 0: an empty entry.
-    std::int64_t a;
-    std::int64_t b;
-    std::int64_t c;
+    SeenState seen;         // By the store's clock.
+
+    // Of a log.
+    std::uint64_t generation;  // Never used again for this state.
+    std::int64_t cost;         // That was denied; 0: none.
+    std::int64_t leaves;       // Its LogFacts::leaves.
   };
 
   struct alignas(64) Shard {
     mutable SpinLock lock;
     std::uint32_t version = 0;
     std::int64_t entries = 0;
+    std::uint64_t generations = 0;
   };
-
-  static std::optional<Entry> Knowledge(const Charge& charge, const Decision& decision,
-                                        Micros useful_for);
-  static std::optional<Decision> Decide(const Entry& entry, const Limit& limit, std::int64_t cost,
-                                        std::int64_t now_us, Age age);
 
   std::size_t SetOf(const Hash128& hash) const { return hash.low % sets_; }
   Shard& ShardOf(const Hash128& hash) const { return shards_[SetOf(hash) % kShards]; }
   std::span<Entry> Ways(const Hash128& hash) const {
     return {entries_.get() + SetOf(hash) * kWays, kWays};
   }
+  Hash128 HashOf(const Hash128& state, std::int64_t cost) const;
 
   // The moments between which a question must have been asked for its answer to be of use now.
   struct Times {
@@ -113,11 +117,20 @@ class DenyCache {
     Age age;
   };
 
-  std::optional<Decision> Look(const Hash128& hash, const Charge& charge, const Times& times);
   bool AnswerOne(Request& request, const Times& times);
   bool AnswerGroup(Request& request, const Times& times);
-  void Insert(const Place& place, Entry entry, Algorithm algorithm);
-  void Refresh(const Place& place, const Charge& charge, const Decision& decision, TimePoint asked);
+  std::optional<Decision> Look(const Hash128& hash, const Charge& charge, const Times& times);
+  std::optional<Decision> Decide(const Entry& known, const Limit& limit, std::int64_t cost,
+                                 const Times& times);
+  std::optional<std::int64_t> LeavesOf(const Entry& known, const Limit& limit, std::int64_t cost,
+                                       const Times& times);
+  std::optional<Entry> Find(const Hash128& hash, const Limit& limit, const Times& times);
+
+  void Remember(const Place& place, Entry entry, Micros span);
+  void Refresh(const Place& place, std::uint64_t limit, const SeenState& seen,
+               std::int64_t asked_us);
+  void Put(Shard& shard, const Entry& entry);
+  Entry* Get(const Hash128& hash) const;
   static void Forget(Shard& shard, Entry& entry);
 
   // Constant after construction.

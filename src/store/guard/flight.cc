@@ -14,6 +14,7 @@ void Flight::Copy(const DenyCache& cache) {
   charges_.reserve(charges);
   limits_.reserve(charges);
   each_.resize(charges);
+  seen_.assign(cache.enabled() ? charges : 0, SeenState{});
   text_.reserve(bytes);
   const auto keep = [&](std::string_view text) {
     const std::size_t begin = text_.size();
@@ -36,8 +37,13 @@ void Flight::Copy(const DenyCache& cache) {
     // A single charge's numbers are those of the outcome.
     const std::span<Decision> each =
         size == 1 ? std::span<Decision>{} : std::span(each_).subspan(first, size);
-    requests.push_back(
-        {.charges = own, .now = request->now, .each = each, .action = request->action});
+    const std::span<SeenState> seen =
+        cache.enabled() ? std::span(seen_).subspan(first, size) : std::span<SeenState>{};
+    requests.push_back({.charges = own,
+                        .now = request->now,
+                        .each = each,
+                        .seen = seen,
+                        .action = request->action});
   }
   local_units.assign(requests.size(), 0);
 }
@@ -59,6 +65,7 @@ void Flight::Clear() {
     charges_ = {};
     limits_ = {};
     each_ = {};
+    seen_ = {};
     places_ = {};
     text_ = {};
     asked = {};

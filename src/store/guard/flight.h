@@ -61,6 +61,7 @@ struct Flight {
   std::vector<Charge> charges_;
   std::vector<Limit> limits_;
   std::vector<Decision> each_;
+  std::vector<SeenState> seen_;
   std::vector<DenyCache::Place> places_;
   std::string text_;  // Keys and names.
 };

@@ -48,8 +48,9 @@ class GuardRedisTest : public testing::Test {
     guard.emplace(*redis, options);
   }
 
-  Answer Ask(const Limit& limit, OnStoreFailure policy, std::string_view key = "k") {
-    const Charge charge{.key = key, .limit = &limit, .on_store_failure = policy};
+  Answer Ask(const Limit& limit, OnStoreFailure policy, std::string_view key = "k",
+             std::int64_t cost = 1) {
+    const Charge charge{.key = key, .limit = &limit, .cost = cost, .on_store_failure = policy};
     Request request{.charges = {&charge, 1}};
     std::promise<void> done;
     guard->Apply({&request, 1}, [&] { done.set_value(); });
@@ -209,6 +210,44 @@ TEST_F(GuardRedisTest, AnExhaustedKeyIsDeniedWithoutTheServer) {
   });
   reset.get_future().wait();
   EXPECT_TRUE(Ask(kFive, kClosed).outcome->allowed);
+}
+
+// The two algorithms that show the least of themselves.
+TEST_F(GuardRedisTest, AnAttackWithManyCostsHardlyReachesTheServer) {
+  constexpr std::int64_t kCosts = 10;
+  const RedisServer server;
+  options.deadline = 1min;
+  options.breaker.failure_percent = 101;
+  options.deny_cache_trust = kSpanMax;
+  Connect(server.Uri("?timeout=60s"));
+  ASSERT_TRUE(Eventually([&] { return redis->GetStats().listening == 1 && StoreDecides(); }));
+  for (const auto& [text, questions] :
+       {std::pair("algorithm=sliding_window,limit=20,window=1000d", kCosts),
+        std::pair("algorithm=sliding_window_counter,limit=20,window=1000d", std::int64_t{1})}) {
+    SCOPED_TRACE(text);
+    const Limit limit = *Limit::Parse(text);
+    const auto began = Steady::now();
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(Ask(limit, kClosed).outcome->allowed);
+    const auto calls = redis->GetStats().calls;
+    for (int i = 0; i < 10'000; ++i) {
+      ASSERT_FALSE(Ask(limit, kClosed, "k", 1 + i % kCosts).outcome->allowed);
+    }
+    EXPECT_EQ(redis->GetStats().calls - calls, questions);
+
+    for (std::int64_t cost = 1; cost <= kCosts; ++cost) {
+      const Answer cached = Ask(limit, kClosed, "k", cost);
+      EXPECT_EQ(cached.source, Source::kDenyCache);
+      const auto direct = redis->Check({.key = "k", .limit = &limit, .cost = cost});
+      EXPECT_FALSE(direct->allowed);
+      EXPECT_EQ(cached.outcome->remaining, direct->remaining);
+      // As far apart as the moments of the two and the time that the server once took.
+      const Micros apart = std::chrono::ceil<Micros>(Steady::now() - began) + 1ms;
+      for (const auto wait : {&Decision::retry_after, &Decision::reset_after}) {
+        EXPECT_LE((*cached.outcome).*wait, *direct.*wait + apart);
+        EXPECT_GE((*cached.outcome).*wait, *direct.*wait - apart);
+      }
+    }
+  }
 }
 
 // One of several instances. It never asks again by itself about what it remembers, and has time.

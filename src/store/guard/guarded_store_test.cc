@@ -106,6 +106,7 @@ class ScriptedStore final : public Store {
 
   MemoryStore state;
   OnRaised raised;  // Tells the guard.
+  bool tells_state = true;
 
  private:
   struct Held {
@@ -121,8 +122,11 @@ class ScriptedStore final : public Store {
   }
 
   void Answer(std::span<Request> requests, std::optional<ErrorCode> error) {
-    if (!error) return state.Apply(requests, [] {});
-    for (Request& request : requests) request.outcome = std::unexpected(Error{*error, "scripted"});
+    if (!error) state.Apply(requests, [] {});
+    for (Request& request : requests) {
+      if (error) request.outcome = std::unexpected(Error{*error, "scripted"});
+      if (!tells_state) std::ranges::fill(request.seen, SeenState{});
+    }
   }
 
   mutable std::mutex mutex_;
@@ -651,6 +655,58 @@ TEST_F(GuardTest, GreaterCostsThanThatOfAKnownDenialAreDeniedDuringAnOutage) {
   EXPECT_EQ(Ask(log, kOpen, 2).source, Source::kFailOpen) << "that may fit";
 }
 
+TEST_F(GuardTest, KnownDenialsByALogOutliveTheOldestOfItDuringAnOutage) {
+  const Limit log = *Limit::Parse("algorithm=sliding_window,limit=10,window=1d");
+  const auto advance = [&](Micros by) {
+    wall.Advance(by);
+    time.Advance(by);
+  };
+  Ask(log, kOpen, 4);
+  advance(1h);
+  Ask(log, kOpen, 4);
+  EXPECT_EQ(Ask(log, kOpen, 7).outcome->retry_after, 24h);
+  advance(23h);
+  store.Fail(ErrorCode::kUnavailable);
+  for (const std::int64_t cost : {7, 8}) {
+    const Answer denied = Ask(log, kOpen, cost);
+    EXPECT_EQ(denied.source, Source::kDenyCache);
+    EXPECT_FALSE(denied.outcome->allowed);
+    EXPECT_EQ(denied.outcome->remaining, 2) << "at least";
+    EXPECT_EQ(denied.outcome->retry_after, 1h);
+    EXPECT_EQ(denied.outcome->reset_after, 1h);
+  }
+  EXPECT_EQ(Ask(log, kOpen, 6).source, Source::kFailOpen) << "that fits";
+  advance(1h);
+  EXPECT_EQ(Ask(log, kOpen, 8).source, Source::kFailOpen);
+}
+
+TEST_F(GuardTest, NoWaitIsLongerBecauseTheStoreTookItsTime) {
+  const Limit log = *Limit::Parse("algorithm=sliding_window,limit=10,window=1d");
+  const Limit counter = *Limit::Parse("algorithm=sliding_window_counter,limit=10,window=1d");
+  for (const Limit* limit : {&kTen, &log, &counter}) {
+    Ask(*limit, kClosed, 10);
+    store.Hold();
+    auto denied = std::async(std::launch::async, [&] { return Ask(*limit, kClosed); });
+    ASSERT_TRUE(Eventually([&] { return store.held() == 1; }));
+    wall.Advance(3s);
+    time.Advance(3s);
+    store.AnswerAtOnce();
+    store.AnswerHeld();
+    const Answer first = denied.get();
+    const Answer again = Ask(*limit, kClosed);
+    EXPECT_EQ(again.source, Source::kDenyCache);
+    EXPECT_EQ(again.outcome->retry_after, first.outcome->retry_after - 3s);
+    EXPECT_EQ(again.outcome->reset_after, first.outcome->reset_after - 3s);
+  }
+}
+
+TEST_F(GuardTest, AStoreThatTellsNoStateTeachesNothing) {
+  store.tells_state = false;
+  for (int i = 0; i < 11; ++i) Ask(kTen, kClosed);
+  EXPECT_EQ(Ask(kTen, kClosed).source, Source::kStore);
+  EXPECT_EQ(stats().deny_cache_entries, 0);
+}
+
 TEST_F(GuardTest, RemembersDenialsOfAsManyLimitsAsThereMayBe) {
   std::vector<std::string> keys;
   for (std::size_t i = 0; i < kChargesMax; ++i) keys.push_back(std::to_string(i));
@@ -683,6 +739,20 @@ TEST_F(GuardTest, BelievesADenialForALimitedTime) {
   time.Advance(1us);
   EXPECT_EQ(Ask(kTen, kClosed).source, Source::kStore) << "and that is believed again";
   EXPECT_EQ(Ask(kTen, kClosed).source, Source::kDenyCache);
+}
+
+TEST_F(GuardTest, BelievesWhatALogSaidOfEachCostForALimitedTime) {
+  const Limit log = *Limit::Parse("algorithm=sliding_window,limit=10,window=1d");
+  Ask(log, kClosed, 10);
+  for (const std::int64_t cost : {1, 2, 3}) {
+    EXPECT_EQ(Ask(log, kClosed, cost).source, Source::kStore);
+    time.Advance(4s);
+  }
+  // The last one said that nothing has changed, but not this.
+  EXPECT_EQ(Ask(log, kClosed, 1).source, Source::kStore);
+  for (const std::int64_t cost : {1, 2, 3}) {
+    EXPECT_EQ(Ask(log, kClosed, cost).source, Source::kDenyCache);
+  }
 }
 
 TEST_F(GuardTest, ForgetsWhatOthersMadeLarger) {
@@ -759,7 +829,7 @@ TEST_F(GuardTest, BoundsItsDenyCache) {
   }
   EXPECT_LE(stats().deny_cache_entries, 64);
   EXPECT_GE(stats().deny_cache_entries, 60);
-  EXPECT_LE(stats().deny_cache_bytes, 64 * 64 + 64 * 64);
+  EXPECT_LE(stats().deny_cache_bytes, 64 * 96 + 64 * 64);
 }
 
 // Callers, answers, deadlines, resets and changing instances at once; every caller is answered
