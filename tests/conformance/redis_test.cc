@@ -280,5 +280,32 @@ TEST_F(RedisConformance, LimitsThatChangeUnderTheirName) {
   }
 }
 
+// What a counter still counts of a large debt is more than a double holds on the way.
+TEST_F(RedisConformance, DebtsOfCountersAreExact) {
+  for (const std::uint64_t seed : Seeds()) {
+    SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
+    Random random(seed);
+    const auto redis = MakeRedis();
+    MemoryStore memory(KeepingAll());
+    Recording recording;
+    const Limit large = *MakeLimit(Algorithm::kFixedWindow, 1LL << 46, 1, std::chrono::days(365));
+    for (int round = 0; round < 4'000; ++round) {
+      const std::int64_t window = random.Between(1'000, 16'384);
+      const std::int64_t amount = (1LL << 52) / window;
+      const auto counter = MakeLimit(Algorithm::kSlidingWindowCounter, amount, 1, Micros{window});
+      ASSERT_TRUE(counter);
+      const std::string key = std::to_string(round);
+      const auto ask = [&](const Limit& limit, std::int64_t cost, std::int64_t now) {
+        (void)recording.Ask(memory, {{.key = key, .limit = &limit, .name = "n", .cost = cost}},
+                            now);
+      };
+      ask(large, random.Between(1, large.amount()), kStartUs);
+      ask(*counter, 0, kStartUs);
+      ask(large, 0, kStartUs + random.Between(window / 2, 2 * window));
+    }
+    recording.ExpectSameOf(*redis);
+  }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -74,11 +74,9 @@ inline constexpr std::array kAlgorithms = {
 
 inline Limit RandomLimit(Random& random, Algorithm algorithm) {
   while (true) {
-    // Mostly limits as people write them, some with numbers as large as they go. A log's amount
-    // stays small: the model remembers every request.
+    // Mostly limits as people write them, some with numbers as large as they go.
     const bool human = !random.OneIn(4);
-    const bool log = algorithm == Algorithm::kSlidingWindow;
-    const std::int64_t amount = human || log ? random.Between(1, 30) : random.AnySize(1LL << 53);
+    const std::int64_t amount = human ? random.Between(1, 30) : random.AnySize(1LL << 53);
     const std::int64_t refill = human ? random.Between(1, 30) : random.AnySize(1LL << 53);
     std::int64_t span = human ? random.Between(1, 100) : random.AnySize(kSpanMax.count());
     if (human) {

@@ -100,11 +100,20 @@ class Budget {
     }
   }
 
-  // Where the last request put what it took; see Receipt.
+  // When the last request took; see Receipt.
   std::int64_t When() const {
-    if (const auto* bucket = std::get_if<core::BucketState>(&state_)) return bucket->time;
-    if (const auto* window = std::get_if<core::WindowState>(&state_)) return window->start;
-    if (const auto* counter = std::get_if<core::CounterState>(&state_)) return counter->window;
+    const auto not_before = [&](std::int64_t ticks) {
+      return std::max(now_.time_since_epoch().count(), ticks * limit_.tick().count());
+    };
+    if (const auto* bucket = std::get_if<core::BucketState>(&state_)) {
+      return not_before(bucket->time);
+    }
+    if (const auto* window = std::get_if<core::WindowState>(&state_)) {
+      return not_before(window->start);
+    }
+    if (const auto* counter = std::get_if<core::CounterState>(&state_)) {
+      return not_before(counter->window * limit_.unit());
+    }
     return std::get<core::LogFacts>(state_).newest;
   }
 
@@ -371,6 +380,7 @@ Expected<void> Batch::Decode(std::span<const RespNode> reply) {
   std::size_t at = 1;
   for (const Operation& operation : operations_) {
     const std::size_t states = numbers_of(operation);
+    if (reply[at].number < -static_cast<std::int64_t>(operation.parts)) return unexpected_reply();
     Answer(operation, now_us, reply[at].number, reply.subspan(at + 1, states));
     at += 1 + states;
   }
@@ -409,6 +419,16 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
     }
   };
 
+  if (admitted < 0) {
+    const std::size_t part = operation.first_part + static_cast<std::size_t>(-admitted - 1);
+    for (std::size_t number = operation.first_request; number != kNone;
+         number = requests_[number].next) {
+      requests_[number].task.request->outcome = std::unexpected(
+          Error{ErrorCode::kStoreError, text::Cat("the Redis key ", text::Quote(keys_[part]),
+                                                  " holds something that is not Sluice's")});
+    }
+    return;
+  }
   if (step == Step::kRefund) {
     requests_[operation.first_request].task.request->outcome = Decision{};
     return;

@@ -20,7 +20,7 @@ struct Receipt {
   std::string key;
   Limit limit;
   std::int64_t units;
-  std::int64_t when;  // See the script.
+  std::int64_t when;  // The moment, in microseconds; see the script.
 };
 
 // What is to be done with a request.

@@ -404,6 +404,21 @@ TEST(RedisStore, SendsAsMuchAtOnceAsTheUriSays) {
   }
 }
 
+// One request in one call and all others in the next would have Redis and the client take turns.
+TEST(RedisStore, SharesWhatIsOpenBetweenTheCalls) {
+  const RedisServer server;
+  for (const auto& [in_flight, calls] : {std::pair{"1", 1}, std::pair{"2", 2}, std::pair{"4", 4}}) {
+    const auto store = Open(server.Uri(std::string("?in_flight=") + in_flight));
+    const Charge charge{.key = "k", .limit = &kMany};
+    std::vector<Request> requests(100, Request{.charges = {&charge, 1}});
+    std::promise<void> done;
+    store->Apply(requests, [&] { done.set_value(); });
+    done.get_future().wait();
+    for (const Request& request : requests) ASSERT_TRUE(request.outcome);
+    EXPECT_EQ(store->GetStats().calls, calls);
+  }
+}
+
 TEST(RedisStore, NeedsNoMoreThanTheDocumentedAcl) {
   const RedisServer server;
   ASSERT_EQ(server.Cli(DocumentedAcl("sluice", "pw")), "OK\n");
@@ -433,6 +448,39 @@ TEST(RedisStore, NeedsNoMoreThanTheDocumentedAcl) {
     server.Cli("acl setuser sluice +" + command);
     EXPECT_TRUE(Check(*store)) << command;
   }
+  // Nor one that never expires.
+  server.Cli("flushall");
+  server.Cli("acl setuser sluice -pexpire");
+  const Limit log = *Limit::Parse("algorithm=sliding_window,limit=5,window=1d");
+  EXPECT_EQ(Check(*store, log).error().code, ErrorCode::kAccessDenied);
+  EXPECT_EQ(server.Cli("dbsize"), "0\n");
+}
+
+TEST(RedisStore, ADenialAndALookWriteNothing) {
+  const RedisServer server;
+  const auto store = Open(server.Uri());
+  const auto changes = [&] {
+    const std::string info = server.Cli("info persistence");
+    return info.substr(info.find("rdb_changes_since_last_save:"), 40);
+  };
+  for (const char* text :
+       {"algorithm=token_bucket,capacity=5,refill=1,period=1d",
+        "algorithm=leaky_bucket,capacity=5,leak=1,period=1d",
+        "algorithm=gcra,burst=4,count=1,period=1d", "algorithm=fixed_window,limit=5,window=365d",
+        "algorithm=sliding_window,limit=5,window=1d",
+        "algorithm=sliding_window_counter,limit=5,window=365d"}) {
+    SCOPED_TRACE(text);
+    const Limit limit = *Limit::Parse(text);
+    ASSERT_TRUE(store->Check({.key = "k", .limit = &limit, .cost = 5}).value().allowed);
+    const std::string before = changes();
+    const Charge other{.key = "other", .limit = &limit};
+    const Charge one{.key = "k", .limit = &limit};
+    const Charge look{.key = "k", .limit = &limit, .cost = 0};
+    EXPECT_FALSE(store->Check(one).value().allowed);
+    EXPECT_FALSE(store->CheckAll(std::vector<Charge>{other, one}).value().allowed);
+    EXPECT_TRUE(store->Check(look).value().allowed);
+    EXPECT_EQ(changes(), before);
+  }
 }
 
 TEST(RedisStore, LeavesAloneWhatIsNotItsOwn) {
@@ -450,6 +498,52 @@ TEST(RedisStore, LeavesAloneWhatIsNotItsOwn) {
       EXPECT_EQ(server.Cli("dump 'sluice:{k}:n'"), before);
     }
     server.Cli("del 'sluice:{k}:n'");
+  }
+}
+
+// A key that holds something else fails its own request, and no other that goes with it.
+TEST(RedisStore, OneForeignKeyIsNobodyElsesBusiness) {
+  const RedisServer server;
+  const auto store = Open(server.Uri("?in_flight=1"));
+  const Limit window = *Limit::Parse("algorithm=fixed_window,limit=5,window=1d");
+  const Limit log = *Limit::Parse("algorithm=sliding_window,limit=5,window=1d");
+  for (const std::string command :
+       {"set 'sluice:{bad}:n' text", "lpush 'sluice:{bad}:n' x", "zadd 'sluice:{bad}:n' 1 x",
+        "eval \"return redis.call('set', KEYS[1], 'w:5:86400000000:1:1 1 x')\" 1 'sluice:{bad}:n'",
+        "eval \"return redis.call('set', KEYS[1], 'w:5:86400000000:1:1 1 2;x')\" 1 "
+        "'sluice:{bad}:n'"}) {
+    SCOPED_TRACE(command);
+    server.Cli("flushall");
+    ASSERT_NE(server.Cli(command), "");
+    const std::string before = server.Cli("dump 'sluice:{bad}:n'");
+    for (const Limit* limit : {&window, &log}) {
+      std::vector<std::string> keys;
+      for (int i = 0; i < 60; ++i) keys.push_back(i == 30 ? "bad" : std::to_string(i));
+      std::vector<Charge> charges;
+      for (const std::string& key : keys) {
+        charges.push_back({.key = key, .limit = limit, .name = key == "bad" ? "n" : "m"});
+      }
+      std::vector<Request> requests;
+      for (const Charge& charge : charges) requests.push_back({.charges = {&charge, 1}});
+      // And as one of several limits.
+      const std::vector<Charge> group = {charges[1], charges[30], charges[2]};
+      requests.push_back({.charges = group});
+      std::promise<void> done;
+      store->Apply(requests, [&] { done.set_value(); });
+      done.get_future().wait();
+      for (std::size_t i = 0; i < requests.size(); ++i) {
+        const bool bad = i == 30 || i == 60;
+        ASSERT_EQ(requests[i].outcome.has_value(), !bad) << i;
+        if (!bad) continue;
+        EXPECT_EQ(requests[i].outcome.error().code, ErrorCode::kStoreError);
+        EXPECT_THAT(requests[i].outcome.error().message, HasSubstr("sluice:{bad}:n"));
+      }
+      EXPECT_EQ(server.Cli("dump 'sluice:{bad}:n'"), before);
+      EXPECT_EQ(Check(*store, *limit, "1").value().remaining, 4) << "the group took nothing";
+      server.Cli(
+          "eval \"for _, k in ipairs(redis.call('keys', '*')) do if k ~= KEYS[1] then "
+          "redis.call('del', k) end end\" 1 'sluice:{bad}:n'");
+    }
   }
 }
 
@@ -730,11 +824,20 @@ TEST(RedisStore, GivesUpOnAServerThatTakesConnectionsAndSaysNothing) {
 TEST(RedisStore, KeepsStateForTheWholeWindow) {
   const RedisServer server;
   const auto store = Open(server.Uri());
-  const Limit month = *Limit::Parse("algorithm=token_bucket,capacity=1,refill=1,period=30d");
-  store->Check({.key = "k", .limit = &month, .name = "n"}).value();
-  const long long ttl = std::stoll(server.Cli("pttl 'sluice:{k}:n'"));
-  EXPECT_GE(ttl, 30LL * 86'400'000 - 5'000) << "defect 6: a cap forgets longer windows";
-  EXPECT_LE(ttl, 30LL * 86'400'000 + 1'000);
+  for (const char* text :
+       {"algorithm=token_bucket,capacity=1,refill=1,period=30d",
+        "algorithm=fixed_window,limit=1,window=30d", "algorithm=sliding_window,limit=1,window=30d",
+        "algorithm=sliding_window_counter,limit=1,window=30d"}) {
+    SCOPED_TRACE(text);
+    const Limit month = *Limit::Parse(text);
+    const auto decision = store->Check({.key = "k", .limit = &month, .name = text}).value();
+    const long long whole_in = decision.reset_after.count() / 1'000;
+    const long long ttl =
+        std::stoll(server.Cli("eval \"return redis.call('pttl', redis.call('keys', '*')[1])\" 0"));
+    EXPECT_GE(ttl, whole_in - 5'000) << "defect 6: a cap forgets longer windows";
+    EXPECT_LE(ttl, whole_in + 1'000);
+    server.Cli("flushall");
+  }
 }
 
 TEST(RedisStore, KeepsHostileKeysApart) {

@@ -17,14 +17,15 @@
 --                  `repeat` times in a row; `limit` counts from 1. No state occurs twice in a group.
 --                  The action is
 --                    check   take all costs, or nothing if any does not fit
---                    hold    the same, to be given back perhaps: see journal
+--                    hold    the same, to be given back perhaps
 --                    debit   take of each cost as much as fits
 --                    look    take nothing, and say what a check would
---                    refund  give back what a hold took, of (limit cost when){charges}: where in
---                            the state that was put, which is a bucket's time, a window's start, a
---                            counter's window or the time of a log's entry
--- Reply  now, then for each group: how many of its `repeat` were admitted, and for each charge the
---        state before, from which the caller computes all that it reports.
+--                    refund  give back what a hold took, of (limit cost when){charges}, where that
+--                            is the moment of the hold in microseconds: the reply's now, or the
+--                            state's newest time if that is later
+-- Reply  now, then for each group: how many of its `repeat` were admitted, or -n if the n-th of its
+--        keys holds something else; and for each charge the state before, from which the caller
+--        computes all that it reports.
 --          bucket    level, time           window   start, count
 --          counter   window, previous, current
 --          log       used, newest, oldest, leaves: units in the window, when the newest and the
@@ -93,20 +94,55 @@ local function was_set_back(ahead, window, tick)
   return ahead > window and ahead * tick > 1000000 and not injected
 end
 
--- Each kernel:
---   look(limit, a, b, c)   how many whole units are available, and the state as it is now
---   encode(limit, a, b, c) a state as it is stored, and when it expires
---   take(limit, units, hold, a, b, c)  the state less `units`, which may be given back if `hold`
---   used(limit, a, b, c)   how many units are used now, rounded up, and the state's newest time
+-- A state is three numbers, as far as its kernel has so many, and a journal or nil. Each kernel:
+--   look(limit, state…)    how many whole units are available, and the state as it is now
+--   encode(limit, state…)  a state as it is stored, and when it expires
+--   take(limit, units, hold, state…)  the state less `units`, which may be given back if `hold`
+--   used(limit, state…)    how many units are used now, rounded up, and the state's newest time
 --   start(limit, used)     a state from which `used` were taken now, perhaps more than there are
---   carry(from, limit, a, b, c)  a state under a limit that counts in the same units
---   give(limit, units, when, a, b, c)  the state as if `units` had never been taken from it; nothing
---                          if it does not hold them any more
--- A bucket's third number is no number but its journal, or nil.
+--   carry(from, limit, state…)  a state under a limit that counts in the same units
+--   give(limit, units, when, state…)  the state as if `units` had never been taken from it, at that
+--                          moment; nothing if it does not know of them
 local kernel = {}
 local EXACT_MAX = 9007199254740991
 
 local function smaller(a, b) return a < b and a or b end
+
+-- The moment in microseconds, not before the state's newest time in ticks.
+local function moment(limit, newest)
+  local micros = newest * limit.tick
+  return micros > now and micros or now
+end
+
+-- A journal says what may be given back: what is on hold in this very state, and not in one that was
+-- there before it was reset. It has a ' moment+units' for each moment in which something was held,
+-- forgets those that are older than anybody waits, and when it is long, the oldest.
+local JOURNAL_MAX, HOLD_MAX = 4096, 60000000
+
+local function is_stale(journal, at, oldest) return #journal > JOURNAL_MAX or at - oldest > HOLD_MAX end
+
+local function note(journal, hold, at, units)
+  if not hold and not journal then return end
+  journal = journal or ';'
+  if hold then
+    local before, time, already = match(journal, '^(.*) (%d+)%+(%d+)$')
+    if tonumber(time) == at then journal, units = before, units + already end
+    journal = journal .. format(' %d+%d', at, units)
+  end
+  while journal ~= ';' and is_stale(journal, at, match(journal, '^; (%d+)')) do
+    journal = ';' .. match(journal, '^; %d+%+%d+(.*)$')
+  end
+  return journal ~= ';' and journal or nil
+end
+
+-- Whether `units` are on hold since `when`, and the journal without them.
+local function unnote(journal, when, units)
+  local before, held, rest = match(journal or '', format('^(.*) %d%%+(%%d+)(.*)$', when))
+  if not held or tonumber(held) < units then return false end
+  if tonumber(held) > units then before = before .. format(' %d+%d', when, held - units) end
+  journal = before .. rest
+  return true, journal ~= ';' and journal or nil
+end
 
 -- core::LevelAt
 local function refill(limit, level, ticks)
@@ -114,55 +150,55 @@ local function refill(limit, level, ticks)
   return refilled >= limit.whole - level and limit.whole or level + refilled
 end
 
--- What a bucket would hold without a charge depends on whether it would have been full since. So a
--- hold begins a journal of all that is taken from then on, by moments, and a refund does the sums
--- again without it. The journal is ';n level' and then n times ' time:units', a '+' for the ':' if
--- some of the units are on hold; the level is that at the first time, before. What comes before the
--- oldest hold is dropped, and a hold that is older than those who ask would wait.
-local JOURNAL_MAX, HOLD_MAX = 64, 10000000
+-- What a bucket would hold without a charge depends on whether it would have been full since, and
+-- lost what flowed in. So its journal has all that was taken since the oldest hold, ' moment:units'
+-- if nothing of it is on hold, and begins with the level before. Giving back does the sums again.
+local function ticks_between(limit, from, to)
+  return floor(to / limit.tick) - floor(from / limit.tick)
+end
 
-local function tidy(limit, ticks, n, level, entries)
-  while n > 0 do
+local function tidy_bucket(limit, at, level, entries)
+  while entries ~= '' do
     local time, mark, units, rest = match(entries, '^ (%d+)([:+])(%d+)(.*)$')
-    if mark == '+' and n <= JOURNAL_MAX and (ticks - time) * limit.tick <= HOLD_MAX then
-      return format(';%d %d', n, level) .. entries
+    if mark == '+' and not is_stale(entries, at, time) then
+      return format(';%d', level) .. entries
     end
     local next_time = match(rest, '^ (%d+)')
     level = level - units * limit.unit
-    if next_time then level = refill(limit, level, next_time - time) end
-    n, entries = n - 1, rest
+    if next_time then level = refill(limit, level, ticks_between(limit, time, next_time)) end
+    entries = rest
   end
 end
 
-local function journal_of(limit, journal, hold, level, ticks, units)
-  if not journal then return format(';1 %d %d+%d', level, ticks, units) end
-  local n, from, entries = match(journal, '^;(%d+) (-?%d+)(.*)$')
+local function note_bucket(limit, journal, hold, at, level, units)
+  if not journal then return format(';%d %d+%d', level, at, units) end
+  local first_level, entries = match(journal, '^;(-?%d+)(.*)$')
   local before, time, mark, already = match(entries, '^(.*) (%d+)([:+])(%d+)$')
-  if tonumber(time) == ticks then
+  if tonumber(time) == at then
     entries, units, hold = before, units + already, hold or mark == '+'
-  else
-    n = n + 1
   end
-  entries = entries .. format(' %d%s%d', ticks, hold and '+' or ':', units)
-  return tidy(limit, ticks, tonumber(n), tonumber(from), entries)
+  entries = entries .. format(' %d%s%d', at, hold and '+' or ':', units)
+  return tidy_bucket(limit, at, tonumber(first_level), entries)
 end
 
 -- core/bucket.h
 kernel.b = {
-  look = function(limit, level, time, journal)
+  look = function(limit, level, time, _, journal)
     local ticks = ticks_at(limit, time)
     if not level then return limit.amount, limit.whole, ticks end
     level = refill(limit, level, ticks - time)
-    return level > 0 and floor(level / limit.unit) or 0, level, ticks, journal
+    return level > 0 and floor(level / limit.unit) or 0, level, ticks, nil, journal
   end,
-  encode = function(limit, level, time, journal)
+  encode = function(limit, level, time, _, journal)
     local whole_in = -floor(-(limit.whole - level) / limit.rate)
     local value = format('%s%d %d', limit.head, level, time)
     return journal and value .. journal or value, ttl((time + whole_in) * limit.tick)
   end,
-  take = function(limit, units, hold, level, time, journal)
-    if hold or journal then journal = journal_of(limit, journal, hold, level, time, units) end
-    return level - units * limit.unit, time, journal
+  take = function(limit, units, hold, level, time, _, journal)
+    if hold or journal then
+      journal = note_bucket(limit, journal, hold, moment(limit, time), level, units)
+    end
+    return level - units * limit.unit, time, nil, journal
   end,
   used = function(limit, level, time)
     local _, now_level, ticks = kernel.b.look(limit, level, time)
@@ -171,48 +207,46 @@ kernel.b = {
   start = function(limit, used)
     return limit.whole - smaller(used, floor(EXACT_MAX / limit.unit)) * limit.unit, ticks_at(limit)
   end,
+  -- Under another capacity it would have been full at other moments: what is on hold stays taken.
   carry = function(from, limit, level, time)
     return limit.whole - smaller(from.whole - level, EXACT_MAX), time
   end,
-  give = function(limit, units, when, level, time, journal)
-    local n, from, entries = match(journal or '', '^;(%d+) (-?%d+)(.*)$')
-    local found = journal and find(entries, format(' %d+', when), 1, true)
-    if not found then
-      -- What flowed in since might have spilled over, had there been no room for it. How much of it
-      -- would is not known; none of it is given.
-      local amount = units * limit.unit - (time - when) * limit.rate
-      if amount > 0 then return smaller(level + amount, limit.whole), time end
-      return
-    end
-    from = tonumber(from)
-    local kept, moment = {}, nil
-    level = from
-    for ticks, mark, taken in gmatch(entries, ' (%d+)([:+])(%d+)') do
-      ticks, taken = tonumber(ticks), tonumber(taken)
-      if moment then level = refill(limit, level, ticks - moment) end
-      if ticks == when then
-        taken = taken - smaller(units, taken)
+  give = function(limit, units, when, level, time, _, journal)
+    local first_level, entries = match(journal or '', '^;(-?%d+)(.*)$')
+    local held = match(entries or '', format(' %d%%+(%%d+)', when))
+    if not held or tonumber(held) < units then return end
+    local kept, before = {}, nil
+    first_level = tonumber(first_level)
+    level = first_level
+    for at, mark, taken in gmatch(entries, ' (%d+)([:+])(%d+)') do
+      at, taken = tonumber(at), tonumber(taken)
+      if before then level = refill(limit, level, ticks_between(limit, before, at)) end
+      if at == when then
+        taken = taken - units
         if taken == 0 then mark = ':' end
       end
-      level, moment = level - taken * limit.unit, ticks
-      kept[#kept + 1] = format(' %d%s%d', ticks, mark, taken)
+      level, before = level - taken * limit.unit, at
+      kept[#kept + 1] = format(' %d%s%d', at, mark, taken)
     end
-    return level, time, tidy(limit, time, tonumber(n), from, concat(kept))
+    return level, time, nil, tidy_bucket(limit, moment(limit, time), first_level, concat(kept))
   end,
 }
 
 -- core/fixed_window.h
 kernel.w = {
-  look = function(limit, start, count)
+  look = function(limit, start, count, _, journal)
     local ticks = ticks_at(limit, start)
     local current = ticks - ticks % limit.unit
-    if start ~= current then count = 0 end
-    return limit.amount - count, current, count
+    if start ~= current then count, journal = 0, nil end
+    return limit.amount - count, current, count, nil, journal
   end,
-  encode = function(limit, start, count)
-    return format('%s%d %d', limit.head, start, count), ttl((start + limit.unit) * limit.tick)
+  encode = function(limit, start, count, _, journal)
+    local value = format('%s%d %d', limit.head, start, count)
+    return journal and value .. journal or value, ttl((start + limit.unit) * limit.tick)
   end,
-  take = function(limit, units, hold, start, count) return start, count + units end,
+  take = function(limit, units, hold, start, count, _, journal)
+    return start, count + units, nil, note(journal, hold, moment(limit, start), units)
+  end,
   used = function(limit, start, count)
     local _, _, now_count = kernel.w.look(limit, start, count)
     return now_count, start * limit.tick
@@ -221,56 +255,76 @@ kernel.w = {
     local _, start = kernel.w.look(limit)
     return start, used
   end,
-  carry = function(from, limit, start, count) return start, count end,
-  give = function(limit, units, when, start, count)
-    if start == when then return start, count - smaller(units, count) end
+  carry = function(from, limit, start, count, _, journal) return start, count, nil, journal end,
+  give = function(limit, units, when, start, count, _, journal)
+    local known, rest = unnote(journal, when, units)
+    if known then return start, count - smaller(units, count), nil, rest end
   end,
 }
 
 -- core/window_counter.h
 local function count_max(limit) return smaller(70368744177663, 256 * limit.amount) end
 
+-- ceil(count * left / unit), where the product may not be exact: bit by bit, as on paper.
+local function share_of(count, left, unit)
+  if count * left <= EXACT_MAX then return -floor(-(count * left) / unit) end
+  local whole, rest = 0, 0
+  for bit = 45, 0, -1 do
+    whole, rest = 2 * whole, 2 * rest
+    if rest >= unit then whole, rest = whole + 1, rest - unit end
+    if floor(count / 2 ^ bit) % 2 == 1 then rest = rest + left end
+    if rest >= unit then whole, rest = whole + 1, rest - unit end
+  end
+  return rest > 0 and whole + 1 or whole
+end
+
 kernel.c = {
-  look = function(limit, window, previous, current)
+  look = function(limit, window, previous, current, journal)
     local unit = limit.unit
     local ticks = ticks_at(limit, window and window * unit)
     local number = floor(ticks / unit)
     if window ~= number then
-      previous = window == number - 1 and current or 0
-      current = 0
+      if window ~= number - 1 then current, journal = 0, nil end
+      previous, current = current, 0
     end
     local free = limit.whole - (previous * (unit - ticks % unit) + current * unit)
-    return free > 0 and floor(free / unit) or 0, number, previous, current
+    return free > 0 and floor(free / unit) or 0, number, previous, current, journal
   end,
-  encode = function(limit, window, previous, current)
-    return format('%s%d %d %d', limit.head, window, previous, current),
-           ttl((window + 2) * limit.unit * limit.tick)
+  encode = function(limit, window, previous, current, journal)
+    local value = format('%s%d %d %d', limit.head, window, previous, current)
+    return journal and value .. journal or value, ttl((window + 2) * limit.unit * limit.tick)
   end,
-  take = function(limit, units, hold, window, previous, current)
-    return window, previous, current + units
+  take = function(limit, units, hold, window, previous, current, journal)
+    return window, previous, current + units,
+           note(journal, hold, moment(limit, window * limit.unit), units)
   end,
   used = function(limit, window, previous, current)
     local unit = limit.unit
     local _, _, before, counted = kernel.c.look(limit, window, previous, current)
     local left = unit - ticks_at(limit, window * unit) % unit
-    return -floor(-(before * left) / unit) + counted, window * unit * limit.tick
+    return share_of(before, left, unit) + counted, window * unit * limit.tick
   end,
   start = function(limit, used)
     local _, window = kernel.c.look(limit)
     return window, 0, smaller(used, count_max(limit))
   end,
-  carry = function(from, limit, window, previous, current)
-    return window, smaller(previous, count_max(limit)), smaller(current, count_max(limit))
+  carry = function(from, limit, window, previous, current, journal)
+    return window, smaller(previous, count_max(limit)), smaller(current, count_max(limit)), journal
   end,
-  give = function(limit, units, when, window, previous, current)
-    if window == when then return window, previous, current - smaller(units, current) end
-    if window == when + 1 then return window, previous - smaller(units, previous), current end
+  give = function(limit, units, when, window, previous, current, journal)
+    local known, rest = unnote(journal, when, units)
+    local windows_ago = window - floor(floor(when / limit.tick) / limit.unit)
+    if known and windows_ago == 0 then
+      return window, previous, current - smaller(units, current), rest
+    elseif known and windows_ago == 1 then
+      return window, previous - smaller(units, previous), current, rest
+    end
   end,
 }
 
 -- SET with PX does the same a twentieth slower.
-local function write(key, limit, a, b, c)
-  local value, px = kernel[limit.kind].encode(limit, a, b, c)
+local function write(key, limit, ...)
+  local value, px = kernel[limit.kind].encode(limit, ...)
   call('PSETEX', key, px, value)
 end
 
@@ -299,6 +353,7 @@ local function read_log(key, window)
   if #last == 0 then return nil end
   local log = {member = last[1], newest = tonumber(last[2])}
   log.total, log.units, log.window = entry(log.member)
+  if not log.total then return false end
   if was_set_back(log.newest - now, window or log.window, 1) then
     call('DEL', key)
     return nil
@@ -308,6 +363,7 @@ local function read_log(key, window)
                     'WITHSCORES', 'LIMIT', 0, 1)
   log.base = live[1] and entry(live[1])
   log.oldest = tonumber(live[2])
+  if log.oldest and not log.base then return false end
   log.used = log.base and since(add(log.total, log.units), log.base) or 0
   return log
 end
@@ -325,7 +381,10 @@ local function take_log(key, limit, log, units)
     end
   end
   call('ZADD', key, at, format('%d %d %d', total, units, limit.unit))
-  call('PEXPIRE', key, ttl(at + limit.unit))
+  local reply = redis.pcall('PEXPIRE', key, ttl(at + limit.unit))
+  if reply == 1 then return end
+  if not log then call('DEL', key) end  -- Nothing stays that does not expire.
+  error(reply)
 end
 
 -- When the entry leaves with which `units` of the oldest have left.
@@ -364,14 +423,13 @@ local function give_log(key, units, at)
   if newest then call('PEXPIRE', key, ttl(newest + under)) end
 end
 
--- What a string holds: the limit it was written under and three numbers, or a bucket's journal for
--- the third.
-local function parse(key, value)
+-- What a string holds: the limit it was written under and the state; nothing if it is not ours.
+local function parse(value)
   local signature, amount, unit, rate, tick, a, b, c, journal =
     match(value, '^(%a:(%d+):(%d+):(%d+):(%d+)) (-?%d+) (%d+) ?(%d*)(;?[%d:+ -]*)$')
-  if not signature then error('sluice: ' .. key .. ' holds something else') end
-  return make_limit(signature, amount, unit, rate, tick), tonumber(a), tonumber(b),
-         tonumber(c) or (journal ~= '' and journal or nil)
+  if not signature then return end
+  return make_limit(signature, amount, unit, rate, tick), tonumber(a), tonumber(b), tonumber(c),
+         journal ~= '' and journal or nil
 end
 
 -- Whether states under both limits are counted in the same units, so that they carry over as they
@@ -390,55 +448,74 @@ local function not_before(newest, run)
   return a, b, c
 end
 
+-- Whether a key was found to hold something that is not ours. Its request fails, and no other.
+local foreign = false
+
 -- Whether the clock was set back since a state was written whose newest time, in ticks, is ahead.
 local function is_void(limit, newest)
   local window = limit.kind == 'b' and -floor(-limit.whole / limit.rate) or limit.unit
   return was_set_back(newest - limit.ticks, window, limit.tick)
 end
 
--- The state of a key as three numbers under `limit`, or nothing for an untouched budget. `value` is
--- what the key holds, if that is known.
+-- The state of a key under `limit`, or nothing for an untouched budget. `value` is what the key holds,
+-- if that is known.
 local function read(key, limit, value)
   value = value or pcall('GET', key)
   if not value then return end
   local kind, own = limit.kind, kernel[limit.kind]
-  local a, b, c
+  local a, b, c, journal
   if type(value) == 'table' then  -- An error: it is a log.
     local log = read_log(key)
-    if log == false then error('sluice: ' .. key .. ' holds something else') end
-    if not log then return end
+    if not log then
+      foreign = log == false
+      return
+    end
     a, b, c = not_before(log.now, function() return own.start(limit, log.used) end)
     write(key, limit, a, b, c)
   elseif find(value, limit.head, 1, true) == 1 then
     if kind == 'c' then
-      a, b, c = match(value, '^(%d+) (%d+) (%d+)', limit.body)
-      a, b, c = tonumber(a), tonumber(b), tonumber(c)
+      a, b, c, journal = match(value, '^(%d+) (%d+) (%d+)(.*)', limit.body)
+      c = tonumber(c)
     else
-      a, b, c = match(value, '^(-?%d+) (%d+)(.*)', limit.body)
-      a, b = tonumber(a), tonumber(b)
-      if c == '' then c = nil end
+      a, b, journal = match(value, '^(-?%d+) (%d+)(.*)', limit.body)
+    end
+    a, b = tonumber(a), tonumber(b)
+    if journal == '' then journal = nil end
+    if not a or (journal and not parse(value)) then
+      foreign = true
+      return
     end
   else
     local from
-    from, a, b, c = parse(key, value)
+    from, a, b, c, journal = parse(value)
+    if not from then
+      foreign = true
+      return
+    end
     if same_units(from, limit) then
-      a, b, c = own.carry(from, limit, a, b, c)
+      a, b, c, journal = own.carry(from, limit, a, b, c, journal)
     else
+      journal = nil
       local used, newest = kernel[from.kind].used(from, a, b, c)
       a, b, c = not_before(newest, function() return own.start(limit, used) end)
     end
-    write(key, limit, a, b, c)
+    write(key, limit, a, b, c, journal)
   end
   local newest = kind == 'b' and b or kind == 'w' and a or a * limit.unit
   if newest > limit.ticks and is_void(limit, newest) then return end
-  return a, b, c
+  return a, b, c, journal
 end
 
 -- The same for a log: see read_log.
 local function read_under(key, limit)
   local log = read_log(key, limit.unit)
   if log == false then
-    local from, a, b, c = parse(key, call('GET', key))
+    local value = pcall('GET', key)
+    local from, a, b, c = parse(type(value) == 'string' and value or '')
+    if not from then
+      foreign = true
+      return nil
+    end
     local used, newest = kernel[from.kind].used(from, a, b, c)
     call('DEL', key)
     if used == 0 then return nil end
@@ -459,12 +536,11 @@ end
 local function give_back(key, limit, units, when)
   if limit.kind == 'l' then return give_log(key, units, when) end
   local value = pcall('GET', key)
-  if not value or type(value) == 'table' then return end
-  local under, a, b, c = parse(key, value)
-  if not same_units(under, limit) then return end
-  a, b, c = kernel[limit.kind].give(under, units, when, a, b, c)
-  if not a then return end
-  write(key, under, a, b, c)
+  if type(value) ~= 'string' then return end
+  local under, a, b, c, journal = parse(value)
+  if not under or not same_units(under, limit) then return end
+  a, b, c, journal = kernel[limit.kind].give(under, units, when, a, b, c, journal)
+  if a then write(key, under, a, b, c, journal) end
 end
 
 local limits = {}
@@ -519,6 +595,7 @@ while ARGV[at] do
     local start_admitted = fitting(only.amount)
     local start_value, start_px =
       encode(only, take(only, start_admitted * cost, holds, start_a, start_b, start_c))
+    foreign = false
 
     local values = groups > 1 and call('MGET', unpack(KEYS, key_at + 1, key_at + groups)) or
                    {pcall('GET', KEYS[key_at + 1])}
@@ -527,11 +604,15 @@ while ARGV[at] do
       local admitted, a, b, c = start_admitted, 0, -1, 0
       -- MGET says nothing of a log, either; but NX keeps SET from writing over one.
       if known or not call('SET', key, start_value, 'PX', start_px, 'NX') then
-        a, b, c = read(key, only, known)
-        local available, now_a, now_b, now_c = look(only, a, b, c)
+        local journal
+        a, b, c, journal = read(key, only, known)
+        local available, now_a, now_b, now_c, now_journal = look(only, a, b, c, journal)
         admitted = fitting(available)
-        if admitted > 0 then
-          local value, px = encode(only, take(only, admitted * cost, holds, now_a, now_b, now_c))
+        if foreign then
+          admitted, foreign = -1, false
+        elseif admitted > 0 then
+          local value, px =
+            encode(only, take(only, admitted * cost, holds, now_a, now_b, now_c, now_journal))
           call('PSETEX', key, px, value)
         end
       end
@@ -548,9 +629,10 @@ while ARGV[at] do
 
   for _ = 1, groups do
     -- First look at all states; then take from all, or from none.
-    local admitted = times
+    local admitted, stranger = times, nil
     local head = filled + 1
     filled = head
+    foreign = false
     for i = 1, charges do
       local key, limit, cost, state = KEYS[key_at + i], under[i], costs[i], states[i]
       if not state then
@@ -564,9 +646,12 @@ while ARGV[at] do
         a, b, c = log and log.used or 0, log and log.newest or -1, log and log.oldest or 0
         available = limit.amount - a
       else
-        a, b, c = read(key, limit)
-        available, state.a, state.b, state.c = kernel[limit.kind].look(limit, a, b, c)
+        local journal
+        a, b, c, journal = read(key, limit)
+        available, state.a, state.b, state.c, state.journal =
+          kernel[limit.kind].look(limit, a, b, c, journal)
       end
+      if foreign and not stranger then stranger = i end
       reply[filled + 1], reply[filled + 2] = a or 0, b or -1
       filled = filled + 2
       if limit.kind == 'c' or limit.kind == 'l' then
@@ -584,22 +669,23 @@ while ARGV[at] do
         if fits < admitted then admitted = fits end
       end
     end
-    reply[head] = admitted
+    reply[head] = stranger and -stranger or admitted
 
-    for i = 1, charges do
+    for i = 1, stranger and 0 or charges do
       local key, limit, cost, state = KEYS[key_at + i], under[i], costs[i], states[i]
       local units = looks and 0 or admitted * cost
       if action == 'debit' then units = smaller(units, state.available) end
       if limit.kind == 'l' then
         local used = state.log and state.log.used or 0
-        local must_leave = used + units + cost - limit.amount
+        local must_leave = used - limit.amount + units + cost
         if (looks or admitted < times) and cost > 0 and must_leave > 0 then
           reply[state.leaves] = leaves_at(key, limit, state.log, must_leave)
         end
         if units > 0 then take_log(key, limit, state.log, units) end
       elseif units > 0 then
         local own = kernel[limit.kind]
-        write(key, limit, own.take(limit, units, holds, state.a, state.b, state.c))
+        write(key, limit,
+              own.take(limit, units, holds, state.a, state.b, state.c, state.journal))
       end
     end
     key_at = key_at + charges
