@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/post.hpp>
 #include <functional>
 #include <utility>
 
@@ -104,7 +105,7 @@ void RedisLoop::Apply(std::span<Request> requests, std::move_only_function<void(
       Refuse(request, call, TooMany(waiting_));
     }
   }
-  Pump(lane);
+  PumpSoon(lane);
 }
 
 void RedisLoop::RefuseAll(std::span<Request> requests, std::size_t waiting) {
@@ -184,7 +185,7 @@ void RedisLoop::Enqueue(const Task& task, std::uint16_t slot, const std::shared_
   lane->waiting.insert(place, {.task = task, .call = call, .slot = slot});
   ++waiting_;
   ArmTimer(call->deadline);
-  Pump(lane);
+  PumpSoon(lane);
 }
 
 void RedisLoop::Refuse(Request& request, const std::shared_ptr<Call>& call, const Error& error) {
@@ -271,6 +272,15 @@ std::shared_ptr<RedisLoop::Lane> RedisLoop::LaneOf(std::uint16_t slot) {
 void RedisLoop::DropIdleLanes() {
   std::erase_if(lanes_, [](const auto& entry) {
     return entry.second->waiting.empty() && entry.second->rounds == 0;
+  });
+}
+
+// At the end of this turn, so that all requests go together that have come by then.
+void RedisLoop::PumpSoon(const std::shared_ptr<Lane>& lane) {
+  if (std::exchange(lane->pump_posted, true)) return;
+  asio::post(executor_, [this, self = shared_from_this(), lane] {
+    lane->pump_posted = false;
+    Pump(lane);
   });
 }
 

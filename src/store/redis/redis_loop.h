@@ -86,6 +86,7 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
     std::size_t rounds = 0;
     std::size_t sent = 0;  // Requests in these rounds.
     bool pumping = false;
+    bool pump_posted = false;
   };
 
   struct Round {
@@ -130,6 +131,7 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   void AnnounceRefund(const Span::Part& part);
 
   std::shared_ptr<Lane> LaneOf(std::uint16_t slot);
+  void PumpSoon(const std::shared_ptr<Lane>& lane);
   void Pump(const std::shared_ptr<Lane>& lane);
   std::vector<std::shared_ptr<Flight>> Gather(const std::shared_ptr<Lane>& lane);
   void Launch(const std::shared_ptr<Flight>& flight);
