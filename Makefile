@@ -60,8 +60,8 @@ asan: setup ## The tests under the address and undefined-behaviour sanitizers
 	@ctest --test-dir build/asan --output-on-failure -j $(JOBS) -E '$(OUTAGES)'
 
 # Not grpc_test: under this sanitizer protobuf's headers do not fit Debian's library.
-THREADED := memory_test redis_store_test redis_cluster_test guard_test guard_redis_test net_test \
-	http_test resp_test reload_test telemetry_test
+THREADED := memory_test redis_lookup_test redis_store_test redis_cluster_test guard_test \
+	guard_redis_test net_test http_test resp_test reload_test telemetry_test
 EMPTY :=
 tsan: setup ## What runs on several threads, under the thread sanitizer
 	@tools/build tsan $(THREADED)

@@ -2,7 +2,6 @@
 #include "redis/connection.h"
 
 #include <boost/asio/as_tuple.hpp>
-#include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
@@ -13,16 +12,19 @@
 #include <utility>
 
 #include "core/text.h"
+#include "redis/lookup.h"
 
 namespace sluice::redis {
 namespace {
 
 namespace asio = boost::asio;
+using namespace std::chrono_literals;
 using boost::system::error_code;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t kFlushAtOnce = 4096;
 constexpr std::size_t kReadChunk = 64 * 1024;
+constexpr auto kLookAgainAfter = 1ms;  // Whether a name was found.
 
 std::unexpected<Error> Fail(Error error) { return std::unexpected(std::move(error)); }
 
@@ -78,6 +80,25 @@ Error Connection::WithoutEcho(const Error& error) const {
                     ": AUTH failed with an error that is not shown, as it may hold the password")};
 }
 
+// Until the addresses are there, or the connection is closed, which is also what the end of the
+// connect timeout does.
+asio::awaitable<Expected<Connection::IpAddresses>> Connection::FindAddresses() {
+  error_code is_name;
+  const auto literal = asio::ip::make_address(options_.address.host, is_name);
+  if (!is_name) co_return IpAddresses{literal};
+  looking_up_ = true;
+  const auto lookup = Lookup::Of(options_.address.host);
+  asio::steady_timer timer(executor_);
+  while (!lookup->done() && !closed_) {
+    timer.expires_after(kLookAgainAfter);
+    co_await timer.async_wait(kAwait);
+  }
+  looking_up_ = false;
+  if (closed_) co_return Fail(close_reason_);
+  if (lookup->error()) co_return Fail(Unreachable(lookup->error().message()));
+  co_return lookup->addresses();
+}
+
 asio::awaitable<Expected<void>> Connection::ConnectSocket() {
   plain_.emplace(executor_);
   if (options_.address.unix_socket) {
@@ -86,15 +107,13 @@ asio::awaitable<Expected<void>> Connection::ConnectSocket() {
     if (error) co_return Fail(Unreachable(error.message()));
     co_return Expected<void>{};
   }
-  asio::ip::tcp::resolver resolver(executor_);
-  const auto [not_found, endpoints] = co_await resolver.async_resolve(
-      options_.address.host, std::to_string(options_.address.port), kAwait);
-  if (not_found) co_return Fail(Unreachable(not_found.message()));
-  if (closed_) co_return Fail(close_reason_);  // Meanwhile; there was no socket to close.
+  const auto addresses = co_await FindAddresses();
+  if (!addresses) co_return Fail(addresses.error());
   error_code last = asio::error::host_not_found;
-  for (const auto& entry : endpoints) {
+  for (const asio::ip::address& address : *addresses) {
     plain_.emplace(executor_);
-    const asio::generic::stream_protocol::endpoint endpoint(entry.endpoint());
+    const asio::generic::stream_protocol::endpoint endpoint(
+        asio::ip::tcp::endpoint(address, options_.address.port));
     const auto [error] = co_await plain_->async_connect(endpoint, kAwait);
     if (!error) {
       // Commands are small and already gathered; waiting for more would only add delay.
@@ -194,7 +213,8 @@ asio::awaitable<Expected<void>> Connection::Open() {
   timer.async_wait([self](error_code error) {
     if (!error && !self->open_) {
       self->Close(self->Unreachable(
-          text::Cat("no connection within ", self->options_.connect_timeout.count(), " ms")));
+          text::Cat("no connection within ", self->options_.connect_timeout.count(), " ms",
+                    self->looking_up_ ? "; its name is still being looked up" : "")));
     }
   });
   Expected<void> done = co_await Connect();

@@ -4,6 +4,7 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -90,7 +91,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Socket = boost::asio::generic::stream_protocol::socket;
   using TlsStream = boost::asio::ssl::stream<Socket>;
 
+  using IpAddresses = std::vector<boost::asio::ip::address>;
+
   boost::asio::awaitable<Expected<void>> Connect();
+  boost::asio::awaitable<Expected<IpAddresses>> FindAddresses();
   boost::asio::awaitable<Expected<void>> ConnectSocket();
   boost::asio::awaitable<Expected<void>> StartTls();
   boost::asio::awaitable<Expected<void>> Introduce();
@@ -109,6 +113,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<Socket> plain_;
   std::optional<TlsStream> tls_;
 
+  bool looking_up_ = false;  // The name.
   bool open_ = false;
   bool closed_ = false;
   Error close_reason_;
