@@ -379,6 +379,7 @@ void Router::Send(std::string command, Target target, Connection::Handler handle
     if (error || !wait->handler) return;
     const bool sent = wait->errand->sent;
     if (!sent) wait->errand->handler = nullptr;
+    wait->errand->given_up = true;
     std::exchange(wait->handler, nullptr)(std::unexpected(sent ? NotAnswered() : NotSent()));
     if (!sent) return;
     wait->timer.expires_after((kTimeoutsMax - 1) * timeout);
@@ -396,6 +397,8 @@ void Router::DispatchPending() {
 void Router::Dispatch(const std::shared_ptr<Errand>& errand) {
   if (!errand->handler) return;
   if (stopped_) return Deliver(errand, std::unexpected(Closed()));
+  // Sent now, it would be executed although somebody was told that there was no answer.
+  if (errand->given_up) return Deliver(errand, std::unexpected(NotAnswered()));
   const auto link = errand->detour ? LinkTo(*errand->detour) : LinkOf(errand->target);
   if (link && link->connection()) return Transmit(errand, link);
   if (link ? link->reachable() : mapping_) {

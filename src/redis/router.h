@@ -47,6 +47,10 @@ class Router : public std::enable_shared_from_this<Router> {
     Target target;
     Connection::Handler handler;  // Runs exactly once, unless it is set to null before.
 
+    // Set by whoever does not wait for it any longer: it is not sent again, and the handler is told
+    // when it is over.
+    bool given_up = false;
+
     bool sent = false;           // It may have been executed.
     std::shared_ptr<Link> link;  // That it was sent on.
     int detours = 0;

@@ -482,6 +482,7 @@ void RedisLoop::OnTimer() {
     }
     const bool sent = errand.sent;
     if (!sent) errand.handler = nullptr;
+    errand.given_up = true;
     // It still counts as on its way, so that no more is sent to a server that does not answer.
     flights_.erase(flight->place);
     flight->place = flights_.emplace(now + (Router::kTimeoutsMax - 1) * timeout, flight);

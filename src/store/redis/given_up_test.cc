@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whoever was told that there was no answer acts on it: what was not executed until then must not
+// be executed afterwards.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <openssl/evp.h>
+
+#include <array>
+#include <atomic>
+#include <future>
+#include <optional>
+#include <string>
+
+#include "redis/client.h"
+#include "redis/slots.h"
+#include "sluice/redis_store.h"
+#include "support/eventually.h"
+#include "support/scripted_server.h"
+
+namespace sluice::redis {
+namespace {
+
+using namespace std::chrono_literals;
+using testing_support::Eventually;
+using testing_support::ScriptedServer;
+using Arguments = ScriptedServer::Arguments;
+
+const Limit kMany = *Limit::Parse("algorithm=fixed_window,limit=1000000,window=1d");
+
+Expected<std::string> Ask(Client& client, std::string command, std::string_view key) {
+  std::promise<Expected<std::string>> answer;
+  client.Send(std::move(command), key, [&](Expected<std::span<const RespNode>> reply) {
+    if (!reply) return answer.set_value(std::unexpected(reply.error()));
+    answer.set_value(std::string(reply->front().text));
+  });
+  return answer.get_future().get();
+}
+
+std::string LoadReply(std::string_view script) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  unsigned int size = 0;
+  EVP_Digest(script.data(), script.size(), digest.data(), &size, EVP_sha1(), nullptr);
+  std::string hex;
+  for (unsigned int i = 0; i < size; ++i) {
+    hex += {"0123456789abcdef"[digest[i] >> 4], "0123456789abcdef"[digest[i] & 15]};
+  }
+  std::string reply;
+  AppendBulkString(reply, hex);
+  return reply;
+}
+
+// What every server says to those who connect.
+std::optional<std::string> Greet(const Arguments& command) {
+  if (command[0] == "PING") return "+PONG\r\n";
+  if (command[0] == "CLIENT") return "+OK\r\n";
+  if (command[0] == "SCRIPT") return LoadReply(command[2]);
+  return std::nullopt;
+}
+
+// A Cluster in which all slots move to another master while the first one hesitates over a command
+// that mentions "late-one". All others are answered with an error.
+class MovingCluster {
+ public:
+  std::string Uri(const std::string& query) const {
+    return "redis://127.0.0.1:" + std::to_string(old_.port()) + "?mode=cluster&" + query;
+  }
+
+  // Ends the hesitation.
+  void Move() { may_move_.set_value(); }
+
+  const ScriptedServer& old_master() const { return old_; }
+  const ScriptedServer& new_master() const { return new_; }
+
+ private:
+  std::string Slots() {
+    std::string reply = "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n";
+    AppendInteger(reply, moved_ ? new_.port() : old_.port());
+    return reply;
+  }
+
+  std::string AnswerOfOld(const Arguments& command) {
+    if (auto greeting = Greet(command)) return *greeting;
+    if (command[0] == "CLUSTER") return Slots();
+    if (ScriptedServer::Mentions(command, "late-one")) {
+      moving_.wait_for(1min);
+      moved_ = true;
+    }
+    if (!moved_) return "-ERR old\r\n";
+    const std::string& key = command[0] == "EVALSHA" ? command[3] : command[1];
+    return "-MOVED " + std::to_string(SlotOf(key)) + " 127.0.0.1:" + std::to_string(new_.port()) +
+           "\r\n";
+  }
+
+  std::string AnswerOfNew(const Arguments& command) {
+    if (auto greeting = Greet(command)) return *greeting;
+    return command[0] == "CLUSTER" ? Slots() : "-ERR new\r\n";
+  }
+
+  std::promise<void> may_move_;
+  std::shared_future<void> moving_ = may_move_.get_future().share();
+  std::atomic<bool> moved_ = false;
+  ScriptedServer new_{[this](const Arguments& command) { return AnswerOfNew(command); }};
+  ScriptedServer old_{[this](const Arguments& command) { return AnswerOfOld(command); }};
+};
+
+TEST(GivenUp, ACheckDoesNotFollowItsSlot) {
+  MovingCluster cluster;
+  const auto store = RedisStore::Create({.uri = cluster.Uri("timeout=300ms")}).value();
+  const auto answer = [&](std::string_view key) {
+    return store->Check({.key = key, .limit = &kMany}).error();
+  };
+  ASSERT_TRUE(Eventually([&] { return answer("warm").message == "Redis says \"ERR old\""; }));
+  ASSERT_EQ(answer("late-one").code, ErrorCode::kOutcomeUnknown);
+  cluster.Move();
+  // Had the late one been sent on, it would have been before this one.
+  ASSERT_TRUE(Eventually([&] { return answer("next-one").message == "Redis says \"ERR new\""; }));
+  EXPECT_EQ(cluster.old_master().Received("late-one"), 1);
+  EXPECT_EQ(cluster.new_master().Received("late-one"), 0);
+}
+
+TEST(GivenUp, ACommandDoesNotFollowItsSlot) {
+  MovingCluster cluster;
+  const auto client = Client::Create(cluster.Uri("timeout=300ms")).value();
+  const auto incremented = [&](std::string_view key) {
+    return Ask(*client, Command("INCR", key), key);
+  };
+  ASSERT_TRUE(Eventually([&] { return incremented("warm") == "ERR old"; }));
+  ASSERT_EQ(incremented("late-one").error().code, ErrorCode::kOutcomeUnknown);
+  cluster.Move();
+  ASSERT_TRUE(Eventually([&] { return incremented("next-one") == "ERR new"; }));
+  EXPECT_EQ(cluster.old_master().Received("late-one"), 1);
+  EXPECT_EQ(cluster.new_master().Received("late-one"), 0);
+}
+
+TEST(GivenUp, ACommandThatWaitedForAnotherOneToBeWrittenIsNotSentOnTheNextConnection) {
+  constexpr std::size_t kMoreThanSocketsHold = 64 << 20;
+  std::promise<void> answered;
+  const ScriptedServer server([&](const Arguments& command) -> std::optional<std::string> {
+    if (auto greeting = Greet(command)) return greeting;
+    if (command[0] != "HANG") return "+done\r\n";
+    answered.get_future().wait_for(1min);
+    return std::nullopt;
+  });
+  // Longer than a connection has to last for another one to be made at once.
+  const auto client =
+      Client::Create("redis://127.0.0.1:" + std::to_string(server.port()) + "?timeout=1100ms")
+          .value();
+  ASSERT_TRUE(Eventually([&] { return Ask(*client, Command("GET", "warm"), "") == "done"; }));
+  client->Send(Command("HANG"), "", [](auto) {});
+  client->Send(Command("SET", "large", std::string(kMoreThanSocketsHold, 'x')), "", [](auto) {});
+  ASSERT_EQ(Ask(*client, Command("INCR", "late-one"), "").error().code, ErrorCode::kOutcomeUnknown);
+  answered.set_value();
+  ASSERT_TRUE(Eventually([&] { return Ask(*client, Command("GET", "next-one"), "") == "done"; }));
+  EXPECT_EQ(server.Received("late-one"), 0);
+}
+
+}  // namespace
+}  // namespace sluice::redis
