@@ -98,10 +98,11 @@ class RedisStore final : public Store {
     std::int64_t matched = 0;  // Removed, unless it is a dry run.
   };
 
-  // Removes the states of all keys that match `pattern` (* and ? as in a shell), by SCAN and UNLINK
-  // in batches, on every master; never blocks the server, and never touches anything but states.
-  // Announced to all who watch when it ends, however it does. `progress` runs now and then, on the
-  // caller's thread.
+  // Removes the states of all keys that match `pattern`, by SCAN and UNLINK in batches, on every
+  // master; never blocks the server, and never touches anything but states. * stands for any
+  // characters, ? for one, all else for itself; keys that are stored as a hash, being long, match
+  // only * and themselves. Announced to all who watch when it ends, however it does. `progress`
+  // runs now and then, on the caller's thread.
   Expected<PurgeProgress> Purge(std::string_view pattern, bool dry_run,
                                 std::move_only_function<void(const PurgeProgress&)> progress = {});
 

@@ -25,10 +25,9 @@ int Fail(const Error& error) {
 PurgeCommand::PurgeCommand(CLI::App& app)
     : app_(app.add_subcommand("purge", "Removes the states of keys from a Redis")) {
   app_->footer(
-      "Budgets of the keys that match become whole. Works through the server in small steps, by "
-      "SCAN\n"
-      "and UNLINK, and touches nothing but states. Very long keys are stored as hashes and match\n"
-      "only '*'.\n"
+      "Budgets of the keys that match become whole. Works through the server in small steps, by\n"
+      "SCAN and UNLINK, and touches nothing but states. Very long keys are stored as hashes: they\n"
+      "match only '*', and themselves, written out.\n"
       "\n"
       "Example:\n"
       "  sluice purge --store redis://127.0.0.1:6379 --match 'user:*' --dry-run\n");
@@ -36,7 +35,8 @@ PurgeCommand::PurgeCommand(CLI::App& app)
       ->required()
       ->envname("SLUICE_STORE")
       ->type_name("URI");
-  app_->add_option("--match", match_, "Keys to purge; * and ? match as in a shell")
+  app_->add_option("--match", match_,
+                   "Keys to purge; * is any characters, ? is one, all else is itself")
       ->required()
       ->type_name("PATTERN");
   app_->add_flag("--dry-run", dry_run_, "Count, and remove nothing");

@@ -121,6 +121,15 @@ class RedisCli(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "removed 2 states\n"))
         self.assertEqual(self.redis("dbsize").strip(), "2")
 
+    def test_purge_matches_keys_and_not_what_is_stored_for_them(self):
+        for key in ("{", "José", "x" * 200):
+            self.check(key=key)
+        for pattern, count in (("*b", 0), ("*9", 0), ("*5*", 0), ("Jos?", 1), ("?", 1),
+                               ("x" * 200, 1), ("*", 0)):
+            for dry_run, said in (("--dry-run",), "would remove"), ((), "removed"):
+                done = support.sluice("purge", "--store", self.uri, "--match", pattern, *dry_run)
+                self.assertEqual(done.stdout, f"{said} {count} states\n", pattern)
+
     def test_purge_shows_its_progress_on_a_terminal(self):
         self.check(key="user:1")
         # Looking around is no writing; removing waits for longer than a command is silent.

@@ -11,6 +11,7 @@
 #include "core/text.h"
 #include "redis/loop_thread.h"
 #include "store/redis/announcement.h"
+#include "store/redis/key_pattern.h"
 #include "store/redis/redis_loop.h"
 #include "store/redis/state_key.h"
 #include "store/validate.h"
@@ -27,36 +28,16 @@ using Target = redis::Router::Target;
 constexpr std::uint16_t kAnySlot = 0;
 constexpr std::int64_t kScanCount = 1000;
 
-// Patterns match escaped keys: * and ? keep their meaning, all else is literal.
-std::string PurgePattern(std::string_view prefix, std::string_view pattern) {
-  std::string out = text::Cat(prefix, ":{");
-  for (const char c : pattern) {
-    if (c == '*' || c == '?') {
-      out += c;
-      continue;
-    }
-    // Each byte is escaped as in a state key, and then as in a glob.
-    const std::string key = redis::KeyPrefix("", std::string_view(&c, 1));
-    for (const char escaped : std::string_view(key).substr(2, key.size() - 4)) {
-      if (escaped == '[' || escaped == ']' || escaped == '\\' || escaped == '^') out += '\\';
-      out += escaped;
-    }
-  }
-  return out + "}:*";
-}
-
 struct Page {
   std::string cursor;
   std::vector<std::string> keys;
 };
 
-Page ReadPage(std::span<const RespNode> reply, std::string_view own) {
+Page ReadPage(std::span<const RespNode> reply) {
   Page page;
   if (reply.size() < 3) return page;
   page.cursor = reply[1].text;
-  for (const RespNode& node : reply.subspan(3)) {
-    if (node.text.starts_with(own)) page.keys.emplace_back(node.text);
-  }
+  for (const RespNode& node : reply.subspan(3)) page.keys.emplace_back(node.text);
   return page;
 }
 
@@ -260,22 +241,21 @@ Expected<std::int64_t> RedisStore::CountKeys() {
 Expected<RedisStore::PurgeProgress> RedisStore::Impl::Purge(
     std::string_view pattern, bool dry_run,
     std::move_only_function<void(const PurgeProgress&)> progress) {
-  const std::string& prefix = loop().endpoint().prefix;
-  const std::string match = PurgePattern(prefix, pattern);
+  const redis::KeyPattern wanted(loop().endpoint().prefix, pattern);
+  const std::string match = wanted.ScanPattern();
   const auto masters = Masters();
   if (!masters) return std::unexpected(masters.error());
   PurgeProgress sum;
   for (const redis::Address& master : *masters) {
     std::string cursor = "0";
     do {
-      const auto page =
+      auto page =
           Ask<Page>(Command("SCAN", cursor, "MATCH", match, "COUNT", std::to_string(kScanCount)),
-                    master, [own = text::Cat(prefix, ":{")](std::span<const RespNode> reply) {
-                      return ReadPage(reply, own);
-                    });
+                    master, ReadPage);
       if (!page) return std::unexpected(page.error());
       cursor = page->cursor;
       sum.scanned += kScanCount;
+      std::erase_if(page->keys, [&](const std::string& key) { return !wanted.Matches(key); });
       // A command has keys of one slot only.
       for (const auto& [slot, keys] :
            BySlot(page->keys, loop().endpoint().mode == redis::Mode::kCluster)) {

@@ -34,6 +34,7 @@ namespace sluice {
 namespace {
 
 using namespace std::chrono_literals;
+using namespace std::string_literals;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
@@ -869,6 +870,30 @@ TEST(RedisStore, PurgesStatesAndNothingElse) {
   EXPECT_EQ(store->Purge("[iI]p*", false)->matched, 0) << "only * and ? are special";
   EXPECT_EQ(store->Purge("*", false)->matched, 250);
   EXPECT_EQ(server.Cli("dbsize"), "2\n");
+}
+
+TEST(RedisStore, PurgesByTheKeyAndNotByWhatIsStoredForIt) {
+  const RedisServer server;
+  const auto store = Open(server.Uri());
+  const std::string long_key(300, 'k');
+  const std::vector<std::string> keys = {"{",   "foo ",   "José", "a[b]", "a\\b",
+                                         "abc", long_key, "\xff", "%7b"};
+  for (const std::string& key : keys) ASSERT_TRUE(Check(*store, kMany, key));
+  const auto left = [&] { return store->CountKeys().value(); };
+  const auto all = static_cast<std::int64_t>(keys.size());
+  for (const std::string_view pattern : {"*0", "*9", "*5*", "#*", "kkk*", "a[*c]", "a?c?"}) {
+    EXPECT_EQ(store->Purge(pattern, true)->matched, 0) << pattern;
+    EXPECT_EQ(store->Purge(pattern, false)->matched, 0) << pattern;
+  }
+  EXPECT_EQ(store->Purge("*b", true)->matched, 2) << "a\\b and %7b, but not {";
+  EXPECT_EQ(left(), all);
+  std::int64_t removed = 0;
+  for (const std::string& pattern :
+       {"Jos?"s, "foo?"s, "a[b*"s, "a\\*"s, long_key, "%*"s, "\xff"s, "{*"s, "???"s}) {
+    EXPECT_EQ(store->Purge(pattern, true)->matched, 1) << pattern;
+    EXPECT_EQ(store->Purge(pattern, false)->matched, 1) << pattern;
+    EXPECT_EQ(left(), all - ++removed);
+  }
 }
 
 TEST(AsyncApply, CompletesAsTheTokenSays) {

@@ -25,17 +25,21 @@ void AppendHash(std::string& out, std::string_view text) {
   }
 }
 
-void AppendEscaped(std::string& out, std::string_view text) {
+void AppendEscaped(std::string& out, char c) {
+  const bool plain =
+      c > ' ' && c <= '~' && c != '%' && c != '{' && c != '}' && c != '#' && c != '=';
+  if (plain) {
+    out += c;
+  } else {
+    const auto byte = static_cast<unsigned char>(c);
+    out += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+}
+
+void AppendPart(std::string& out, std::string_view text) {
   const std::size_t before = out.size();
   for (const char c : text) {
-    const bool plain =
-        c > ' ' && c <= '~' && c != '%' && c != '{' && c != '}' && c != '#' && c != '=';
-    if (plain) {
-      out += c;
-    } else {
-      const auto byte = static_cast<unsigned char>(c);
-      out += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
-    }
+    AppendEscaped(out, c);
     if (out.size() - before > kPartBytesMax) {
       out.resize(before);
       AppendHash(out, text);
@@ -69,7 +73,7 @@ std::string KeyPrefix(std::string_view prefix, std::string_view key) {
   out.reserve(prefix.size() + key.size() + 64);
   out += prefix;
   out += ":{";
-  AppendEscaped(out, key);
+  AppendPart(out, key);
   out += "}:";
   return out;
 }
@@ -77,12 +81,34 @@ std::string KeyPrefix(std::string_view prefix, std::string_view key) {
 std::string StateKey(std::string_view prefix, const Charge& charge) {
   std::string out = KeyPrefix(prefix, charge.key);
   if (!charge.name.empty()) {
-    AppendEscaped(out, charge.name);
+    AppendPart(out, charge.name);
   } else {
     const Limit& limit = *charge.limit;
     out += text::Cat("=", ShortName(limit.algorithm()), ",", limit.amount(), ",", limit.refill(),
                      ",", limit.span().count());
   }
+  return out;
+}
+
+std::string Escape(std::string_view text) {
+  std::string out;
+  for (const char c : text) AppendEscaped(out, c);
+  return out;
+}
+
+std::optional<std::string> Unescape(std::string_view escaped) {
+  std::string out;
+  for (std::size_t i = 0; i < escaped.size(); ++i) {
+    char c = escaped[i];
+    if (c == '%') {
+      if (escaped.size() - i < 3) return std::nullopt;
+      // Whatever becomes of other digits, it is not written like this.
+      c = static_cast<char>(kDigits.find(escaped[i + 1]) << 4 | kDigits.find(escaped[i + 2]));
+      i += 2;
+    }
+    out += c;
+  }
+  if (Escape(out) != escaped) return std::nullopt;
   return out;
 }
 

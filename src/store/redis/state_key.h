@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,5 +20,11 @@ std::string StateKey(std::string_view prefix, const Charge& charge);
 
 // What precedes the state of any limit of this key: `<prefix>:{<key>}:`.
 std::string KeyPrefix(std::string_view prefix, std::string_view key);
+
+// A key or name as it is stored while that is not too long.
+std::string Escape(std::string_view text);
+
+// The reverse; nothing if Escape writes no such text.
+std::optional<std::string> Unescape(std::string_view escaped);
 
 }  // namespace sluice::redis

@@ -60,5 +60,16 @@ TEST(StateKey, IsDifferentForDifferentKeysAndNames) {
   for (const std::string& key : keys) EXPECT_LT(key.size(), 300u);
 }
 
+TEST(StateKey, CanBeReadBack) {
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
+  EXPECT_EQ(Unescape(Escape(all)), all);
+  EXPECT_EQ(Unescape(""), "");
+  EXPECT_EQ(Unescape("a%7bb"), "a{b");
+  for (const char* text : {"%", "%7", "a%7", "%7B", "%zz", "%41", "{", "a b", "\xff"}) {
+    EXPECT_EQ(Unescape(text), std::nullopt) << text;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::redis

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/redis/key_pattern.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/text.h"
+#include "core/utf8.h"
+#include "store/redis/state_key.h"
+
+namespace sluice::redis {
+namespace {
+
+constexpr std::string_view kWildcards = "*?";
+
+std::string_view FirstCharacter(std::string_view text) {
+  return text.substr(0, std::max<std::size_t>(text::Utf8Length(text), 1));
+}
+
+// Takes time for the product of both lengths at most: only the last star needs to be tried again,
+// since what matched up to it matches as early as it can. Goes by whole characters, or else a star
+// could end within one, whose other bytes would then pass for several.
+bool GlobMatch(std::string_view pattern, std::string_view text) {
+  std::optional<std::string_view> after_star;
+  std::string_view retry;
+  while (!text.empty()) {
+    const std::string_view wanted = FirstCharacter(pattern);
+    const std::string_view found = FirstCharacter(text);
+    if (wanted == "*") {
+      pattern.remove_prefix(1);
+      after_star = pattern;
+      retry = text;
+    } else if (wanted == "?" || wanted == found) {
+      pattern.remove_prefix(wanted.size());
+      text.remove_prefix(found.size());
+    } else if (after_star) {
+      pattern = *after_star;
+      retry.remove_prefix(FirstCharacter(retry).size());
+      text = retry;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*') == std::string_view::npos;
+}
+
+// Finds what starts with this text. Escaped keys hold no other characters that SCAN takes
+// specially.
+std::string StartsWith(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '[' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '*';
+}
+
+}  // namespace
+
+KeyPattern::KeyPattern(std::string_view prefix, std::string_view pattern)
+    : start_(text::Cat(prefix, ":{")),
+      pattern_(pattern),
+      whole_(pattern.find_first_of(kWildcards) == std::string_view::npos
+                 ? KeyPrefix(prefix, pattern)
+                 : std::string()) {}
+
+std::string KeyPattern::ScanPattern() const {
+  if (!whole_.empty()) return StartsWith(whole_);
+  const std::string_view pattern = pattern_;
+  return StartsWith(start_ + Escape(pattern.substr(0, pattern.find_first_of(kWildcards))));
+}
+
+bool KeyPattern::Matches(std::string_view redis_key) const {
+  if (!whole_.empty()) return redis_key.starts_with(whole_);
+  if (!redis_key.starts_with(start_)) return false;
+  const std::string_view rest = redis_key.substr(start_.size());
+  const std::string_view stored = rest.substr(0, rest.find('}'));
+  if (!rest.substr(stored.size()).starts_with("}:")) return false;
+  if (stored.starts_with('#')) return pattern_.find_first_not_of('*') == std::string::npos;
+  const auto key = Unescape(stored);
+  return key && GlobMatch(pattern_, *key);
+}
+
+}  // namespace sluice::redis
