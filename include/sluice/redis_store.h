@@ -40,6 +40,9 @@ class RedisStore final : public Store {
 
     // What state keys start with; empty: what the URI says. 1 to 64 letters, digits and . _ - :
     std::string prefix = {};
+
+    // How long a request may take, waiting included, unless the URI says; up to an hour.
+    std::chrono::milliseconds timeout{500};
   };
 
   struct Stats {
@@ -59,7 +62,7 @@ class RedisStore final : public Store {
   };
 
   // Starts without the server: it connects in the background, again and again with growing pauses.
-  // Error: kInvalidInput, if the URI is wrong.
+  // Error: kInvalidInput, if an option is wrong.
   static Expected<std::unique_ptr<RedisStore>> Create(const Options& options);
   ~RedisStore() override;
   RedisStore(const RedisStore&) = delete;

@@ -84,7 +84,7 @@ int CheckCommand::Run() const {
   if (store_ == kMemory) {
     store = std::make_unique<MemoryStore>();
   } else {
-    auto redis = OpenRedis(store_);
+    auto redis = OpenRedis({.uri = store_});
     if (!redis) return Fail(redis.error());
     store = *std::move(redis);
   }

@@ -43,7 +43,7 @@ PurgeCommand::PurgeCommand(CLI::App& app)
 }
 
 int PurgeCommand::Run() const {
-  auto store = OpenRedis(store_);
+  auto store = OpenRedis({.uri = store_});
   if (!store) return Fail(store.error());
   const auto total = (*store)->CountKeys();
   if (!total) return Fail(total.error());

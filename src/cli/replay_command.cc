@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <future>
 #include <limits>
@@ -33,6 +34,9 @@ using replay::Record;
 
 constexpr std::string_view kDecisionsHeader =
     "allowed,remaining,retry_after_us,reset_after_us,delay_us\n";
+
+// Nobody waits for a single decision, so that a Redis may be slow.
+constexpr std::chrono::seconds kTimeout{30};
 
 std::string DecisionLine(const Decision& decision) {
   std::string line = decision.allowed ? "1" : "0";
@@ -63,7 +67,9 @@ struct PurgeAtEnd {
 Expected<std::shared_ptr<Store>> OpenStore(const std::string& text, PurgeAtEnd& purge) {
   if (text == kMemory) return std::make_shared<MemoryStore>(ReplayOptions());
   auto redis =
-      OpenRedis(text, text::Cat("sluice-replay:", ::getpid(), ".", std::random_device{}()));
+      OpenRedis({.uri = text,
+                 .prefix = text::Cat("sluice-replay:", ::getpid(), ".", std::random_device{}()),
+                 .timeout = kTimeout});
   if (!redis) return std::unexpected(redis.error());
   purge.store = *std::move(redis);
   return purge.store;
@@ -144,8 +150,9 @@ class Replay {
   Spool& decisions() { return decisions_; }
 
  private:
-  // Enough that a Redis is kept busy, few enough to stay in the cache.
-  static constexpr std::size_t kAtOnce = 1024;
+  // Enough that a Redis is kept busy. Few enough that all are answered within kTimeout by one that
+  // is far away: those with times of their own need a round trip for every two.
+  static constexpr std::size_t kAtOnce = 64;
 
   struct Asked {
     std::int64_t line;

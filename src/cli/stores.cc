@@ -3,20 +3,19 @@
 
 #include <cstdio>
 #include <future>
-#include <utility>
 
 #include "core/text.h"
 
 namespace sluice::cli {
 
-Expected<std::unique_ptr<RedisStore>> OpenRedis(const std::string& uri, std::string prefix) {
+Expected<std::unique_ptr<RedisStore>> OpenRedis(const RedisStore::Options& options) {
   // Only what cannot hold a password is shown.
-  if (!uri.contains(':') && !uri.contains('@')) {
+  if (!options.uri.contains(':') && !options.uri.contains('@')) {
     return std::unexpected(Error{ErrorCode::kInvalidInput,
-                                 text::Cat("--store ", text::Quote(uri),
+                                 text::Cat("--store ", text::Quote(options.uri),
                                            ": expected a URI such as redis://127.0.0.1:6379")});
   }
-  auto store = RedisStore::Create({.uri = uri, .prefix = std::move(prefix)});
+  auto store = RedisStore::Create(options);
   if (!store) {
     return std::unexpected(
         Error{store.error().code, text::Cat("--store: ", store.error().message)});

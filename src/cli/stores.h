@@ -15,8 +15,8 @@ namespace sluice::cli {
 // What --store takes: "memory", or the URI of a Redis.
 inline constexpr std::string_view kMemory = "memory";
 
-// Opens a Redis; the error says what --store takes. `prefix` as in RedisStore::Options.
-Expected<std::unique_ptr<RedisStore>> OpenRedis(const std::string& uri, std::string prefix = {});
+// Opens a Redis; the error says what --store takes.
+Expected<std::unique_ptr<RedisStore>> OpenRedis(const RedisStore::Options& options);
 
 // Reads what --limit was given; the error names the one that is wrong.
 Expected<std::vector<Limit>> ParseLimits(const std::vector<std::string>& texts);

@@ -16,6 +16,7 @@
 namespace sluice::redis {
 namespace {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kUriSizeMax = 4096;
@@ -245,7 +246,8 @@ constexpr std::array kOptions = {
 // the password of redis://user:password becomes.
 class Reader {
  public:
-  explicit Reader(std::string_view uri) : uri_(uri) {
+  Reader(std::string_view uri, milliseconds command_timeout) : uri_(uri) {
+    endpoint().command_timeout = command_timeout;
     constexpr std::string_view kPassword = "password=";
     shown_begin_ = uri.rfind('@') + 1;  // Or zero: npos is -1.
     while (shown_end_ < uri.size() &&
@@ -501,6 +503,12 @@ class Reader {
   // An option that would have no effect is an error: whoever wrote ca= believes in TLS.
   bool CheckOptions() {
     const Tls& tls = endpoint().tls;
+    // Of the caller: that of a URI was checked already.
+    if (endpoint().command_timeout <= milliseconds{0} ||
+        endpoint().command_timeout > microseconds{kTimeoutMaxUs}) {
+      return Fail(text::Cat("a timeout of ", endpoint().command_timeout.count(),
+                            " ms; expected one above 0 and up to an hour"));
+    }
     if (endpoint().mode == Mode::kCluster && endpoint().database != 0) {
       return Fail("a Cluster has only database 0; expected no other");
     }
@@ -603,7 +611,13 @@ std::string Address::ToString() const {
   return v6 ? text::Cat("[", host, "]:", port) : text::Cat(host, ":", port);
 }
 
-Expected<Endpoint> Endpoint::Parse(std::string_view uri) { return Reader(uri).Read(); }
+Expected<Endpoint> Endpoint::Parse(std::string_view uri) {
+  return Parse(uri, Endpoint{}.command_timeout);
+}
+
+Expected<Endpoint> Endpoint::Parse(std::string_view uri, milliseconds command_timeout) {
+  return Reader(uri, command_timeout).Read();
+}
 
 std::string Endpoint::ToString() const {
   const std::string userinfo = Userinfo(credentials);

@@ -81,6 +81,9 @@ struct Endpoint {
   // never contain a password. An option that is not known is an error that lists the known ones.
   static Expected<Endpoint> Parse(std::string_view uri);
 
+  // The same, with a command_timeout to use if the URI has no timeout=.
+  static Expected<Endpoint> Parse(std::string_view uri, std::chrono::milliseconds command_timeout);
+
   // The URI with passwords replaced by ***; safe to print. Parse(ToString()) is equal but for them
   // and the warnings.
   std::string ToString() const;

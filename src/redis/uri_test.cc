@@ -253,6 +253,15 @@ TEST(Uri, ReadsDurations) {
   }
 }
 
+TEST(Uri, LeavesTheTimeoutToTheCallerUnlessItHasOne) {
+  EXPECT_EQ(Endpoint::Parse("redis://h", 30s)->command_timeout, 30s);
+  EXPECT_EQ(Endpoint::Parse("redis://h?timeout=50ms", 30s)->command_timeout, 50ms);
+  EXPECT_EQ(Endpoint::Parse("redis://h?timeout=500ms", 30s)->command_timeout, 500ms);
+  for (const std::chrono::milliseconds timeout : {-1ms, 0ms, 3'600'001ms}) {
+    EXPECT_THAT(Endpoint::Parse("redis://h", timeout).error().message, HasSubstr("an hour"));
+  }
+}
+
 TEST(Uri, ChecksNamesAndPrefixes) {
   EXPECT_EQ(Parse("redis://h?name=api-1%2Feu").client_name, "api-1/eu");
   EXPECT_EQ(Parse("redis://h?name=").client_name, "");

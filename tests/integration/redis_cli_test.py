@@ -17,6 +17,9 @@ import unittest
 
 import support
 
+sys.path.append(str(support.REPOSITORY / "tests" / "chaos"))
+import proxy  # noqa: E402  pylint: disable=wrong-import-position
+
 CLOCK_SHIFT = sys.argv[2]
 LIMIT = "algorithm=fixed_window,limit=2,window=1d"
 
@@ -164,6 +167,40 @@ class RedisCli(unittest.TestCase):
             self.assertEqual(redis.returncode, 0, redis.stderr)
             self.assertEqual(redis.stdout, memory.stdout)
         self.assertEqual(self.redis("dbsize").strip(), "0")
+
+    def test_replay_takes_its_time_for_many_limits(self):
+        lines = "".join(f"{1_700_000_000_000_000 + i * 250_000},k{i % 7}\n" for i in range(3000))
+        limits = [argument for i in range(1, 31) for argument in
+                  ("--limit", f"algorithm=sliding_window,limit={50 + i},window={i}00s")]
+        memory = support.sluice("replay", "--json", *limits, stdin=lines)
+        redis = support.sluice("replay", "--json", *limits, "--store", self.server.uri, stdin=lines)
+        self.assertEqual(redis.returncode, 0, redis.stderr)
+        self.assertEqual(redis.stdout, memory.stdout)
+
+    def test_replay_reaches_a_redis_that_is_far_away(self):
+        far = proxy.Proxy(self.port)
+        self.addCleanup(far.remove)
+        far.delay(0.02)
+        # A time of its own for each: two at once, so that all of them take 4 s.
+        lines = "".join(f"{1_700_000_000_000_000 + i},k\n" for i in range(400))
+        arguments = ("replay", "--json", "--limit", LIMIT)
+        memory = support.sluice(*arguments, stdin=lines)
+        # Without a timeout, there is time enough; with one, it holds for a part of the lines only.
+        for options in ("", "?timeout=3s"):
+            uri = f"redis://:s3cret@127.0.0.1:{far.port}{options}"
+            start = time.monotonic()
+            redis = support.sluice(*arguments, "--store", uri, stdin=lines)
+            self.assertEqual(redis.returncode, 0, redis.stderr)
+            self.assertEqual(redis.stdout, memory.stdout)
+            self.assertGreater(time.monotonic() - start, 3, "otherwise nothing is tested")
+
+    def test_replay_keeps_to_the_timeout_of_the_uri(self):
+        self.redis("client", "pause", "60000", "write")
+        self.addCleanup(self.redis, "client", "unpause")
+        done = support.sluice("replay", "--limit", LIMIT, "--store",
+                              f"{self.server.uri}?timeout=100ms", stdin="1,a\n")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("OUTCOME_UNKNOWN: no answer from Redis within 100 ms", done.stderr)
 
     def test_replay_stops_at_an_outage_with_nothing_printed(self):
         done = support.sluice("replay", "--decisions", "--skip-bad", "--limit", LIMIT,

@@ -158,7 +158,7 @@ class RedisStore::Impl {
 };
 
 Expected<std::unique_ptr<RedisStore>> RedisStore::Create(const Options& options) {
-  auto endpoint = redis::Endpoint::Parse(options.uri);
+  auto endpoint = redis::Endpoint::Parse(options.uri, options.timeout);
   if (!endpoint) return std::unexpected(endpoint.error());
   if (!options.prefix.empty()) {
     if (!redis::IsPrefix(options.prefix)) {
