@@ -41,6 +41,10 @@ class RedisStore final : public Store {
     // What state keys start with; empty: what the URI says. 1 to 64 letters, digits and . _ - :
     std::string prefix = {};
 
+    // Not empty: a key space of its own below the prefix, `<prefix>:<scratch>`, for what no other
+    // store is to see, such as a trial. Nothing that is done there is announced. As a prefix.
+    std::string scratch = {};
+
     // How long a request may take, waiting included, unless the URI says; up to an hour.
     std::chrono::milliseconds timeout{500};
   };

@@ -63,13 +63,13 @@ struct PurgeAtEnd {
   }
 };
 
-// The store to replay on. On Redis, a key space of its own keeps it apart from live traffic.
+// The store to replay on. On Redis, a key space of its own keeps it apart from live traffic, below
+// the prefix, for which whoever may use that Redis has permission.
 Expected<std::shared_ptr<Store>> OpenStore(const std::string& text, PurgeAtEnd& purge) {
   if (text == kMemory) return std::make_shared<MemoryStore>(ReplayOptions());
-  auto redis =
-      OpenRedis({.uri = text,
-                 .prefix = text::Cat("sluice-replay:", ::getpid(), ".", std::random_device{}()),
-                 .timeout = kTimeout});
+  auto redis = OpenRedis({.uri = text,
+                          .scratch = text::Cat("replay:", ::getpid(), ".", std::random_device{}()),
+                          .timeout = kTimeout});
   if (!redis) return std::unexpected(redis.error());
   purge.store = *std::move(redis);
   return purge.store;

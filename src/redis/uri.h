@@ -73,6 +73,7 @@ struct Endpoint {
   std::size_t batch_max = 128;                      // batch=, operations in one call of the script.
   std::size_t in_flight_max = 2;                    // in_flight=, such calls to each master.
   std::size_t waiting_max = 65'536;                 // waiting=, requests that wait for one.
+  bool announces = true;                            // Not in a URI: no, if nobody is to listen.
   std::vector<std::string> warnings;                // Worth a log line, such as unused addresses.
 
   // Options, in a query: those above, and mode=standalone|sentinel|cluster, which wins over what

@@ -24,6 +24,13 @@ CLOCK_SHIFT = sys.argv[2]
 LIMIT = "algorithm=fixed_window,limit=2,window=1d"
 
 
+def documented_acl(user):
+    """The permissions that the manual says are enough for this user, whose password is `pw`."""
+    manual = (support.REPOSITORY / "docs/reference/redis.md").read_text(encoding="utf-8")
+    line = next(line for line in manual.splitlines() if line.startswith(f"ACL SETUSER {user} "))
+    return line.replace(">PASSWORD", ">pw").split()
+
+
 class RedisCli(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -202,6 +209,33 @@ class RedisCli(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("OUTCOME_UNKNOWN: no answer from Redis within 100 ms", done.stderr)
 
+    def test_replay_needs_no_more_than_the_documented_acl(self):
+        self.assertEqual(self.redis(*documented_acl("sluice")), "OK\n")
+        self.redis("acl", "log", "reset")
+        self.check()
+        for options in ("", "?prefix=sluice:" + "x" * 57):
+            uri = f"redis://sluice:pw@127.0.0.1:{self.port}{options}"
+            done = support.sluice("replay", "--limit", LIMIT, "--store", uri, stdin="1,alice\n" * 3)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stdout, r"allowed +2 ")
+        self.assertEqual(self.redis("dbsize").strip(), "1", "what others hold is untouched")
+        self.assertEqual(self.redis("acl", "log").strip(), "", "and nothing else was tried")
+
+    def test_replay_and_purge_leave_each_other_alone(self):
+        self.check()
+        with subprocess.Popen([support.PROGRAM, "replay", "--limit", LIMIT, "--store", self.uri],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as replay:
+            replay.stdin.write("1,alice\n" * 50_000)  # More than it reads at once.
+            replay.stdin.flush()
+            support.eventually(lambda: self.redis("dbsize").strip() == "2", "the replay has begun")
+            self.assertIn("sluice:replay:", self.redis("keys", "*"))
+            done = support.sluice("purge", "--store", self.uri, "--match", "*")
+            self.assertEqual(done.stdout, "removed 1 states\n")
+            self.check()
+            output, _ = replay.communicate()
+        self.assertRegex(output, r"allowed +2 ")
+        self.assertRegex(self.redis("keys", "*"), r"^sluice:\{alice\}:\S+\n$")
+
     def test_replay_stops_at_an_outage_with_nothing_printed(self):
         done = support.sluice("replay", "--decisions", "--skip-bad", "--limit", LIMIT,
                       "--store", "redis://127.0.0.1:1", stdin="1,a\n")
@@ -259,10 +293,16 @@ class ClusterCli(unittest.TestCase):
         arguments = ("replay", "--decisions", "--limit", "limit=5,window=7s",
                      "--limit", "algorithm=leaky_bucket,capacity=9,leak=1,period=2s")
         memory = support.sluice(*arguments, stdin=lines)
-        redis = support.sluice(*arguments, "--store", self.uri, stdin=lines)
-        self.assertEqual(redis.returncode, 0, redis.stderr)
-        self.assertEqual(redis.stdout, memory.stdout)
-        self.assertEqual(self.sizes(), [0, 0, 0])
+        for node in self.cluster.nodes:
+            self.assertEqual(node.cli(*documented_acl("sluice-cluster")), "OK\n")
+            node.cli("acl", "log", "reset")
+        limited = self.uri.replace("redis://", "redis://sluice-cluster:pw@")
+        for uri in (self.uri, limited):
+            redis = support.sluice(*arguments, "--store", uri, stdin=lines)
+            self.assertEqual(redis.returncode, 0, redis.stderr)
+            self.assertEqual(redis.stdout, memory.stdout)
+            self.assertEqual(self.sizes(), [0, 0, 0])
+        self.assertEqual([node.cli("acl", "log").strip() for node in self.cluster.nodes], [""] * 3)
 
 
 if __name__ == "__main__":

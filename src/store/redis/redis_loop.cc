@@ -250,7 +250,7 @@ void RedisLoop::FinishSpan(const std::shared_ptr<Span>& span, Request& request,
 
 // Whoever was denied between taking and giving back would take that for the truth.
 void RedisLoop::AnnounceRefund(const Span::Part& part) {
-  if (part.receipts.empty() || !part.request.outcome) return;
+  if (!endpoint_.announces || part.receipts.empty() || !part.request.outcome) return;
   for (const Charge& charge : part.charges) {
     router_->Send(AnnounceCommand(endpoint_.prefix, &charge), part.slot, [](auto) {});
   }

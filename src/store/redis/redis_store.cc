@@ -90,7 +90,7 @@ class RedisStore::Impl {
     });
   }
 
-  // Removes a state and, when it is gone, announces that.
+  // Removes a state and, when it is gone, announces that, unless the announcement is empty.
   void Remove(std::string_view key, std::string announcement,
               std::move_only_function<void(Expected<bool>)> done) {
     const auto held = [](std::span<const RespNode> reply) { return reply.front().number > 0; };
@@ -98,7 +98,7 @@ class RedisStore::Impl {
     Send<bool>(Command("DEL", key), slot, held,
                [loop = loop_, slot, announcement = std::move(announcement),
                 done = std::move(done)](Expected<bool> removed) mutable {
-                 if (!removed) return done(std::move(removed));
+                 if (!removed || announcement.empty()) return done(std::move(removed));
                  const auto as_before = [removed](auto) { return removed; };
                  loop->router().Send(std::move(announcement), slot,
                                      Reading<bool>(as_before, std::move(done)));
@@ -160,14 +160,17 @@ class RedisStore::Impl {
 Expected<std::unique_ptr<RedisStore>> RedisStore::Create(const Options& options) {
   auto endpoint = redis::Endpoint::Parse(options.uri, options.timeout);
   if (!endpoint) return std::unexpected(endpoint.error());
-  if (!options.prefix.empty()) {
-    if (!redis::IsPrefix(options.prefix)) {
-      return std::unexpected(Error{ErrorCode::kInvalidInput,
-                                   text::Cat("prefix ", text::Quote(options.prefix),
-                                             ": expected 1 to 64 characters of A-Z a-z 0-9 . _ - "
-                                             "and :")});
-    }
-    endpoint->prefix = options.prefix;
+  for (const std::string& part : {options.prefix, options.scratch}) {
+    if (part.empty() || redis::IsPrefix(part)) continue;
+    return std::unexpected(
+        Error{ErrorCode::kInvalidInput,
+              text::Cat("prefix ", text::Quote(part),
+                        ": expected 1 to 64 characters of A-Z a-z 0-9 . _ - and :")});
+  }
+  if (!options.prefix.empty()) endpoint->prefix = options.prefix;
+  if (!options.scratch.empty()) {
+    endpoint->prefix = text::Cat(endpoint->prefix, ":", options.scratch);
+    endpoint->announces = false;
   }
   return std::unique_ptr<RedisStore>(new RedisStore(std::make_unique<Impl>(*std::move(endpoint))));
 }
@@ -196,8 +199,9 @@ Expected<Decision> RedisStore::CheckAll(std::span<const Charge> charges, std::sp
 void RedisStore::Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) {
   const Charge peek{.key = charge.key, .limit = charge.limit, .name = charge.name, .cost = 0};
   if (!IsValid(peek, TimePoint{})) return done(std::unexpected(Invalid(peek, TimePoint{})));
-  const std::string& prefix = impl_->loop().endpoint().prefix;
-  impl_->Remove(redis::StateKey(prefix, charge), redis::AnnounceCommand(prefix, &charge),
+  const redis::Endpoint& endpoint = impl_->loop().endpoint();
+  impl_->Remove(redis::StateKey(endpoint.prefix, charge),
+                endpoint.announces ? redis::AnnounceCommand(endpoint.prefix, &charge) : "",
                 std::move(done));
 }
 
@@ -279,10 +283,10 @@ Expected<RedisStore::PurgeProgress> RedisStore::Purge(
     std::string_view pattern, bool dry_run,
     std::move_only_function<void(const PurgeProgress&)> progress) {
   auto purged = impl_->Purge(pattern, dry_run, std::move(progress));
-  if (dry_run) return purged;
+  const redis::Endpoint& endpoint = impl_->loop().endpoint();
+  if (dry_run || !endpoint.announces) return purged;
   // Also if it did not come to its end: some are gone.
-  const auto heard =
-      impl_->AskNumber(redis::AnnounceCommand(impl_->loop().endpoint().prefix, nullptr), kAnySlot);
+  const auto heard = impl_->AskNumber(redis::AnnounceCommand(endpoint.prefix, nullptr), kAnySlot);
   if (purged && !heard) return std::unexpected(heard.error());
   return purged;
 }

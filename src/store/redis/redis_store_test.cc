@@ -484,6 +484,37 @@ TEST(RedisStore, ADenialAndALookWriteNothing) {
   }
 }
 
+TEST(RedisStore, AScratchIsBelowThePrefixAndOfNoConcernToOthers) {
+  const RedisServer server;
+  ASSERT_EQ(server.Cli(DocumentedAcl("sluice", "pw")), "OK\n");
+  const std::string uri =
+      "redis://sluice:pw@127.0.0.1:" + std::to_string(server.port()) + "?timeout=10s";
+  const auto shared = Open(uri);
+  // Together they may be longer than a prefix.
+  const std::string prefix = "sluice:" + std::string(57, 'p');
+  const auto longest =
+      *RedisStore::Create({.uri = uri, .prefix = prefix, .scratch = std::string(64, 's')});
+  const auto scratch = *RedisStore::Create({.uri = uri, .scratch = "try:1"});
+  for (RedisStore* store : {shared.get(), longest.get(), scratch.get()}) {
+    EXPECT_EQ(Check(*store, kFive)->remaining, 4);
+    EXPECT_EQ(Check(*store, kFive, "k2")->remaining, 4);
+  }
+  EXPECT_THAT(server.Cli("keys 'sluice:try:1:{k}:*'"), HasSubstr("sluice:try:1:{k}:"));
+  // The channel of a scratch is not among what the user may use.
+  EXPECT_TRUE(scratch->Reset({.key = "k2", .limit = &kFive}).value());
+  for (RedisStore* store : {scratch.get(), longest.get(), shared.get()}) {
+    const std::int64_t held = store == scratch.get() ? 1 : 2;
+    EXPECT_EQ(store->Purge("*", true)->matched, held);
+    const auto purged = store->Purge("*", false);
+    ASSERT_TRUE(purged) << purged.error().message;
+    EXPECT_EQ(purged->matched, held);
+  }
+  EXPECT_EQ(server.Cli("dbsize"), "0\n");
+  EXPECT_EQ(server.Cli("acl log"), "\n") << "nothing was tried that is not allowed";
+  const auto wrong = RedisStore::Create({.uri = uri, .scratch = "a{b"});
+  EXPECT_EQ(wrong.error().code, ErrorCode::kInvalidInput);
+}
+
 TEST(RedisStore, LeavesAloneWhatIsNotItsOwn) {
   const RedisServer server;
   const auto store = Open(server.Uri());
