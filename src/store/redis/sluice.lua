@@ -309,7 +309,9 @@ kernel.c = {
     return window, 0, smaller(used, count_max(limit))
   end,
   carry = function(from, limit, window, previous, current, journal)
-    return window, smaller(previous, count_max(limit)), smaller(current, count_max(limit)), journal
+    local most = count_max(limit)
+    if previous > most or current > most then journal = nil end  -- It may not be counted any more.
+    return window, smaller(previous, most), smaller(current, most), journal
   end,
   give = function(limit, units, when, window, previous, current, journal)
     local known, rest = unnote(journal, when, units)
