@@ -67,11 +67,7 @@ Expected<Limit> ShareOf(const Limit& limit, std::int64_t instances) {
 }
 
 std::optional<Error> Fault(const Request& request) {
-  if (!HasValidShape(request)) return InvalidShape(request);
-  const TimePoint now = request.now.value_or(TimePoint{});
-  for (const Charge& charge : request.charges) {
-    if (!IsValid(charge, now, request.action)) return Invalid(charge, now, request.action);
-  }
+  if (auto invalid = FirstInvalid(request)) return invalid;
   for (std::size_t i = 1; i < request.charges.size(); ++i) {
     const Charge& charge = request.charges[i];
     std::int64_t cost = charge.cost;
