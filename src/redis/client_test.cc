@@ -13,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "support/ask.h"
 #include "support/redis_cluster.h"
 #include "support/redis_server.h"
 
@@ -20,17 +21,9 @@ namespace sluice::redis {
 namespace {
 
 using namespace std::chrono_literals;
+using testing_support::Ask;
 using testing_support::RedisCluster;
 using testing_support::RedisServer;
-
-Expected<std::string> Ask(Client& client, std::string command, std::string_view key) {
-  std::promise<Expected<std::string>> answer;
-  client.Send(std::move(command), key, [&](Expected<std::span<const RespNode>> reply) {
-    if (!reply) return answer.set_value(std::unexpected(reply.error()));
-    answer.set_value(std::string(reply->front().text));
-  });
-  return answer.get_future().get();
-}
 
 // What a channel said, to be waited for.
 class Mailbox {

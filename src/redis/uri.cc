@@ -611,10 +611,6 @@ std::string Address::ToString() const {
   return v6 ? text::Cat("[", host, "]:", port) : text::Cat(host, ":", port);
 }
 
-Expected<Endpoint> Endpoint::Parse(std::string_view uri) {
-  return Parse(uri, Endpoint{}.command_timeout);
-}
-
 Expected<Endpoint> Endpoint::Parse(std::string_view uri, milliseconds command_timeout) {
   return Reader(uri, command_timeout).Read();
 }

@@ -59,31 +59,32 @@ struct Tls {
 bool IsPrefix(std::string_view text);
 
 struct Endpoint {
+  static constexpr std::chrono::milliseconds kCommandTimeout{500};
+
   Mode mode = Mode::kStandalone;
   std::vector<Address> addresses;  // At least one: the server, the Sentinels, or cluster seeds.
   std::string master_name;         // Sentinel only.
   Credentials credentials;
   Credentials sentinel_credentials;  // sentinel_user= and sentinel_password=
   Tls tls;
-  int database = 0;                                 // Also db=; a Cluster has only 0.
-  std::chrono::milliseconds connect_timeout{1000};  // connect_timeout=500ms
-  std::chrono::milliseconds command_timeout{500};   // timeout=50ms
-  std::string client_name = "sluice";               // name=
-  std::string prefix = "sluice";                    // prefix=, what state keys start with.
-  std::size_t batch_max = 128;                      // batch=, operations in one call of the script.
-  std::size_t in_flight_max = 2;                    // in_flight=, such calls to each master.
-  std::size_t waiting_max = 65'536;                 // waiting=, requests that wait for one.
-  bool announces = true;                            // Not in a URI: no, if nobody is to listen.
-  std::vector<std::string> warnings;                // Worth a log line, such as unused addresses.
+  int database = 0;                                             // Also db=; a Cluster has only 0.
+  std::chrono::milliseconds connect_timeout{1000};              // connect_timeout=500ms
+  std::chrono::milliseconds command_timeout = kCommandTimeout;  // timeout=50ms
+  std::string client_name = "sluice";                           // name=
+  std::string prefix = "sluice";      // prefix=, what state keys start with.
+  std::size_t batch_max = 128;        // batch=, operations in one call of the script.
+  std::size_t in_flight_max = 2;      // in_flight=, such calls to each master.
+  std::size_t waiting_max = 65'536;   // waiting=, requests that wait for one.
+  bool announces = true;              // Not in a URI: no, if nobody is to listen.
+  std::vector<std::string> warnings;  // Worth a log line, such as unused addresses.
 
   // Options, in a query: those above, and mode=standalone|sentinel|cluster, which wins over what
   // the scheme and the number of addresses say; several addresses with mode=standalone use the
   // first, with a warning. Errors, all kInvalidInput, name what is wrong and what was expected, and
   // never contain a password. An option that is not known is an error that lists the known ones.
-  static Expected<Endpoint> Parse(std::string_view uri);
-
-  // The same, with a command_timeout to use if the URI has no timeout=.
-  static Expected<Endpoint> Parse(std::string_view uri, std::chrono::milliseconds command_timeout);
+  // `command_timeout` is for a URI without timeout=.
+  static Expected<Endpoint> Parse(std::string_view uri,
+                                  std::chrono::milliseconds command_timeout = kCommandTimeout);
 
   // The URI with passwords replaced by ***; safe to print. Parse(ToString()) is equal but for them
   // and the warnings.

@@ -181,22 +181,19 @@ void ExpectOfUse(const std::map<Algorithm, Counts>& counts) {
   }
 }
 
-TEST(DenyCache, AnswersAsTheStoreWould) {
+void ExpectAsTheStoreAndOfUse(Others others) {
   for (const std::uint64_t seed : Seeds()) {
     SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
     std::map<Algorithm, Counts> counts;
-    ExpectAsTheStore(seed, Others::kOnlyReset, counts);
+    ExpectAsTheStore(seed, others, counts);
     ExpectOfUse(counts);
   }
 }
 
+TEST(DenyCache, AnswersAsTheStoreWould) { ExpectAsTheStoreAndOfUse(Others::kOnlyReset); }
+
 TEST(DenyCache, DeniesOnlyWhatTheStoreWouldWhileOthersTakeFromIt) {
-  for (const std::uint64_t seed : Seeds()) {
-    SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
-    std::map<Algorithm, Counts> counts;
-    ExpectAsTheStore(seed, Others::kTake, counts);
-    ExpectOfUse(counts);
-  }
+  ExpectAsTheStoreAndOfUse(Others::kTake);
 }
 
 TEST(DenyCache, AnswersGroupsAsTheStoreWould) {

@@ -125,18 +125,27 @@ class RedisConformance : public testing::Test {
   }
 
   static MemoryStore::Options KeepingAll() { return {.recovered_kept_for = Micros::max()}; }
+
+  // For every seed: Redis must say what memory says to all that `record` asks of that.
+  template <typename Record>
+  static void ExpectSame(Record record) {
+    for (const std::uint64_t seed : Seeds()) {
+      SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
+      Random random(seed);
+      const auto redis = MakeRedis();
+      MemoryStore memory(KeepingAll());
+      Recording recording;
+      record(random, memory, recording);
+      recording.ExpectSameOf(*redis);
+    }
+  }
 };
 
 class RedisAgreesWithMemory : public RedisConformance,
                               public testing::WithParamInterface<Algorithm> {};
 
 TEST_P(RedisAgreesWithMemory, InEveryFieldOfEveryDecision) {
-  for (const std::uint64_t seed : Seeds()) {
-    SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
-    Random random(seed);
-    const auto redis = MakeRedis();
-    MemoryStore memory(KeepingAll());
-    Recording recording;
+  ExpectSame([](Random& random, MemoryStore& memory, Recording& recording) {
     for (int round = 0; round < 200; ++round) {
       const Limit limit = RandomLimit(random, GetParam());
       std::int64_t now = kStartUs + random.Between(0, std::min(limit.span().count(), kStartUs));
@@ -154,8 +163,7 @@ TEST_P(RedisAgreesWithMemory, InEveryFieldOfEveryDecision) {
         }
       }
     }
-    recording.ExpectSameOf(*redis);
-  }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RedisAgreesWithMemory, testing::ValuesIn(kAlgorithms),
@@ -198,15 +206,9 @@ void RecordGroups(Random& random, MemoryStore& memory, Recording& recording, int
 }
 
 TEST_F(RedisConformance, GroupsOverSeveralKeysAndLimits) {
-  for (const std::uint64_t seed : Seeds()) {
-    SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
-    Random random(seed);
-    const auto redis = MakeRedis();
-    MemoryStore memory(KeepingAll());
-    Recording recording;
+  ExpectSame([](Random& random, MemoryStore& memory, Recording& recording) {
     RecordGroups(random, memory, recording, 150);
-    recording.ExpectSameOf(*redis);
-  }
+  });
 }
 
 // In a Cluster, the two keys of a round mostly lie in different slots.
@@ -240,12 +242,7 @@ TEST(RedisClusterConformance, SingleLimitsAndGroupsInOneSlotAndOverSeveral) {
 }
 
 TEST_F(RedisConformance, LimitsThatChangeUnderTheirName) {
-  for (const std::uint64_t seed : Seeds()) {
-    SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
-    Random random(seed);
-    const auto redis = MakeRedis();
-    MemoryStore memory(KeepingAll());
-    Recording recording;
+  ExpectSame([](Random& random, MemoryStore& memory, Recording& recording) {
     for (int round = 0; round < 300; ++round) {
       std::vector<Limit> limits;
       for (int i = 0; i < 3; ++i) {
@@ -276,18 +273,12 @@ TEST_F(RedisConformance, LimitsThatChangeUnderTheirName) {
         if (decision) last = *decision;
       }
     }
-    recording.ExpectSameOf(*redis);
-  }
+  });
 }
 
 // What a counter still counts of a large debt is more than a double holds on the way.
 TEST_F(RedisConformance, DebtsOfCountersAreExact) {
-  for (const std::uint64_t seed : Seeds()) {
-    SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
-    Random random(seed);
-    const auto redis = MakeRedis();
-    MemoryStore memory(KeepingAll());
-    Recording recording;
+  ExpectSame([](Random& random, MemoryStore& memory, Recording& recording) {
     const Limit large = *MakeLimit(Algorithm::kFixedWindow, 1LL << 46, 1, std::chrono::days(365));
     for (int round = 0; round < 4'000; ++round) {
       const std::int64_t window = random.Between(1'000, 16'384);
@@ -303,8 +294,7 @@ TEST_F(RedisConformance, DebtsOfCountersAreExact) {
       ask(*counter, 0, kStartUs);
       ask(large, 0, kStartUs + random.Between(window / 2, 2 * window));
     }
-    recording.ExpectSameOf(*redis);
-  }
+  });
 }
 
 }  // namespace

@@ -3,17 +3,18 @@
 // be executed afterwards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <openssl/evp.h>
 
-#include <array>
 #include <atomic>
 #include <future>
 #include <optional>
 #include <string>
 
+#include "core/text.h"
 #include "redis/client.h"
 #include "redis/slots.h"
 #include "sluice/redis_store.h"
+#include "store/redis/script.h"
+#include "support/ask.h"
 #include "support/eventually.h"
 #include "support/scripted_server.h"
 
@@ -21,39 +22,18 @@ namespace sluice::redis {
 namespace {
 
 using namespace std::chrono_literals;
+using testing_support::Ask;
 using testing_support::Eventually;
 using testing_support::ScriptedServer;
 using Arguments = ScriptedServer::Arguments;
 
 const Limit kMany = *Limit::Parse("algorithm=fixed_window,limit=1000000,window=1d");
 
-Expected<std::string> Ask(Client& client, std::string command, std::string_view key) {
-  std::promise<Expected<std::string>> answer;
-  client.Send(std::move(command), key, [&](Expected<std::span<const RespNode>> reply) {
-    if (!reply) return answer.set_value(std::unexpected(reply.error()));
-    answer.set_value(std::string(reply->front().text));
-  });
-  return answer.get_future().get();
-}
-
-std::string LoadReply(std::string_view script) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
-  unsigned int size = 0;
-  EVP_Digest(script.data(), script.size(), digest.data(), &size, EVP_sha1(), nullptr);
-  std::string hex;
-  for (unsigned int i = 0; i < size; ++i) {
-    hex += {"0123456789abcdef"[digest[i] >> 4], "0123456789abcdef"[digest[i] & 15]};
-  }
-  std::string reply;
-  AppendBulkString(reply, hex);
-  return reply;
-}
-
 // What every server says to those who connect.
 std::optional<std::string> Greet(const Arguments& command) {
   if (command[0] == "PING") return "+PONG\r\n";
   if (command[0] == "CLIENT") return "+OK\r\n";
-  if (command[0] == "SCRIPT") return LoadReply(command[2]);
+  if (command[0] == "SCRIPT") return text::Cat("+", ScriptSha(), "\r\n");
   return std::nullopt;
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/redis/redis_loop.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <array>
 #include <boost/asio/post.hpp>
@@ -28,24 +26,13 @@ Error TooMany(std::size_t waiting) {
   return {ErrorCode::kUnavailable, text::Cat(waiting, " requests wait for Redis already")};
 }
 
-// What SCRIPT LOAD answers.
-std::string Sha1(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
-  unsigned int size = 0;
-  EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha1(), nullptr);
-  std::string hex;
-  for (unsigned int i = 0; i < size; ++i) hex += {kDigits[digest[i] >> 4], kDigits[digest[i] & 15]};
-  return hex;
-}
-
 }  // namespace
 
 RedisLoop::RedisLoop(asio::any_io_executor executor, Endpoint endpoint)
     : executor_(std::move(executor)),
       endpoint_(std::move(endpoint)),
       cluster_(endpoint_.mode == Mode::kCluster),
-      sha_(Sha1(kScript)),
+      sha_(ScriptSha()),
       router_(std::make_shared<Router>(
           executor_,
           Router::Options{
