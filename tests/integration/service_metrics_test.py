@@ -78,9 +78,12 @@ class WithPrometheus(support.ServiceTest):
             return len(active) == 2 and all(entry["health"] == "up" for entry in active)
 
         eventually(healthy, "both paths are scraped")
-        # Every series is there before its first event, so that the first event counts.
-        zeros = prometheus.query('rate_limiter_requests_total{job="sluice"}')
-        self.assertEqual(len(zeros), 12)
+        # Every series is there before its first event, so that the first event counts. A target
+        # is up a moment before its samples can be asked for, and they are stale after a scrape
+        # that took too long: hence the waiting.
+        eventually_get(lambda: prometheus.query('rate_limiter_requests_total{job="sluice"}'),
+                       lambda zeros: len(zeros) == 12 and not any(zeros.values()),
+                       "every series is there, at 0")
 
         over = threading.Event()
 
