@@ -62,6 +62,12 @@ inline BucketStep Decide(const Limit& limit, const BucketState* state, TimePoint
   return step;
 }
 
+// Whole units used at a moment, rounded up; without an upper bound, as after a lowered limit.
+inline std::int64_t UsedUnits(const Limit& limit, const BucketState& state, TimePoint now) {
+  const Instant instant(limit, now, state.time);
+  return CeilDiv(limit.whole() - LevelAt(limit, state, instant.ticks()), limit.unit());
+}
+
 // Whether the state equals an untouched budget by now, so that it may be dropped.
 inline bool Recovered(const Limit& limit, const BucketState& state, TimePoint now) {
   const Instant instant(limit, now, state.time);

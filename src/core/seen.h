@@ -70,8 +70,27 @@ inline Decision Decide(const Limit& limit, const SeenState& seen, TimePoint now,
   std::unreachable();
 }
 
-// Likewise, what is known of a log then, but for `leaves`. Once the oldest has left, and until the
-// newest has, `used` is more than is left of it.
+// Whole units that count as used in a state as it was seen, perhaps more than the limit grants.
+inline std::int64_t UsedUnits(const Limit& limit, const SeenState& seen) {
+  const TimePoint now{Micros{seen.now_us}};
+  switch (limit.algorithm()) {
+    case Algorithm::kTokenBucket:
+    case Algorithm::kLeakyBucket:
+    case Algorithm::kGcra:
+      return UsedUnits(limit, BucketState{.level = seen.a, .time = seen.b}, now);
+    case Algorithm::kFixedWindow:
+      return seen.b;
+    case Algorithm::kSlidingWindowCounter:
+      return UsedUnits(limit, CounterState{.window = seen.a, .previous = seen.b, .current = seen.c},
+                       now);
+    case Algorithm::kSlidingWindow:
+      return seen.a;
+  }
+  std::unreachable();
+}
+
+// What is known of a log that was seen, at a later `now` of the same clock, but for `leaves`. Once
+// the oldest has left, and until the newest has, `used` is more than is left of it.
 inline LogFacts FactsOf(const Limit& limit, const SeenState& seen, std::int64_t now_us) {
   const bool all_left = seen.b + limit.span().count() <= now_us;
   return {.now_us = std::max(now_us, seen.b),

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/combine.h"
+#include "core/seen.h"
 #include "core/text.h"
 #include "store/validate.h"
 
@@ -209,15 +210,14 @@ std::int64_t Fallback::Decide(Request& request, const Error& error) {
 }
 
 std::int64_t Fallback::Used(const Charge& charge) {
-  Decision decision;
-  const Charge peek{.key = charge.key,
-                    .limit = charge.limit,
-                    .name = charge.name,
-                    .cost = 0,
-                    .on_store_failure = OnStoreFailure::kLocal};
-  const Request request{.charges = {&peek, 1}};
-  if (!DecideLocally(request, {&decision, 1})) return 0;
-  return decision.limit - decision.remaining;
+  const auto share = FindShare(*charge.limit);
+  if (!share) return 0;
+  Charge peek = LocalCharge(charge, *share);
+  peek.cost = 0;
+  SeenState seen{};
+  Request request{.charges = {&peek, 1}, .seen = {&seen, 1}};
+  local_.Apply({&request, 1}, [] {});
+  return request.outcome ? core::UsedUnits(share->limit, seen) : 0;
 }
 
 void Fallback::Reset(const Charge& charge) {

@@ -38,7 +38,8 @@ class Fallback {
   // taken locally.
   std::int64_t Decide(Request& request, const Error& error);
 
-  // Units of this charge's local share that count as used now.
+  // Units taken locally from this charge's state that count as used now. May be more than the share
+  // is, if that has become smaller since.
   std::int64_t Used(const Charge& charge);
 
   void Reset(const Charge& charge);

@@ -141,6 +141,23 @@ TEST_F(FallbackTest, WhatWasTakenStaysTakenWhenInstancesComeAndGo) {
     fallback.SetInstances(5);
     Decide({charge});
     EXPECT_FALSE(request.outcome->allowed);
+    EXPECT_EQ(fallback.Used(charge), 6) << "though the share is 2";
+  }
+}
+
+TEST_F(FallbackTest, TellsWhatIsUsedOfEveryAlgorithmThoughSharesShrink) {
+  for (const std::string_view text :
+       {"algorithm=token_bucket,capacity=12,refill=1,period=24h",
+        "algorithm=leaky_bucket,capacity=12,leak=1,period=24h",
+        "algorithm=gcra,burst=11,count=1,period=24h", "algorithm=fixed_window,limit=12,window=30d",
+        "algorithm=sliding_window,limit=12,window=30d",
+        "algorithm=sliding_window_counter,limit=12,window=30d"}) {
+    const Limit limit = *Limit::Parse(text);
+    const Charge charge{.key = "k", .limit = &limit, .on_store_failure = kLocal};
+    fallback.SetInstances(1);
+    for (int i = 0; i < 12; ++i) EXPECT_EQ(Decide({charge}), 1) << text;
+    fallback.SetInstances(4);
+    EXPECT_EQ(fallback.Used(charge), 12) << text;
   }
 }
 

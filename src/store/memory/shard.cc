@@ -94,8 +94,7 @@ Usage UsageOf(const Limit& limit, const Packed& state, TimePoint now) {
     case Kernel::kBucket: {
       const auto bucket = Unpack<BucketState>(state);
       const TimePoint at = not_before(bucket.time);
-      const std::int64_t level = core::Decide(limit, &bucket, at, 0).next.level;
-      return {core::CeilDiv(limit.whole() - level, limit.unit()), at};
+      return {core::UsedUnits(limit, bucket, at), at};
     }
     case Kernel::kWindow: {
       const auto window = Unpack<WindowState>(state);
