@@ -97,6 +97,9 @@ class RedisStore final : public Store {
   // The time that the server takes to answer; in a Cluster, the slowest master.
   Expected<std::chrono::microseconds> Ping();
 
+  // Does not wait; `done` runs on the store's own thread.
+  void Ping(std::move_only_function<void(Expected<std::chrono::microseconds>)> done);
+
   // How many keys of any kind the database holds; in a Cluster, all masters.
   Expected<std::int64_t> CountKeys();
 

@@ -59,7 +59,7 @@ class MemoryBackend final : public Backend {
       : settings_(settings.memory),
         logger_(parts.logger),
         store_(std::move(store)),
-        guard_(*store_, GuardOptions(settings, parts.logger)) {
+        guard_(*store_, GuardOptions(settings, parts.logger, parts.clock)) {
     parts.metrics.WatchMemory([this] { return store_->GetStats(); });
     AddGuardMetrics(parts.registry, guard_);
   }
@@ -133,7 +133,7 @@ class RedisBackend final : public Backend {
       : mode_(redis::ToString(mode)),
         redis_(std::move(redis)),
         timed_(*redis_, parts.metrics),
-        guard_(timed_, GuardOptions(settings, parts.logger)),
+        guard_(timed_, GuardOptions(settings, parts.logger, parts.clock)),
         client_(std::move(client)),
         probe_(*client_, mode) {
     if (settings.guard.instances == 0) {
@@ -150,7 +150,7 @@ class RedisBackend final : public Backend {
   void Start() override {
     pings_.emplace(std::chrono::seconds{1}, Periodic::First::kAtOnce, [this] { Ping(); });
     std::unique_lock lock(mutex_);
-    first_ping_.wait_for(lock, kStartWait, [this] { return latency_ || !problem_.empty(); });
+    first_pong_.wait_for(lock, kStartWait, [this] { return latency_ || !problem_.empty(); });
   }
 
   void Finish() override { pings_.reset(); }
@@ -175,35 +175,36 @@ class RedisBackend final : public Backend {
   void ForgetDenials() override { guard_.ForgetDenials(); }
 
  private:
+  // Does not wait: a Redis that hangs holds up nobody who wants to stop.
   void Ping() {
     probe_.Ask();
     if (heartbeat_) {
       heartbeat_->Beat([this](std::int64_t instances) { guard_.SetInstances(instances); });
     }
-    const auto answered = redis_->Ping();
-    const std::scoped_lock lock(mutex_);
-    if (answered) {
-      latency_ = *answered;
-      problem_.clear();
-    } else {
-      latency_.reset();
-      problem_ = answered.error().message;
-    }
-    first_ping_.notify_all();
+    if (ping_under_way_.exchange(true)) return;
+    redis_->Ping([this](const Expected<Micros>& latency) {
+      const std::scoped_lock lock(mutex_);
+      latency_ = latency ? std::optional(*latency) : std::nullopt;
+      problem_ = latency ? "" : latency.error().message;
+      ping_under_way_ = false;
+      first_pong_.notify_all();
+    });
   }
 
   static constexpr auto kStartWait = std::chrono::milliseconds{100};
 
   const std::string mode_;
 
+  // For the store's thread, too.
+  mutable std::mutex mutex_;
+  std::condition_variable first_pong_;
+  std::optional<Micros> latency_;  // Guarded by mutex_.
+  std::string problem_;            // Guarded by mutex_.
+  std::atomic<bool> ping_under_way_ = false;
+
   const std::unique_ptr<RedisStore> redis_;
   service::TimedStore timed_;
   GuardedStore guard_;
-
-  mutable std::mutex mutex_;
-  std::condition_variable first_ping_;
-  std::optional<Micros> latency_;  // Guarded by mutex_.
-  std::string problem_;            // Guarded by mutex_.
   const std::unique_ptr<redis::Client> client_;
   RedisProbe probe_;
   std::optional<Heartbeat> heartbeat_;

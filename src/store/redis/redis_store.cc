@@ -25,6 +25,8 @@ using redis::RespType;
 using Reply = Expected<std::span<const RespNode>>;
 using Target = redis::Router::Target;
 
+using Steady = std::chrono::steady_clock;
+
 constexpr std::uint16_t kAnySlot = 0;
 constexpr std::int64_t kScanCount = 1000;
 
@@ -39,6 +41,14 @@ Page ReadPage(std::span<const RespNode> reply) {
   page.cursor = reply[1].text;
   for (const RespNode& node : reply.subspan(3)) page.keys.emplace_back(node.text);
   return page;
+}
+
+// What `start` hands to its argument, sooner or later.
+template <typename T, typename Start>
+Expected<T> Await(Start start) {
+  const auto promise = std::make_shared<std::promise<Expected<T>>>();
+  start([promise](Expected<T> value) { promise->set_value(std::move(value)); });
+  return promise->get_future().get();
 }
 
 // The commands that remove keys: one, or one for each slot.
@@ -112,11 +122,9 @@ class RedisStore::Impl {
   // The same, and wait.
   template <typename T, typename Read>
   Expected<T> Ask(std::string command, Target target, Read read) {
-    auto promise = std::make_shared<std::promise<Expected<T>>>();
-    auto answer = promise->get_future();
-    Send<T>(std::move(command), std::move(target), std::move(read),
-            [promise](Expected<T> value) { promise->set_value(std::move(value)); });
-    return answer.get();
+    return Await<T>([&](auto done) {
+      Send<T>(std::move(command), std::move(target), std::move(read), std::move(done));
+    });
   }
 
   // For commands that answer with a number.
@@ -125,10 +133,45 @@ class RedisStore::Impl {
                              [](std::span<const RespNode> reply) { return reply.front().number; });
   }
 
+  using Masters = std::vector<redis::Address>;
+
   // Any of them has to be known for the others to be.
-  Expected<std::vector<redis::Address>> Masters() {
-    return Ask<std::vector<redis::Address>>(
-        Command("PING"), kAnySlot, [loop = loop_](auto) { return loop->router().Masters(); });
+  void FindMasters(std::move_only_function<void(Expected<Masters>)> done) {
+    Send<Masters>(
+        Command("PING"), kAnySlot, [loop = loop_](auto) { return loop->router().Masters(); },
+        std::move(done));
+  }
+
+  Expected<Masters> AskMasters() {
+    return Await<Masters>([this](auto done) { FindMasters(std::move(done)); });
+  }
+
+  // All masters at once; the slowest is what counts, unless one fails.
+  void Ping(std::move_only_function<void(Expected<Micros>)> done) {
+    FindMasters([loop = loop_, done = std::move(done)](Expected<Masters> masters) mutable {
+      if (!masters) return done(std::unexpected(masters.error()));
+      if (masters->empty()) return done(Micros{0});
+      struct Pings {
+        std::move_only_function<void(Expected<Micros>)> done;
+        std::size_t open;
+        Steady::time_point start;
+        Expected<Micros> slowest;
+      };
+      const auto pings =
+          std::make_shared<Pings>(std::move(done), masters->size(), Steady::now(), Micros{0});
+      const auto pong = [pings](const Expected<bool>& answered) {
+        if (!answered) {
+          pings->slowest = std::unexpected(answered.error());
+        } else if (pings->slowest) {
+          pings->slowest = std::chrono::ceil<Micros>(Steady::now() - pings->start);
+        }
+        if (--pings->open == 0) pings->done(std::move(pings->slowest));
+      };
+      for (const redis::Address& master : *masters) {
+        loop->router().Send(Command("PING"), master,
+                            Reading<bool>([](auto) { return true; }, pong));
+      }
+    });
   }
 
   Expected<PurgeProgress> Purge(std::string_view pattern, bool dry_run,
@@ -206,32 +249,21 @@ void RedisStore::Reset(const Charge& charge, std::move_only_function<void(Expect
 }
 
 Expected<bool> RedisStore::Reset(const Charge& charge) {
-  std::promise<Expected<bool>> answer;
-  Reset(charge, [&](Expected<bool> held) { answer.set_value(std::move(held)); });
-  return answer.get_future().get();
+  return Await<bool>([&](auto done) { Reset(charge, std::move(done)); });
 }
 
 void RedisStore::Watch(OnRaised on_raised) { impl_->Watch(std::move(on_raised)); }
 
 Expected<std::chrono::microseconds> RedisStore::Ping() {
-  const auto masters = impl_->Masters();
-  if (!masters) return std::unexpected(masters.error());
-  std::chrono::microseconds slowest{0};
-  for (const redis::Address& master : *masters) {
-    const auto start = std::chrono::steady_clock::now();
-    const auto elapsed =
-        impl_->Ask<std::chrono::microseconds>(Command("PING"), master, [start](auto) {
-          return std::chrono::ceil<std::chrono::microseconds>(std::chrono::steady_clock::now() -
-                                                              start);
-        });
-    if (!elapsed) return elapsed;
-    slowest = std::max(slowest, *elapsed);
-  }
-  return slowest;
+  return Await<std::chrono::microseconds>([this](auto done) { Ping(std::move(done)); });
+}
+
+void RedisStore::Ping(std::move_only_function<void(Expected<std::chrono::microseconds>)> done) {
+  impl_->Ping(std::move(done));
 }
 
 Expected<std::int64_t> RedisStore::CountKeys() {
-  const auto masters = impl_->Masters();
+  const auto masters = impl_->AskMasters();
   if (!masters) return std::unexpected(masters.error());
   std::int64_t sum = 0;
   for (const redis::Address& master : *masters) {
@@ -247,7 +279,7 @@ Expected<RedisStore::PurgeProgress> RedisStore::Impl::Purge(
     std::move_only_function<void(const PurgeProgress&)> progress) {
   const redis::KeyPattern wanted(loop().endpoint().prefix, pattern);
   const std::string match = wanted.ScanPattern();
-  const auto masters = Masters();
+  const auto masters = AskMasters();
   if (!masters) return std::unexpected(masters.error());
   PurgeProgress sum;
   for (const redis::Address& master : *masters) {
