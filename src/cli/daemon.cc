@@ -105,13 +105,14 @@ class Daemon::Impl {
 
   ~Impl() {
     give_back_.reset();
-    // What the keeper was asked is done while there are doors to tell. Then the doors, the loops
-    // that they run on, and what they ask.
+    // What the keeper was asked is done while there are doors to tell. Then the doors; the store,
+    // which decides what still waits in it, for connections that are no more; and the loops.
     if (keeper_) keeper_->Stop();
     http_.reset();
     admin_.reset();
     resp_.reset();
     grpc_.reset();
+    backend_.reset();
     loops_.Stop();
     keeper_.reset();
   }
@@ -417,8 +418,8 @@ class Daemon::Impl {
   telemetry::ServiceMetrics metrics_;
   const api::Instruments instruments_{.metrics = metrics_, .logger = logger_};
   telemetry::HeavyHitters keys_;
-  std::unique_ptr<Backend> backend_;
   std::optional<service::Engine> engine_;
+  std::unique_ptr<Backend> backend_;  // Tells the engine of each decision, to its end.
   std::unique_ptr<redis::Client> rules_client_;
   std::unique_ptr<reload::RuleSetStore> managed_;
   std::optional<reload::Keeper> keeper_;

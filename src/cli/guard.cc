@@ -22,6 +22,7 @@ void LogTransition(telemetry::Logger& logger, const GuardedStore::Transition& tr
       level, "circuit breaker",
       {{"from", ToString(transition.from)},
        {"to", ToString(transition.to)},
+       {"number", transition.number},
        {"reason", ToString(transition.reason)},
        {"calls", transition.calls},
        {"failures", transition.failures},
@@ -70,7 +71,8 @@ void AddBreakerMetrics(telemetry::Registry& registry, const GuardedStore& guard)
 
 }  // namespace
 
-GuardedStore::Options GuardOptions(const config::Settings& settings, telemetry::Logger& logger) {
+GuardedStore::Options GuardOptions(const config::Settings& settings, telemetry::Logger& logger,
+                                   const Clock& clock) {
   const config::Settings::Guard& guard = settings.guard;
   GuardedStore::Options options;
   options.deadline = guard.deadline;
@@ -84,7 +86,8 @@ GuardedStore::Options GuardOptions(const config::Settings& settings, telemetry::
   options.breaker.open_max = guard.open_max;
   options.breaker.probe_deadline = guard.deadline;
   options.instances = std::max<std::int64_t>(guard.instances, 1);
-  options.local = {.keys_max = settings.memory.keys_max,
+  options.local = {.clock = &clock,
+                   .keys_max = settings.memory.keys_max,
                    .log_entries_max = settings.memory.log_entries_max};
   options.deny_cache_entries = static_cast<std::size_t>(guard.deny_cache_entries);
   options.deny_cache_trust = guard.deny_cache_trust;
@@ -123,7 +126,12 @@ void AddGuardMetrics(telemetry::Registry& registry, const GuardedStore& guard) {
   add(kCounter, kUnits, kUnitsHelp, {{"state", "dropped"}}, &Stats::dropped_units);
   add(kGauge, "sluice_local_unreported_states", "States whose local consumption is to be reported.",
       {}, &Stats::states_to_report);
-  add(kGauge, "sluice_deny_cache_entries", "Denials remembered.", {}, &Stats::deny_cache_entries);
+  add(kGauge, "sluice_local_keys", "Keys whose local share was taken from.", {},
+      &Stats::local_keys);
+  add(kGauge, "sluice_deny_cache_entries",
+      "Entries of the deny cache in use, those included that are over.", {},
+      &Stats::deny_cache_entries);
+  add(kGauge, "sluice_deny_cache_bytes", "Memory of the deny cache.", {}, &Stats::deny_cache_bytes);
   registry.AddCallback(kGauge, "sluice_guard_instances",
                        "Instances that share a limit under LOCAL.", {},
                        [&guard] { return static_cast<double>(guard.GetStatus().instances); });

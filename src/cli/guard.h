@@ -12,7 +12,8 @@
 namespace sluice::cli {
 
 // Transitions of the breaker are logged.
-GuardedStore::Options GuardOptions(const config::Settings& settings, telemetry::Logger& logger);
+GuardedStore::Options GuardOptions(const config::Settings& settings, telemetry::Logger& logger,
+                                   const Clock& clock);
 
 // The guard outlives the registry's last reader.
 void AddGuardMetrics(telemetry::Registry& registry, const GuardedStore& guard);

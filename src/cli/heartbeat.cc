@@ -12,12 +12,14 @@
 namespace sluice::cli {
 namespace {
 
-// With the server's time, so that instances need not agree on theirs.
+// With the server's time, so that instances need not agree on theirs. Times far ahead are from
+// before its clock was set back.
 constexpr std::string_view kScript =
     "local now = redis.call('TIME')\n"
     "local ms = now[1] * 1000 + math.floor(now[2] / 1000)\n"
     "redis.call('ZADD', KEYS[1], ms, ARGV[1])\n"
     "redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%d', ms - ARGV[2]))\n"
+    "redis.call('ZREMRANGEBYSCORE', KEYS[1], string.format('(%d', ms + ARGV[2]), '+inf')\n"
     "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
     "return redis.call('ZCARD', KEYS[1])\n";
 
