@@ -119,9 +119,11 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   template <typename Change>
   void Locked(Change change);
 
+  enum class Rejection { kBreaker, kInFlight };
   enum class For { kCaller, kErrand };
   Flight* Admit(For whom, TimePoint now);
   bool Reserve(const Flight& flight);
+  void Reject(Request& request, Rejection why);
   void Launch(Flight* flight, TimePoint now);
   void OnAnswer(Flight* flight);
   void Land(Flight* flight);
@@ -138,7 +140,7 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   void DecideWithout(Request& request, const Error& error);
   void Owe(std::span<const Charge> charges);
   void RunErrand();
-  bool Report(const std::vector<guard::Ledger::Debt>& debts);
+  std::optional<Rejection> Report(const std::vector<guard::Ledger::Debt>& debts);
   void ProbeIfIdle();
   std::size_t Send(Flight* flight, std::span<const Charge> charges, Action action, TimePoint now);
   bool AccountErrand(const Flight& flight);
@@ -146,6 +148,9 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
 
   guard::FlightList& ListOf(const Flight& flight) {
     return flight.pass.probe ? waiting_probes_ : waiting_;
+  }
+  Micros DeadlineOf(const Flight& flight) const {
+    return flight.pass.probe ? options_.breaker.probe_deadline : options_.deadline;
   }
   Steady::time_point NextWake() const;
 
@@ -265,15 +270,15 @@ void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_funct
       flight = Admit(For::kCaller, now);
       rejected = !flight;
     }
+    if (rejected) {
+      Reject(request, Rejection::kBreaker);
+      continue;
+    }
     // What was granted without the store comes first: it would grant that again.
-    if (rejected || !Report(ledger_.TakeOf(request.charges))) {
-      Count(counters_.breaker_rejections);
-      DecideWithout(request, {ErrorCode::kUnavailable,
-                              "the store is not asked, because its circuit breaker is open"});
+    if (const auto why = Report(ledger_.TakeOf(request.charges))) {
+      Reject(request, *why);
     } else if (!Reserve(*flight)) {
-      Count(counters_.in_flight_rejections);
-      DecideWithout(request, {ErrorCode::kUnavailable,
-                              text::Cat(options_.in_flight_max, " requests are in flight")});
+      Reject(request, Rejection::kInFlight);
     } else {
       flight->asked.push_back(&request);
     }
@@ -288,12 +293,20 @@ void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_funct
   Launch(flight, now);
 }
 
+// The store is not asked.
+void GuardedStore::Impl::Reject(Request& request, Rejection why) {
+  const bool breaker = why == Rejection::kBreaker;
+  Count(breaker ? counters_.breaker_rejections : counters_.in_flight_rejections);
+  DecideWithout(request, {ErrorCode::kUnavailable,
+                          breaker ? "the store is not asked, because its circuit breaker is open"
+                                  : text::Cat(options_.in_flight_max, " requests are in flight")});
+}
+
 // From here on the flight, and the caller's requests, belong to whoever ends it.
 void GuardedStore::Impl::Launch(Flight* flight, TimePoint now) {
   flight->owner = shared_from_this();
   flight->sent = now;
-  flight->deadline =
-      Steady::now() + (flight->pass.probe ? options_.breaker.probe_deadline : options_.deadline);
+  flight->deadline = Steady::now() + DeadlineOf(*flight);
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
@@ -440,8 +453,9 @@ std::vector<Flight*> GuardedStore::Impl::TakeExpired(Steady::time_point now) {
         // Unless its answer is just coming in.
         if (flight->state.compare_exchange_strong(unanswered, Flight::kExpired,
                                                   std::memory_order_acq_rel)) {
-          const Micros waited = std::max(clock_now - flight->sent, options_.deadline);
-          breaker_.set_last_failure(NotAnswered(options_.deadline));
+          const Micros deadline = DeadlineOf(*flight);
+          const Micros waited = std::max(clock_now - flight->sent, deadline);
+          breaker_.set_last_failure(NotAnswered(deadline));
           breaker_.Record(flight->pass, {.failed = true, .took = waited}, clock_now);
           expired.push_back(flight);
         }
@@ -460,7 +474,7 @@ void GuardedStore::Impl::Expire(Flight* flight) {
     EndErrand(false);
   } else {
     Count(counters_.deadline_misses, size);
-    const Error error = NotAnswered(options_.deadline);
+    const Error error = NotAnswered(DeadlineOf(*flight));
     for (std::size_t i = 0; i < flight->asked.size(); ++i) {
       // Whether the store charged it as well is known when it answers.
       flight->local_units[i] = DecideByPolicy(*flight->asked[i], error);
@@ -507,8 +521,10 @@ void GuardedStore::Impl::RunErrand() {
 }
 
 // Debits what was taken locally from the store. Units that the local share no longer counts as used
-// have come back in the meantime, here as there. Says whether all of it is on its way.
-bool GuardedStore::Impl::Report(const std::vector<guard::Ledger::Debt>& debts) {
+// have come back in the meantime, here as there. Says why not all of it is on its way, if it is
+// not.
+std::optional<GuardedStore::Impl::Rejection> GuardedStore::Impl::Report(
+    const std::vector<guard::Ledger::Debt>& debts) {
   std::vector<Charge> charges;
   for (const auto& debt : debts) {
     Charge charge{.key = debt.key,
@@ -519,18 +535,19 @@ bool GuardedStore::Impl::Report(const std::vector<guard::Ledger::Debt>& debts) {
     Count(counters_.recovered_units, debt.units - charge.cost);
     if (charge.cost > 0) charges.push_back(charge);
   }
-  if (charges.empty()) return true;
+  if (charges.empty()) return std::nullopt;
   const TimePoint now = clock_->Now();
   Flight* const flight = Admit(For::kErrand, now);
   if (!flight) {
     Owe(charges);
-    return false;
+    return Rejection::kBreaker;
   }
   // A probe that is not answered takes one state's units with it, not those of many.
   const std::size_t most = flight->pass.probe ? 1 : charges.size();
   const std::size_t sent = Send(flight, std::span(charges).first(most), Action::kDebit, now);
+  if (sent == charges.size()) return std::nullopt;
   Owe(std::span(charges).subspan(sent));
-  return sent == charges.size();
+  return sent == most ? Rejection::kBreaker : Rejection::kInFlight;
 }
 
 void GuardedStore::Impl::ProbeIfIdle() {
