@@ -3,6 +3,7 @@
 // and straight to a memory store, side by side.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <string>
@@ -309,6 +310,55 @@ TEST(DenyCache, SparesTheStoreWhateverTheCost) {
     EXPECT_TRUE(ask(pair, 1));
     EXPECT_EQ(attack(1), kCosts) << "what is taken changes when the others fit";
   }
+}
+
+// The store carries a state over to other numbers when it is first asked for them, even if that is
+// only to look; and under those it may recover faster.
+TEST(DenyCache, ForgetsWhatWasDeniedUnderOtherNumbers) {
+  const Limit slow = *MakeLimit(Algorithm::kGcra, 5, 1, Micros{3'600'000'000});
+  const Limit fast = *MakeLimit(Algorithm::kGcra, 100, 1'000, Micros{1'000'000});
+  const Limit window = *MakeLimit(Algorithm::kFixedWindow, 5, 0, Micros{3'600'000'000});
+  const Charge slow_five{.key = "k", .limit = &slow, .name = "n", .cost = 5};
+  const Charge fast_look{.key = "k", .limit = &fast, .name = "n", .cost = 0};
+  const Charge elsewhere{.key = "other", .limit = &window, .cost = 0};
+  const std::vector<std::vector<Charge>> looks = {{fast_look}, {elsewhere, fast_look}};
+  for (const auto& look : looks) {
+    Pair pair;
+    EXPECT_TRUE(pair.Ask({slow_five}).allowed);
+    EXPECT_FALSE(pair.Ask({slow_five}).allowed);
+    pair.Ask(look);
+    pair.clock.Advance(Micros{500'000});
+    EXPECT_TRUE(pair.Ask({slow_five}).allowed);
+    // The same in one call, in which the look is asked before the denial is known.
+    std::array<Request, 2> both = {Request{.charges = {&slow_five, 1}}, Request{.charges = look}};
+    pair.guard.Apply(both, [] {});
+    EXPECT_FALSE(both[0].outcome->allowed);
+    (void)pair.direct.CheckAll(look);
+    pair.clock.Advance(Micros{500'000});
+    EXPECT_TRUE(pair.Ask({slow_five}).allowed);
+  }
+}
+
+// Denials for a month that nobody asks for any more do not take the room of those of today.
+TEST(DenyCache, KeepsWhatIsBelievedOverWhatLastsLonger) {
+  constexpr int kRoom = 4;
+  const Limit month = *MakeLimit(Algorithm::kFixedWindow, 1, 0, Micros{2'592'000'000'000});
+  const Limit minute = *MakeLimit(Algorithm::kFixedWindow, 1, 0, Micros{60'000'000});
+  Pair pair(Micros{10'000'000}, kRoom);
+  const auto deny_all = [&](const Limit& limit) {
+    for (int i = 0; i < kRoom; ++i) {
+      const std::string key = std::to_string(i);
+      const Charge charge{.key = key, .limit = &limit};
+      pair.Ask({charge});
+      EXPECT_FALSE(pair.Ask({charge}).allowed);
+    }
+  };
+  deny_all(month);
+  pair.clock.Advance(Micros{11'000'000});
+  deny_all(minute);
+  const std::int64_t calls = pair.store.calls;
+  deny_all(minute);
+  EXPECT_EQ(pair.store.calls, calls);
 }
 
 // Many costs of a few logs in very little room, while all of it is invalidated again and again.

@@ -45,17 +45,9 @@ DenyCache::Entry* DenyCache::Get(const Hash128& hash) const {
 // The same, if it is of use now.
 std::optional<DenyCache::Entry> DenyCache::Find(const Hash128& hash, const Limit& limit,
                                                 const Times& times) {
-  Shard& shard = ShardOf(hash);
-  const std::lock_guard lock(shard.lock);
-  Entry* const entry = Get(hash);
-  if (!entry) return std::nullopt;
-  if (entry->limit != limit.fingerprint()) {
-    // The numbers behind a name have changed. What was learned under the old ones must not come
-    // back with them: in between, the budget may have recovered faster.
-    ++shard.version;
-    Forget(shard, *entry);
-    return std::nullopt;
-  }
+  const std::lock_guard lock(ShardOf(hash).lock);
+  const Entry* const entry = Get(hash);
+  if (!entry || entry->limit != limit.fingerprint()) return std::nullopt;
   if (times.now_us < entry->at_us || times.now_us >= entry->until_us) return std::nullopt;
   if (entry->at_us <= times.since_us) return std::nullopt;
   return *entry;
@@ -150,11 +142,22 @@ bool DenyCache::Answer(Request& request, TimePoint now, Age age) {
   return AnswerGroup(request, times);
 }
 
-DenyCache::Place DenyCache::PlaceOf(const Charge& charge) const {
+DenyCache::Place DenyCache::PlaceOf(const Charge& charge) {
   const Hash128 hash = HashOf(charge);
-  const Shard& shard = ShardOf(hash);
+  Shard& shard = ShardOf(hash);
   const std::lock_guard lock(shard.lock);
+  ForgetOther(shard, hash, *charge.limit);
   return {.hash = hash, .version = shard.version};
+}
+
+// The numbers behind a name have changed: the store carries the state over to them, even if it is
+// only looked at. What was learned under the old ones must not come back with them, as in between
+// the budget may have recovered faster.
+void DenyCache::ForgetOther(Shard& shard, const Hash128& hash, const Limit& limit) {
+  Entry* const entry = Get(hash);
+  if (!entry || entry->limit == limit.fingerprint()) return;
+  ++shard.version;
+  Forget(shard, *entry);
 }
 
 void DenyCache::Learn(const Request& request, std::span<const Decision> each,
@@ -163,12 +166,10 @@ void DenyCache::Learn(const Request& request, std::span<const Decision> each,
   const std::int64_t asked_us = asked.time_since_epoch().count();
   if (request.outcome->allowed) {
     for (std::size_t i = 0; i < places.size(); ++i) {
-      const Charge& charge = request.charges[i];
-      if (charge.cost == 0) continue;
       if (request.now) {
         Invalidate(places[i].hash);  // Its numbers are those of another moment.
       } else {
-        Refresh(places[i], charge.limit->fingerprint(), request.seen[i], asked_us);
+        Refresh(places[i], request.charges[i], request.seen[i], asked_us);
       }
     }
     return;
@@ -227,26 +228,28 @@ void DenyCache::Remember(const Place& place, Entry entry, Micros span) {
   Put(shard, *other);
 }
 
-// Something was taken from a state. If it is known, it is now known as `seen`.
-void DenyCache::Refresh(const Place& place, std::uint64_t limit, const SeenState& seen,
+// A charge was granted. If something was taken and the state is known, it is now known as `seen`.
+void DenyCache::Refresh(const Place& place, const Charge& charge, const SeenState& seen,
                         std::int64_t asked_us) {
   Shard& shard = ShardOf(place.hash);
   const std::lock_guard lock(shard.lock);
+  ForgetOther(shard, place.hash, *charge.limit);
   Entry* const entry = Get(place.hash);
-  if (!entry || entry->at_us > asked_us) return;
-  if (seen.now_us < 0 || entry->limit != limit || shard.version != place.version) {
-    return Forget(shard, *entry);
-  }
+  if (!entry || entry->at_us > asked_us || charge.cost == 0) return;
+  if (seen.now_us < 0 || shard.version != place.version) return Forget(shard, *entry);
   entry->at_us = asked_us;
   entry->seen = seen;
   entry->generation = ++shard.generations;
   entry->cost = 0;
 }
 
-// In place of what is there under the same hash, or else of what would end first.
+// In place of what is there under the same hash, or else of what is believed no longer than others.
 void DenyCache::Put(Shard& shard, const Entry& entry) {
+  const auto believed_until = [this](const Entry& other) {
+    return std::min(other.until_us, other.at_us + trust_.count());
+  };
   Entry* place = Get(entry.hash);
-  if (!place) place = &*std::ranges::min_element(Ways(entry.hash), {}, &Entry::until_us);
+  if (!place) place = &*std::ranges::min_element(Ways(entry.hash), {}, believed_until);
   if (place->until_us == 0) ++shard.entries;
   *place = entry;
 }

@@ -34,8 +34,8 @@ namespace sluice::guard {
 // Then less will do of a log: costs greater than one that is denied are denied, too, for at least
 // as long, and at least what is known to be left remains.
 //
-// Thread-safe. Memory is fixed when it is made: sets of four entries, of which the one that would
-// end first makes room for a new one.
+// Thread-safe. Memory is fixed when it is made: sets of four entries, of which the one that is
+// believed for the shortest time makes room for a new one.
 class DenyCache {
  public:
   // Where a state is remembered, as of a moment: what was learned from a question asked before the
@@ -61,7 +61,7 @@ class DenyCache {
   bool Answer(Request& request, TimePoint now, Age age = Age::kTrusted);
 
   // To be taken before the store is asked.
-  Place PlaceOf(const Charge& charge) const;
+  Place PlaceOf(const Charge& charge);
 
   // What the store said to a request asked at `asked`, `each` being the numbers of its charges. It
   // was asked for the states, too; if it tells none, there is nothing to be learned.
@@ -127,10 +127,11 @@ class DenyCache {
   std::optional<Entry> Find(const Hash128& hash, const Limit& limit, const Times& times);
 
   void Remember(const Place& place, Entry entry, Micros span);
-  void Refresh(const Place& place, std::uint64_t limit, const SeenState& seen,
+  void Refresh(const Place& place, const Charge& charge, const SeenState& seen,
                std::int64_t asked_us);
   void Put(Shard& shard, const Entry& entry);
   Entry* Get(const Hash128& hash) const;
+  void ForgetOther(Shard& shard, const Hash128& hash, const Limit& limit);
   static void Forget(Shard& shard, Entry& entry);
 
   // Constant after construction.

@@ -3,7 +3,7 @@
 
 namespace sluice::guard {
 
-void Flight::Copy(const DenyCache& cache) {
+void Flight::Copy(DenyCache& cache) {
   std::size_t charges = 0;
   std::size_t bytes = 0;
   for (const Request* request : asked) {

@@ -29,7 +29,7 @@ struct Flight {
   std::atomic<unsigned> state = 0;
 
   // Copies the requests in `asked`.
-  void Copy(const DenyCache& cache);
+  void Copy(DenyCache& cache);
 
   // Empties it, keeping its memory unless that is large.
   void Clear();
