@@ -4,11 +4,12 @@
 Usage: service_guard_test.py PROGRAM
 """
 
+import signal
 import socket
 import time
 
 import support
-from support import AGES, eventually, target
+from support import AGES, RawConnection, eventually, target
 
 CHECK = "/api/v1/rate-limit/check"
 RESET = "/api/v1/rate-limit/reset"
@@ -130,6 +131,23 @@ class Start(support.ServiceTest):
             self.assertLess(time.monotonic() - began, 25)
             self.assertEqual((answer.status, answer.json["source"]), (200, "local"))
             service.kill()
+
+
+class Stop(support.ServiceTest):
+    def test_decides_what_still_waits_for_a_redis_that_hangs(self):
+        redis = self.redis()
+        service = self.start("--store", f"{redis.uri}?timeout=600s", "--deadline", "10m",
+                             "--drain-timeout", "100ms")
+        self.assertNotIn("source", service.get(target(CHECK, key="k")).json, "Redis decides")
+        redis.send(signal.SIGSTOP)
+        self.addCleanup(redis.send, signal.SIGCONT)
+        clients = [RawConnection(service.port) for _ in range(4)]
+        for client in clients:
+            client.send(f"GET {target(CHECK, key='k')} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+        eventually(lambda: service.metric("sluice_guard_in_flight") == 4, "all wait")
+        for client in clients[:2]:
+            client.close()  # Nobody waits for these any more, but they are still decided.
+        self.assertEqual(service.stop(), 0, service.log())
 
 
 class Memory(support.ServiceTest):

@@ -52,6 +52,16 @@ def clock_of_service_on_redis(trial):
                                                    env=clock.environment), extra_bursts=0)
 
 
+@scenario("clock-of-service-without-redis",
+          "back: no lock-out beyond a window; forth: at most one extra burst")
+def clock_of_service_without_redis(trial):
+    clock = trial.own(Clock())
+    redis = trial.redis()
+    jump(trial, clock, lambda rules: trial.service(rules, "--store", redis.uri,
+                                                   env=clock.environment), extra_bursts=1,
+         before=redis.kill)
+
+
 @scenario("clock-of-redis", "back: no lock-out beyond a window; forth: at most one extra burst")
 def clock_of_redis(trial):
     clock = trial.own(Clock())
@@ -59,13 +69,14 @@ def clock_of_redis(trial):
     jump(trial, clock, lambda rules: trial.service(rules, *redis.patient_store()), extra_bursts=1)
 
 
-def jump(trial, clock, start_service, extra_bursts):
+def jump(trial, clock, start_service, extra_bursts, before=lambda: None):
     limits = {algorithm.lower(): Window(algorithm, amount=20, window_s=trial.length(5, 2))
               for algorithm in ("TOKEN_BUCKET", "FIXED_WINDOW", "SLIDING_WINDOW",
                                 "SLIDING_WINDOW_COUNTER")}
     service = start_service([rule_set(name, limit) for name, limit in limits.items()])
     asked = [subject for name in limits for subject in subjects(name, trial.length(4, 2))]
     load = trial.load([service], asked, rate=trial.length(800, 300))
+    before()
     stay_s = trial.length(12.0, 2.5)
     moments = []
     time.sleep(stay_s)
