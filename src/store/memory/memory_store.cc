@@ -223,17 +223,25 @@ Expected<Decision> MemoryStore::Impl::Decide(const Request& request, TimePoint n
   if (!HasValidShape(request)) return std::unexpected(InvalidShape(request));
   const std::span<const Charge> charges = request.charges;
   const Action action = request.action;
+  for (const Charge& charge : charges) {
+    if (!IsValid(charge, now, action)) return std::unexpected(Invalid(charge, now, action));
+  }
+  // A request that can never be granted leaves no trace: not even states are carried over to it.
   std::array<Place, kChargesMax> places;
   StateHasher hasher(seed_);
   for (std::size_t i = 0; i < charges.size(); ++i) {
-    if (!IsValid(charges[i], now, action)) {
-      return std::unexpected(Invalid(charges[i], now, action));
-    }
+    const Limit& limit = *charges[i].limit;
     places[i] = PlaceOf(hasher.Of(charges[i]));
+    std::int64_t cost = CostOf(charges[i]);
     for (std::size_t j = 0; j < i; ++j) {
-      if (SameState(places[i], places[j]) && *charges[i].limit != *charges[j].limit) {
+      if (!SameState(places[i], places[j])) continue;
+      if (limit != *charges[j].limit) {
         return std::unexpected(TwoLimitsUnderOneName(charges[j], charges[i]));
       }
+      cost += CostOf(charges[j]);
+    }
+    if (cost > limit.amount() && action == Action::kCheck) {
+      return std::unexpected(InvalidCost(limit, cost));
     }
   }
   ShardLocks locks(shards());
@@ -266,7 +274,6 @@ Expected<Decision> MemoryStore::Impl::Decide(const Request& request, TimePoint n
     }
     if (costs[i] > limit.amount()) {
       // Strangers that share an overflow state ask for too much only together.
-      if (!places[i].overflow) return std::unexpected(InvalidCost(limit, costs[i]));
       return std::unexpected(Error{ErrorCode::kStoreFull,
                                    "the store is full, and keys of this request share a state that "
                                    "cannot grant them all"});

@@ -402,6 +402,13 @@ TEST_F(ChangedLimit, IsLeftAloneByARequestThatIsRefused) {
                                     {.key = "k", .limit = &large, .name = "n"}};
   EXPECT_EQ(store->CheckAll(both).error().code, ErrorCode::kInvalidRequest);
   EXPECT_EQ(store->Check({.key = "k", .limit = &large, .name = "n", .cost = 0})->remaining, 0);
+
+  const Limit fast = Bucket(100, 100, 1s);
+  const Charge most{.key = "k", .limit = &fast, .name = "n", .cost = 99};
+  EXPECT_EQ(store->CheckAll(std::vector{most, most}).error().code, ErrorCode::kCostExceedsLimit);
+  clock_.Advance(1s);
+  EXPECT_EQ(store->Check({.key = "k", .limit = &large, .name = "n", .cost = 0})->remaining, 0)
+      << "it has not been the fast one's meanwhile";
 }
 
 TEST_F(ChangedLimit, GoesOnFromTheCarriedState) {

@@ -430,7 +430,7 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
     return;
   }
   if (step == Step::kRefund) {
-    requests_[operation.first_request].task.request->outcome = Decision{};
+    requests_[operation.first_request].task.request->outcome = Decision{.allowed = admitted > 0};
     return;
   }
   if (operation.parts == 1) {

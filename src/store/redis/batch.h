@@ -26,9 +26,11 @@ struct Receipt {
 // What is to be done with a request.
 struct Task {
   enum class Kind : std::uint8_t {
-    kApply,   // As the request says; a check that took something leaves receipts, if there is room.
-    kLook,    // Take nothing, and answer as a denial would: each charge's own numbers as they are.
-    kRefund,  // Give the receipts back. Of the request, only `now` and `outcome` are used.
+    kApply,  // As the request says; a check that took something leaves receipts, if there is room.
+    kLook,   // Take nothing, and answer as a denial would: each charge's own numbers as they are.
+    // Give the receipts back. Of the request, only `now` and `outcome` are used; that says
+    // "allowed" if nothing stays taken.
+    kRefund,
   };
 
   Request* request;

@@ -543,7 +543,9 @@ TEST(RedisStore, OneForeignKeyIsNobodyElsesBusiness) {
        {"set 'sluice:{bad}:n' text", "lpush 'sluice:{bad}:n' x", "zadd 'sluice:{bad}:n' 1 x",
         "eval \"return redis.call('set', KEYS[1], 'w:5:86400000000:1:1 1 x')\" 1 'sluice:{bad}:n'",
         "eval \"return redis.call('set', KEYS[1], 'w:5:86400000000:1:1 1 2;x')\" 1 "
-        "'sluice:{bad}:n'"}) {
+        "'sluice:{bad}:n'",
+        "set 'sluice:{bad}:n' 'z:5:1:1:1 5 7'", "set 'sluice:{bad}:n' 'l:5:1:1:1 5 7'",
+        "set 'sluice:{bad}:n' 'c:5:1:1:1 5 7'", "set 'sluice:{bad}:n' 'b:5:0:0:0 5 7'"}) {
     SCOPED_TRACE(command);
     server.Cli("flushall");
     ASSERT_NE(server.Cli(command), "");

@@ -31,7 +31,8 @@
 --          log       used, newest, oldest, leaves: units in the window, when the newest and the
 --                    oldest of them were taken, and if one was not admitted, when that was taken
 --                    which must leave for it to fit
---        The second number is -1 for an untouched budget. A refund replies with no state.
+--        The second number is -1 for an untouched budget. A refund replies with no state, and with 0
+--        if something stays taken.
 --
 -- Numbers are doubles that stay integers below 2^53; quotients are floored, which is exact there.
 -- Never join numbers with '..', which keeps 14 digits; '%d' keeps all, and is the fastest way.
@@ -397,14 +398,20 @@ local function leaves_at(key, limit, log, units)
   while low < high do
     local middle = floor((low + high) / 2)
     local total, own = entry(call('ZRANGE', key, middle, middle)[1])
+    if not total then return log.now end  -- Not ours: the longest wait there can be.
     if since(add(total, own), log.base) >= units then high = middle else low = middle + 1 end
   end
   return tonumber(call('ZRANGE', key, low, low, 'WITHSCORES')[2])
 end
 
+-- What is no longer in the log is not taken, either.
 local function give_log(key, units, at)
   local after = pcall('ZRANGEBYSCORE', key, format('%d', at), '+inf', 'WITHSCORES')
-  if after.err or tonumber(after[2]) ~= at then return end
+  if after.err then return false end
+  if tonumber(after[2]) ~= at then return true end
+  for i = 1, #after, 2 do
+    if not entry(after[i]) then return false end
+  end
   -- Totals of later entries count it, and their members are named after them. All are taken out
   -- before any is put back, since a new name may be another's old one.
   call('ZREMRANGEBYSCORE', key, format('%d', at), '+inf')
@@ -423,15 +430,19 @@ local function give_log(key, units, at)
     end
   end
   if newest then call('PEXPIRE', key, ttl(newest + under)) end
+  return true
 end
 
 -- What a string holds: the limit it was written under and the state; nothing if it is not ours.
 local function parse(value)
   local signature, amount, unit, rate, tick, a, b, c, journal =
-    match(value, '^(%a:(%d+):(%d+):(%d+):(%d+)) (-?%d+) (%d+) ?(%d*)(;?[%d:+ -]*)$')
+    match(value, '^([bwc]:(%d+):(%d+):(%d+):(%d+)) (-?%d+) (%d+) ?(%d*)(;?[%d:+ -]*)$')
   if not signature then return end
-  return make_limit(signature, amount, unit, rate, tick), tonumber(a), tonumber(b), tonumber(c),
-         journal ~= '' and journal or nil
+  local limit = make_limit(signature, amount, unit, rate, tick)
+  c = tonumber(c)
+  local divides = limit.unit > 0 and limit.tick > 0 and (limit.kind ~= 'b' or limit.rate > 0)
+  if not divides or (limit.kind == 'c') ~= (c ~= nil) then return end
+  return limit, tonumber(a), tonumber(b), c, journal ~= '' and journal or nil
 end
 
 -- Whether states under both limits are counted in the same units, so that they carry over as they
@@ -534,15 +545,16 @@ local function read_under(key, limit)
 end
 
 -- Under the limit that the state is under by now. Where that counts in other units, what was taken
--- stays taken.
+-- stays taken. Says whether nothing did.
 local function give_back(key, limit, units, when)
   if limit.kind == 'l' then return give_log(key, units, when) end
   local value = pcall('GET', key)
-  if type(value) ~= 'string' then return end
-  local under, a, b, c, journal = parse(value)
-  if not under or not same_units(under, limit) then return end
+  if not value then return true end
+  local under, a, b, c, journal = parse(type(value) == 'string' and value or '')
+  if not under or not same_units(under, limit) then return false end
   a, b, c, journal = kernel[limit.kind].give(under, units, when, a, b, c, journal)
   if a then write(key, under, a, b, c, journal) end
+  return a ~= nil
 end
 
 local limits = {}
@@ -572,11 +584,13 @@ while ARGV[at] do
 
   if action == 'refund' then
     for _ = 1, groups do
-      reply[filled + 1] = times
+      local given = 1
       for i = 1, charges do
-        give_back(KEYS[key_at + i], under[i], costs[i], tonumber(ARGV[first + width * i - 1]))
+        local when = tonumber(ARGV[first + width * i - 1])
+        if not give_back(KEYS[key_at + i], under[i], costs[i], when) then given = 0 end
       end
       filled = filled + 1
+      reply[filled] = given
       key_at = key_at + charges
     end
     groups = 0

@@ -98,7 +98,8 @@ void Span::Answer() {
 
 bool Span::Refunded() {
   const bool all = std::ranges::all_of(parts_, [](const Part& part) {
-    return part.receipts.empty() || part.request.outcome.has_value();
+    const auto& outcome = part.request.outcome;
+    return part.receipts.empty() || (outcome && outcome->allowed);
   });
   if (!all && !request_.outcome) {
     request_.outcome =
