@@ -68,10 +68,11 @@ void HeavyHittersRecord(benchmark::State& state) {
     keys.push_back("user:" + std::to_string(rank));
   }
   sluice::telemetry::HeavyHitters hitters;
+  const auto now = std::chrono::steady_clock::now();
   std::size_t i = 0;
   for (auto _ : state) {
     ++i;
-    hitters.Record(keys[i & (keys.size() - 1)], (i & 3) != 0);
+    hitters.Record(keys[i & (keys.size() - 1)], (i & 3) != 0, now);
   }
 }
 BENCHMARK(HeavyHittersRecord)->ArgName("flood")->Arg(0)->Arg(1);

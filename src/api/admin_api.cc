@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -368,7 +369,8 @@ void AdminApi::Top(const http::Request& request, http::Exchange exchange) const 
   const auto kind = by == "busy" ? HeavyHitters::Kind::kBusy : HeavyHitters::Kind::kDenied;
   JsonWriter json(reply.body);
   json.BeginObject().Field("by", by).Key("keys").BeginArray();
-  for (const auto& entry : parts_.keys.Top(kind, static_cast<std::size_t>(*n))) {
+  for (const auto& entry :
+       parts_.keys.Top(kind, static_cast<std::size_t>(*n), std::chrono::steady_clock::now())) {
     json.BeginObject().Field("key", entry.key).Field("cut", entry.cut);
     json.Field("countAtMost", entry.count).Field("countAtLeast", entry.count - entry.error);
     json.EndObject();

@@ -11,7 +11,6 @@
 namespace sluice::service {
 namespace {
 
-using Steady = std::chrono::steady_clock;
 using telemetry::LogLevel;
 
 // API keys are secrets of those who have them.
@@ -38,11 +37,11 @@ void Engine::Apply(std::span<Request> requests, std::move_only_function<void()> 
   if (store_.AnswersInline()) {
     // Without a callback that would have to be allocated.
     store_.Apply(requests, [] {});
-    Account(requests, Steady::now() - start);
+    Account(requests, start, Steady::now());
     return done();
   }
   store_.Apply(requests, [this, requests, start, done = std::move(done)]() mutable {
-    Account(requests, Steady::now() - start);
+    Account(requests, start, Steady::now());
     done();
   });
 }
@@ -54,7 +53,8 @@ void Engine::Reset(const Charge& charge, std::move_only_function<void(Expected<b
   });
 }
 
-void Engine::Account(std::span<const Request> requests, std::chrono::nanoseconds took) {
+void Engine::Account(std::span<const Request> requests, Steady::time_point start,
+                     Steady::time_point end) {
   for (const Request& request : requests) {
     if (!request.outcome) {
       AccountFailure(request);
@@ -65,11 +65,11 @@ void Engine::Account(std::span<const Request> requests, std::chrono::nanoseconds
       const Charge& charge = request.charges[i];
       if (charge.cost == 0) continue;  // A look is no request.
       metrics_.Check(charge.limit->algorithm(),
-                     request.each.empty() ? allowed : request.each[i].allowed, took);
+                     request.each.empty() ? allowed : request.each[i].allowed, end - start);
       // Once for a key, however many of the limits are its own.
       const auto before = request.charges.first(i);
       if (std::ranges::find(before, charge.key, &Charge::key) == before.end()) {
-        keys_.Record(charge.key, allowed);
+        keys_.Record(charge.key, allowed, end);
       }
     }
     if (request.source != Source::kStore) AccountWithoutStore(request);

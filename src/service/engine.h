@@ -59,7 +59,9 @@ class Engine {
   }
 
  private:
-  void Account(std::span<const Request> requests, std::chrono::nanoseconds took);
+  using Steady = std::chrono::steady_clock;
+
+  void Account(std::span<const Request> requests, Steady::time_point start, Steady::time_point end);
   void AccountWithoutStore(const Request& request);
   void AccountFailure(const Request& request);
 

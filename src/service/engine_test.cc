@@ -12,6 +12,7 @@
 namespace sluice::service {
 namespace {
 
+using Steady = std::chrono::steady_clock;
 using ::testing::HasSubstr;
 
 // A store far away that fails or answers when told to.
@@ -61,8 +62,8 @@ TEST_F(EngineTest, CountsWhatItDecides) {
   EXPECT_THAT(
       text,
       HasSubstr(R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="false"} 1)"));
-  EXPECT_EQ(keys_.Top(telemetry::HeavyHitters::Kind::kBusy, 1).at(0).count, 3U);
-  EXPECT_EQ(keys_.Top(telemetry::HeavyHitters::Kind::kDenied, 1).at(0).count, 1U);
+  EXPECT_EQ(keys_.Top(telemetry::HeavyHitters::Kind::kBusy, 1, Steady::now()).at(0).count, 3U);
+  EXPECT_EQ(keys_.Top(telemetry::HeavyHitters::Kind::kDenied, 1, Steady::now()).at(0).count, 1U);
 }
 
 TEST_F(EngineTest, LooksAreNotRequests) {
@@ -77,7 +78,7 @@ TEST_F(EngineTest, LooksAreNotRequests) {
     EXPECT_THAT(text,
                 HasSubstr(std::string(name) + R"({algorithm="FIXED_WINDOW",allowed="true"} 0)"));
   }
-  EXPECT_TRUE(keys_.Top(telemetry::HeavyHitters::Kind::kBusy, 1).empty());
+  EXPECT_TRUE(keys_.Top(telemetry::HeavyHitters::Kind::kBusy, 1, Steady::now()).empty());
 }
 
 TEST_F(EngineTest, CountsOutagesAndDegradedDecisionsApart) {

@@ -16,9 +16,6 @@ namespace {
 constexpr std::size_t kSets = HeavyHitters::kSets;
 constexpr std::size_t kWays = HeavyHitters::kWays;
 
-// The clock is read once in so many requests; to read it each time would cost as much as the rest.
-constexpr std::uint32_t kRequestsPerClockRead = 256;
-
 std::uint64_t Mix(std::uint64_t a, std::uint64_t b) {
   const auto product = static_cast<unsigned __int128>(a) * b;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
@@ -90,7 +87,7 @@ using Sketch = std::array<Set, kSets>;
 
 class HeavyHitters::Summary {
  public:
-  explicit Summary(TimePoint now) : halved_at_(now) {}
+  explicit Summary(Time now) : halved_at_(now) {}
 
   bool TryLock() {
     return !held_.load(std::memory_order_relaxed) &&
@@ -100,18 +97,17 @@ class HeavyHitters::Summary {
 
   // The rest is called with the lock.
 
-  void Add(std::uint64_t hash, std::string_view key, bool allowed, const Options& options) {
-    if (++requests_ % kRequestsPerClockRead == 0) Decay(options);
+  void Add(std::uint64_t hash, std::string_view key, bool allowed) {
     sketches_[0][hash % kSets].Add(hash, key);
     if (!allowed) sketches_[1][hash % kSets].Add(hash, key);
   }
 
-  void Decay(const Options& options) {
-    const TimePoint now = options.clock->Now();
-    if (now < halved_at_) halved_at_ = now;
-    const std::int64_t times = (now - halved_at_) / options.half_life;
-    if (times == 0) return;
-    halved_at_ += times * options.half_life;
+  // Before anything is added: what is new has not aged.
+  void Decay(Time now, std::chrono::seconds half_life) {
+    if (now - halved_at_ < half_life) [[likely]]
+      return;
+    const std::int64_t times = (now - halved_at_) / half_life;
+    halved_at_ += times * half_life;
     for (Sketch& sketch : sketches_) {
       for (Set& set : sketch) set.Halve(static_cast<int>(std::min<std::int64_t>(times, 63)));
     }
@@ -123,12 +119,11 @@ class HeavyHitters::Summary {
 
  private:
   std::atomic<bool> held_ = false;
-  std::uint32_t requests_ = 0;
-  TimePoint halved_at_;
+  Time halved_at_;
   std::array<Sketch, 2> sketches_;  // By kind.
 };
 
-HeavyHitters::HeavyHitters(const Options& options) : options_(options) {
+HeavyHitters::HeavyHitters(std::chrono::seconds half_life) : half_life_(half_life) {
   if (::getentropy(seed_.data(), sizeof(seed_)) != 0) std::abort();
 }
 
@@ -136,25 +131,26 @@ HeavyHitters::~HeavyHitters() {
   for (const auto& summary : summaries_) delete summary.load();
 }
 
-HeavyHitters::Summary& HeavyHitters::OfThisThread() {
+HeavyHitters::Summary& HeavyHitters::OfThisThread(Time now) {
   std::atomic<Summary*>& place = summaries_[ThreadSlot()];
   if (Summary* const summary = place.load(std::memory_order_acquire)) return *summary;
-  auto made = std::make_unique<Summary>(options_.clock->Now());
+  auto made = std::make_unique<Summary>(now);
   Summary* present = nullptr;
   // Only threads that share a slot can meet here.
   if (!place.compare_exchange_strong(present, made.get())) return *present;
   return *made.release();
 }
 
-void HeavyHitters::Record(std::string_view key, bool allowed) {
+void HeavyHitters::Record(std::string_view key, bool allowed, Time now) {
   const std::uint64_t hash = Hash(seed_, key);
-  Summary& summary = OfThisThread();
+  Summary& summary = OfThisThread(now);
   if (!summary.TryLock()) return;
-  summary.Add(hash, key, allowed, options_);
+  summary.Decay(now, half_life_);
+  summary.Add(hash, key, allowed);
   summary.Unlock();
 }
 
-std::vector<HeavyHitters::Entry> HeavyHitters::Top(Kind kind, std::size_t n) const {
+std::vector<HeavyHitters::Entry> HeavyHitters::Top(Kind kind, std::size_t n, Time now) const {
   std::vector<Summary*> summaries;
   for (const auto& place : summaries_) {
     if (Summary* const summary = place.load(std::memory_order_acquire)) {
@@ -166,7 +162,8 @@ std::vector<HeavyHitters::Entry> HeavyHitters::Top(Kind kind, std::size_t n) con
     use();
     summary->Unlock();
   };
-  for (Summary* const summary : summaries) locked(summary, [&] { summary->Decay(options_); });
+  for (Summary* const summary : summaries)
+    locked(summary, [&] { summary->Decay(now, half_life_); });
 
   std::vector<Entry> top;
   std::vector<Set> copies(summaries.size());

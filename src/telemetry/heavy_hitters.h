@@ -4,13 +4,13 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "sluice/time.h"
 #include "telemetry/thread_slot.h"
 
 namespace sluice::telemetry {
@@ -34,10 +34,9 @@ class HeavyHitters {
   static constexpr std::size_t kKeyBytesShown = 96;  // Longer keys are told apart, but shown cut.
   static constexpr std::size_t kTopMax = 100;
 
-  struct Options {
-    const Clock* clock = &SystemClock();  // Not owned; outlives it.
-    Micros half_life = std::chrono::minutes{1};
-  };
+  // Of a clock that nobody sets, read by whoever calls: a request's time is known before it is
+  // counted, and to read a clock once more would cost as much as the rest.
+  using Time = std::chrono::steady_clock::time_point;
 
   enum class Kind : std::uint8_t { kBusy, kDenied };
 
@@ -48,25 +47,24 @@ class HeavyHitters {
     std::uint64_t error = 0;  // At least count - error.
   };
 
-  HeavyHitters() : HeavyHitters(Options{}) {}
-  explicit HeavyHitters(const Options& options);
+  explicit HeavyHitters(std::chrono::seconds half_life = std::chrono::minutes{1});
   ~HeavyHitters();
   HeavyHitters(const HeavyHitters&) = delete;
   HeavyHitters& operator=(const HeavyHitters&) = delete;
 
   // Counts one request of this key. Tens of nanoseconds; allocates only on a thread's first call.
-  void Record(std::string_view key, bool allowed);
+  void Record(std::string_view key, bool allowed, Time now);
 
   // The largest counts first; at most kTopMax.
-  std::vector<Entry> Top(Kind kind, std::size_t n) const;
+  std::vector<Entry> Top(Kind kind, std::size_t n, Time now) const;
 
  private:
   class Summary;
 
-  Summary& OfThisThread();
+  Summary& OfThisThread(Time now);
 
   // Constant after construction.
-  Options options_;
+  const std::chrono::seconds half_life_;
   std::array<std::uint64_t, 2> seed_;  // Unknown to clients, who could otherwise crowd a set.
 
   std::array<std::atomic<Summary*>, kSlots> summaries_ = {};

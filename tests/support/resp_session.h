@@ -66,7 +66,7 @@ struct RespEngine {
   MemoryStore memory{{.clock = &clock, .keys_max = 1 << 16}};
   telemetry::Registry registry;
   telemetry::ServiceMetrics metrics{registry};
-  telemetry::HeavyHitters keys{{.clock = &clock}};
+  telemetry::HeavyHitters keys;
   telemetry::Logger logger{{.level = telemetry::LogLevel::kOff, .clock = &clock}};
   service::Engine engine;
 };

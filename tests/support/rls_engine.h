@@ -37,8 +37,7 @@ inline std::shared_ptr<const service::Catalog> RlsCatalog(const std::vector<std:
 class RlsEngine {
  public:
   RlsEngine(Store& store, const Clock& clock, const std::vector<std::string>& files)
-      : keys_({.clock = &clock}),
-        engine_(
+      : engine_(
             {.store = store, .metrics = metrics_, .keys = keys_, .logger = logger_, .clock = clock},
             RlsCatalog(files)) {}
 
