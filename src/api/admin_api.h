@@ -38,7 +38,9 @@ class AdminApi final : public http::Handler {
   explicit AdminApi(Parts parts);
 
   void Handle(const http::Request& request, http::Exchange exchange) override;
-  void OnRefused(int status) override { parts_.instruments.metrics.HttpResponse(status); }
+  void OnRefused(int status, std::string_view code) override {
+    parts_.instruments.CountRefusal(status, code);
+  }
 
  private:
   void AddRoutes();

@@ -27,7 +27,9 @@ class PublicApi final : public http::Handler {
   explicit PublicApi(Parts parts);
 
   void Handle(const http::Request& request, http::Exchange exchange) override;
-  void OnRefused(int status) override { parts_.service.instruments.metrics.HttpResponse(status); }
+  void OnRefused(int status, std::string_view code) override {
+    parts_.service.instruments.CountRefusal(status, code);
+  }
 
   std::vector<std::string> routes() const { return router_.routes(); }
 

@@ -99,6 +99,7 @@ void Reply::Send(int status, std::string_view content_type) {
 }
 
 void Reply::Fail(int status, std::string_view code, std::string_view message) {
+  CountError(code);
   body.clear();
   if (wants_problem_) {
     http::AppendProblem(
@@ -117,10 +118,12 @@ void Reply::Fail(const Error& error) {
 }
 
 void Reply::Fail(const Problems& problems) {
+  constexpr std::string_view kCode = "INVALID_INPUT";
+  CountError(kCode);
   body.clear();
   JsonWriter json(body);
   json.BeginObject().Key("error").BeginObject();
-  json.Field("code", "INVALID_INPUT").Field("message", "not valid; see problems");
+  json.Field("code", kCode).Field("message", "not valid; see problems");
   json.Key("problems").BeginArray();
   for (const Problem& problem : problems) {
     json.BeginObject().Field("file", problem.file);

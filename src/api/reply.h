@@ -22,6 +22,12 @@ inline constexpr std::string_view kJson = "application/json";
 struct Instruments {
   const telemetry::ServiceMetrics& metrics;
   telemetry::Logger& logger;
+
+  // An answer that the HTTP server made itself.
+  void CountRefusal(int status, std::string_view code) const {
+    metrics.HttpResponse(status);
+    metrics.Failed(code);
+  }
 };
 
 // A request that will be answered, now or later: keeps what the answer needs of it.
@@ -45,6 +51,9 @@ class Reply {
 
   // 400 with all of them.
   void Fail(const Problems& problems);
+
+  // For an error that is part of an answer; Fail counts its own.
+  void CountError(std::string_view code) const { instruments_.metrics.Failed(code); }
 
  private:
   http::Exchange exchange_;

@@ -120,6 +120,7 @@ void AnswerBatch(Batch& batch) {
     if (!error && !item.check->decision()) error = &item.check->decision().error();
     json.BeginObject();
     if (error) {
+      batch.reply.CountError(ToString(error->code));
       json.Field("status", StatusOf(error->code)).Key("error").BeginObject();
       json.Field("code", ToString(error->code)).Field("message", error->message).EndObject();
     } else {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "telemetry/service_metrics.h"
 
 namespace sluice::grpc {
 namespace {
@@ -46,23 +47,20 @@ std::string ToJson(const google::protobuf::Message& message) {
   return json;
 }
 
-JsonAnswer Failure(int http_status, std::string message) {
-  google::protobuf::Struct error;
-  (*error.mutable_fields())["error"].set_string_value(std::move(message));
-  return {.http_status = http_status, .body = ToJson(error)};
-}
-
-JsonAnswer Failure(Status status) {
+JsonAnswer Failure(const service::Engine& engine, Status status) {
+  engine.metrics().Failed(ToString(status.code));
   const int http_status = status.code == StatusCode::kInvalidArgument ? 400
                           : status.code == StatusCode::kUnavailable   ? 503
                                                                       : 500;
-  return Failure(http_status, std::move(status.message));
+  google::protobuf::Struct error;
+  (*error.mutable_fields())["error"].set_string_value(std::move(status.message));
+  return {.http_status = http_status, .body = ToJson(error)};
 }
 
-JsonAnswer Answer(RlsBatch& batch) {
+JsonAnswer Answer(const service::Engine& engine, RlsBatch& batch) {
   std::string reply;
   Status status = batch.Answer(0, reply);
-  if (!status.ok()) return Failure(std::move(status));
+  if (!status.ok()) return Failure(engine, std::move(status));
   Response response;
   response.ParseFromString(reply);
   const bool over = response.overall_code() == Response::OVER_LIMIT;
@@ -73,13 +71,14 @@ JsonAnswer Answer(RlsBatch& batch) {
 
 void HandleJson(service::Engine& engine, const RlsOptions& options, std::string_view body,
                 std::move_only_function<void(JsonAnswer)> done) {
+  const auto refuse = [&](std::string message) {
+    done(Failure(engine, {StatusCode::kInvalidArgument, std::move(message)}));
+  };
   if (body.size() > kBodyBytesMax) {
-    return done(Failure(
-        400, text::Cat("a body of ", body.size(), " bytes; expected at most ", kBodyBytesMax)));
+    return refuse(text::Cat("a body of ", body.size(), " bytes; expected at most ", kBodyBytesMax));
   }
   if (IsTooDeep(body)) {
-    return done(
-        Failure(400, text::Cat("expected at most ", kDepthMax, " levels of lists and objects")));
+    return refuse(text::Cat("expected at most ", kDepthMax, " levels of lists and objects"));
   }
   RateLimitRequest request;
   google::protobuf::util::JsonParseOptions parse;
@@ -87,15 +86,17 @@ void HandleJson(service::Engine& engine, const RlsOptions& options, std::string_
   const auto parsed = google::protobuf::util::JsonStringToMessage(
       google::protobuf::StringPiece(body.data(), body.size()), &request, parse);
   if (!parsed.ok()) {
-    return done(Failure(400, "the body is not a RateLimitRequest: " + parsed.ToString()));
+    return refuse("the body is not a RateLimitRequest: " + parsed.ToString());
   }
   const auto batch = std::make_shared<RlsBatch>(options);
   batch->Start(engine.catalog(), engine.Now());
   Status refused = batch->Add(request.SerializeAsString());
-  if (!refused.ok()) return done(Failure(std::move(refused)));
+  if (!refused.ok()) return done(Failure(engine, std::move(refused)));
   const std::span<Request> requests = batch->Requests();
-  if (requests.empty()) return done(Answer(*batch));
-  engine.Apply(requests, [batch, done = std::move(done)]() mutable { done(Answer(*batch)); });
+  if (requests.empty()) return done(Answer(engine, *batch));
+  engine.Apply(requests, [&engine, batch, done = std::move(done)]() mutable {
+    done(Answer(engine, *batch));
+  });
 }
 
 }  // namespace sluice::grpc

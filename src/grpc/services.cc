@@ -9,6 +9,7 @@
 
 #include "core/text.h"
 #include "grpc/reflection.h"
+#include "telemetry/service_metrics.h"
 
 namespace sluice::grpc {
 namespace {
@@ -120,6 +121,8 @@ void Services::OnAbandoned(StreamId id, const Method& method) {
     std::erase_if(watchers_, [&](const Watcher& watcher) { return watcher.id == id; });
   }
 }
+
+void Services::OnError(StatusCode code) { engine_.metrics().Failed(ToString(code)); }
 
 void Services::ShouldRateLimit(StreamId id, std::string_view message) {
   // Streams are bounded; but clients can give up calls that the engine still has.

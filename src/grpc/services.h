@@ -67,6 +67,7 @@ class Services final : private Session::Handler {
   void OnMessage(StreamId id, const Method& method, std::string_view message) override;
   void OnHalfClose(StreamId id, const Method& method) override;
   void OnAbandoned(StreamId id, const Method& method) override;
+  void OnError(StatusCode code) override;
 
   void ShouldRateLimit(StreamId id, std::string_view message);
   void Decide();

@@ -334,5 +334,20 @@ TEST_F(ServicesTest, SaysWhatItCannotDescribe) {
   EXPECT_EQ(client_.stream(id).grpc_status(), "13");
 }
 
+TEST_F(ServicesTest, CountsErrorsByTheirStatus) {
+  client_.Call(kShouldRateLimit, "");
+  client_.Call("/none/None", "");
+  AskHealth(kCheck, "none");
+  Ask("alice");
+  Exchange();
+  const std::string text = memory_engine_.registry().Text();
+  for (const char* line : {R"(sluice_errors_total{code="INVALID_ARGUMENT"} 1)",
+                           R"(sluice_errors_total{code="UNIMPLEMENTED"} 1)",
+                           R"(sluice_errors_total{code="NOT_FOUND"} 1)",
+                           R"(sluice_errors_total{code="INTERNAL"} 0)"}) {
+    EXPECT_THAT(text, testing::HasSubstr(line));
+  }
+}
+
 }  // namespace
 }  // namespace sluice::grpc

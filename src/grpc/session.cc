@@ -436,9 +436,7 @@ void Session::OnHeadersEnd(Call& call) {
   }
   if (!status.ok()) {
     counters_.refused.Add();
-    call.ended = true;
-    call.status = std::move(status);
-    SubmitStatus(call, http_status);
+    End(call, std::move(status), http_status);
     return;
   }
   if (call.method && call.method->requests == Method::Requests::kOne) {
@@ -553,13 +551,14 @@ void Session::Refuse(Call& call, StatusCode code, std::string message) {
   End(call, {code, std::move(message)});
 }
 
-void Session::End(Call& call, Status status) {
+void Session::End(Call& call, Status status, std::string_view http_status) {
+  if (!status.ok()) handler_.OnError(status.code);
   call.ended = true;
   call.status = std::move(status);
   if (call.submitted || !call.out.empty()) {
     SubmitReplies(call);
   } else {
-    SubmitStatus(call, "200");
+    SubmitStatus(call, http_status);
   }
 }
 

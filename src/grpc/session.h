@@ -77,6 +77,9 @@ class Session {
     // A call that OnMessage or OnHalfClose knows has ended without Finish: cancelled, out of time
     // or against a maximum. Not said when the session is destroyed.
     virtual void OnAbandoned(StreamId id, const Method& method) = 0;
+
+    // A call is answered with this error, whoever found it: for those who count answers.
+    virtual void OnError(StatusCode /*code*/) {}
   };
 
   // The handler and the counters outlive the session.
@@ -130,7 +133,7 @@ class Session {
   void Refuse(Call& call, StatusCode code, std::string message);
   void SubmitStatus(Call& call, std::string_view http_status);
   void SubmitReplies(Call& call);
-  void End(Call& call, Status status);
+  void End(Call& call, Status status, std::string_view http_status = "200");
   void CountQuietFrame();
   void CountReset();
   void StartFloodWindow();

@@ -31,6 +31,9 @@ struct Status {
 // The number as text, as trailers carry it. Lives as long as the program.
 std::string_view ToText(StatusCode code);
 
+// As gRPC names it: "INVALID_ARGUMENT".
+std::string_view ToString(StatusCode code);
+
 // As grpc-message is written: printable ASCII without '%' as it is, all else as %XX.
 std::string PercentEncode(std::string_view text);
 

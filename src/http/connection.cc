@@ -236,7 +236,7 @@ void Connection::Handle(const Request& request) {
 // The last that is answered, after all before it.
 void Connection::Refuse(const Refusal& refusal) {
   shard_->bad_requests.Add();
-  shard_->handler_.OnRefused(refusal.status);
+  shard_->handler_.OnRefused(refusal.status, refusal.code);
   last_ = true;
   if (pending_.full()) pending_.set_capacity(2 * pending_.capacity());
   pending_.push_back({.keep_alive = false});

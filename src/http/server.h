@@ -57,9 +57,9 @@ class Handler {
   // block and must not throw.
   virtual void Handle(const Request& request, Exchange exchange) = 0;
 
-  // The server has refused what is no request, is too large or came too slowly, with this status:
-  // for those who count answers. On the same threads.
-  virtual void OnRefused(int /*status*/) {}
+  // The server has refused what is no request, is too large or came too slowly, with this status
+  // and code: for those who count answers. On the same threads.
+  virtual void OnRefused(int /*status*/, std::string_view /*code*/) {}
 };
 
 class Server {

@@ -66,7 +66,7 @@ class Echo final : public Handler {
     EXPECT_EQ(request.peer, boost::asio::ip::make_address("127.0.0.1"));
   }
 
-  void OnRefused(int status) override {
+  void OnRefused(int status, std::string_view /*code*/) override {
     const std::lock_guard lock(mutex_);
     refused_.push_back(status);
   }

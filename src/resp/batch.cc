@@ -170,7 +170,8 @@ void Batch::Write(std::string& out) {
         WriteCheck(out, step, request++);
         break;
       case Kind::kRules:
-        WriteRules(ReplyWriter(out, step.protocol), *rules_[rules++], step.detail);
+        WriteRules(ReplyWriter(out, step.protocol, engine_.metrics()), *rules_[rules++],
+                   step.detail);
         break;
       case Kind::kRulesReset:
         ++rules;
@@ -186,7 +187,7 @@ void Batch::Write(std::string& out) {
 
 void Batch::WriteCheck(std::string& out, const Step& step, std::size_t index) const {
   const Request& request = requests_[index];
-  ReplyWriter reply(out, step.protocol);
+  ReplyWriter reply(out, step.protocol, engine_.metrics());
   if (!request.outcome) {
     reply.Error(request.outcome.error());
   } else if (step.dialect == Dialect::kFields) {
@@ -197,8 +198,8 @@ void Batch::WriteCheck(std::string& out, const Step& step, std::size_t index) co
   }
 }
 
-void Batch::WriteReset(std::string& out, std::span<const Reset> resets) {
-  ReplyWriter reply(out, Protocol::kResp2);
+void Batch::WriteReset(std::string& out, std::span<const Reset> resets) const {
+  ReplyWriter reply(out, Protocol::kResp2, engine_.metrics());
   std::int64_t held = 0;
   for (const Reset& reset : resets) {
     if (!reset.outcome) return reply.Error(reset.outcome.error());

@@ -100,7 +100,7 @@ class Batch {
   void BeginReset(std::size_t keys);
   void Decided();
   void WriteCheck(std::string& out, const Step& step, std::size_t index) const;
-  static void WriteReset(std::string& out, std::span<const Reset> resets);
+  void WriteReset(std::string& out, std::span<const Reset> resets) const;
   void Clear();
 
   service::Engine& engine_;

@@ -156,7 +156,7 @@ void Session::Hello(ReplyWriter reply, Arguments arguments) {
   }
   protocol_ = protocol;
 
-  ReplyWriter hello(batch_->text(), protocol_);
+  ReplyWriter hello = Writer();
   hello.Map(7);
   hello.Field("server", "redis");
   hello.Field("version", kRedisVersion);

@@ -8,6 +8,7 @@
 
 #include "redis/resp.h"
 #include "sluice/error.h"
+#include "telemetry/service_metrics.h"
 
 namespace sluice::resp {
 
@@ -17,7 +18,8 @@ enum class Protocol : std::uint8_t { kResp2 = 2, kResp3 = 3 };
 // of it. Aggregates announce how many elements follow.
 class ReplyWriter {
  public:
-  ReplyWriter(std::string& out, Protocol protocol) : out_(out), protocol_(protocol) {}
+  ReplyWriter(std::string& out, Protocol protocol, const telemetry::ServiceMetrics& metrics)
+      : out_(out), protocol_(protocol), metrics_(metrics) {}
 
   void Ok() { out_ += "+OK\r\n"; }
   void Simple(std::string_view text) { redis::AppendSimpleString(out_, text); }
@@ -37,7 +39,10 @@ class ReplyWriter {
   }
 
   // With its code, such as "ERR no such thing".
-  void Error(std::string_view text) { redis::AppendError(out_, text); }
+  void Error(std::string_view text) {
+    metrics_.Failed(text.substr(0, text.find(' ')));
+    redis::AppendError(out_, text);
+  }
 
   // "UNAVAILABLE ..." and so on for what the store could not do, COST_EXCEEDS_LIMIT, and ERR for
   // all else that is wrong with the request.
@@ -57,6 +62,7 @@ class ReplyWriter {
 
   std::string& out_;
   const Protocol protocol_;
+  const telemetry::ServiceMetrics& metrics_;
 };
 
 }  // namespace sluice::resp

@@ -52,7 +52,7 @@ Session::Progress Session::Consume(std::span<char> input, std::string& out) {
       progress_.next = Next::kRead;
     } else if (status == RequestParser::Status::kError) {
       worker_.protocol_errors.Add();
-      ReplyWriter(batch_->text(), protocol_).Error(parser_.error());
+      Writer().Error(parser_.error());
       batch_->Answered();
       progress_ = {.next = Next::kClose, .consumed = input.size()};
     } else {
@@ -77,7 +77,7 @@ Session::Progress Session::Advance(std::string& out) {
 
 void Session::Dispatch(Arguments arguments) {
   const Command* const command = FindCommand(arguments[0]);
-  ReplyWriter reply(batch_->text(), protocol_);
+  ReplyWriter reply = Writer();
   if (!command && IsHttp(arguments[0])) {
     worker_.protocol_errors.Add();
     progress_.next = Next::kClose;

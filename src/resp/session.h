@@ -58,6 +58,9 @@ class Session {
   Progress Advance(std::string& out);
   void Dispatch(Arguments arguments);
 
+  // Of what is answered at once.
+  ReplyWriter Writer() { return {batch_->text(), protocol_, worker_.engine().metrics()}; }
+
   // Commands that the store decides. An error is answered at once.
   Expected<void> Ask(CommandId command, Arguments arguments);
   Expected<void> Throttle(Arguments arguments, Dialect dialect);

@@ -289,6 +289,20 @@ TEST_F(SessionTest, SpeaksBothProtocols) {
       testing::AllOf(StartsWith("*16\r\n"), HasSubstr("%8\r\n")));
 }
 
+TEST_F(SessionTest, CountsErrorsByTheirFirstWord) {
+  Ask({"NOPE"});
+  Ask({"CL.THROTTLE", "k", "x", "1", "1"});
+  Ask({"HELLO", "9"});
+  Ask({"SLUICE.CHECK", "LIMIT", "login", "k", "COST", "1000"});
+  Ask({"PING"});
+  const std::string text = parts_.registry.Text();
+  for (const char* line :
+       {R"(sluice_errors_total{code="ERR"} 2)", R"(sluice_errors_total{code="NOPROTO"} 1)",
+        R"(sluice_errors_total{code="COST_EXCEEDS_LIMIT"} 1)"}) {
+    EXPECT_THAT(text, testing::HasSubstr(line));
+  }
+}
+
 TEST_F(SessionTest, ClosesAfterQuit) {
   EXPECT_EQ(peer_.Send("PING\r\nQUIT\r\nPING\r\n"), "+PONG\r\n+OK\r\n");
   EXPECT_TRUE(peer_.closed());

@@ -13,7 +13,6 @@ namespace {
 
 using telemetry::LogLevel;
 
-// API keys are secrets of those who have them.
 std::string_view Loggable(std::string_view key) {
   return key.starts_with("apikey:") ? std::string_view("apikey:***") : key;
 }
@@ -47,10 +46,7 @@ void Engine::Apply(std::span<Request> requests, std::move_only_function<void()> 
 }
 
 void Engine::Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) {
-  store_.Reset(charge, [this, done = std::move(done)](Expected<bool> held) mutable {
-    if (!held) metrics_.Failed(held.error().code);
-    done(std::move(held));
-  });
+  store_.Reset(charge, std::move(done));
 }
 
 void Engine::Account(std::span<const Request> requests, Steady::time_point start,
@@ -94,7 +90,6 @@ void Engine::AccountWithoutStore(const Request& request) {
 
 void Engine::AccountFailure(const Request& request) {
   const Error& error = request.outcome.error();
-  metrics_.Failed(error.code);
   if (!error.outage()) return;  // The request's own fault; it is told so.
   for (const Charge& charge : request.charges) metrics_.StoreFailed(charge.on_store_failure);
   failed_->Log(LogLevel::kError, "the store failed a request",

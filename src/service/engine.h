@@ -50,6 +50,9 @@ class Engine {
   // For what answers say about moments; limits are decided by the store's own time.
   TimePoint Now() const { return clock_.Now(); }
 
+  // Where doors count their answers.
+  const telemetry::ServiceMetrics& metrics() const { return metrics_; }
+
   // The current catalog; a few nanoseconds. Keep it as long as anything in it is in use.
   std::shared_ptr<const Catalog> catalog() const {
     return catalog_.load(std::memory_order_acquire);

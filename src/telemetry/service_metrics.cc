@@ -2,6 +2,7 @@
 #include "telemetry/service_metrics.h"
 
 #include <algorithm>
+#include <cassert>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,6 @@ std::string_view UpperName(Algorithm algorithm) {
 
 ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : registry_(registry) {
   static_assert(kAlgorithms == kAllAlgorithms.size());
-  static_assert(kErrorCodes == static_cast<std::size_t>(ErrorCode::kStoreError) + 1);
   for (const Algorithm algorithm : kAllAlgorithms) {
     for (const bool allowed : {false, true}) {
       const Labels labels = {{"algorithm", std::string(UpperName(algorithm))},
@@ -66,11 +66,9 @@ ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : reg
                   "Charges that the store could not decide, by their policy.", "policy", kPolicies);
   deny_cache_hits_ = registry.AddCounter("sluice_deny_cache_hits_total",
                                          "Requests denied from memory without asking the store.");
-  for (std::size_t code = 0; code < kErrorCodes; ++code) {
-    errors_[code] =
-        registry.AddCounter("sluice_errors_total", "Requests that failed, by error code.",
-                            {{"code", std::string(ToString(static_cast<ErrorCode>(code)))}});
-  }
+  errors_ =
+      AddCounters(registry, "sluice_errors_total",
+                  "Requests that were answered with an error, by its code.", "code", kErrorCodes);
 
   rules_ = &registry.AddFamily({.name = "sluice_rule_decisions_total",
                                 .help = "Decisions of each rule.",
@@ -108,6 +106,13 @@ void ServiceMetrics::Decided(Source source) const {
     case Source::kFailOpen:
       return fail_open_.Add();
   }
+}
+
+void ServiceMetrics::Failed(std::string_view code) const {
+  const auto found = std::ranges::find(kErrorCodes, code);
+  assert(found != kErrorCodes.end());
+  if (found != kErrorCodes.end())
+    errors_[static_cast<std::size_t>(found - kErrorCodes.begin())].Add();
 }
 
 RuleMetrics ServiceMetrics::Rule(std::string_view rule_set, std::string_view rule) const {

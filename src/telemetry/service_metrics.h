@@ -12,7 +12,6 @@
 #include <string_view>
 #include <utility>
 
-#include "sluice/error.h"
 #include "sluice/limit.h"
 #include "sluice/memory_store.h"
 #include "sluice/redis_store.h"
@@ -36,6 +35,23 @@ class RuleMetrics {
   explicit RuleMetrics(CounterFamily::Set set) : set_(set) {}
   CounterFamily::Set set_;
 };
+
+// Every code that an answer can have, at any door.
+inline constexpr std::array kErrorCodes = {
+    // What stores and rules say of a request; ErrorCode has their meanings.
+    "INVALID_KEY", "INVALID_COST", "COST_EXCEEDS_LIMIT", "INVALID_TIME", "INVALID_REQUEST",
+    "INVALID_INPUT", "STORE_FULL", "NOT_FOUND", "IO", "UNAVAILABLE", "OUTCOME_UNKNOWN",
+    "ACCESS_DENIED", "STORE_ERROR",
+    // The APIs over HTTP.
+    "INVALID_QUERY", "INVALID_ALGORITHM", "INVALID_PERMITS", "INVALID_MODE", "INVALID_LEVEL",
+    "METHOD_NOT_ALLOWED", "PRECONDITION_FAILED", "UNAUTHORIZED", "FORBIDDEN", "CONFLICT",
+    // What is no request of HTTP.
+    "BAD_REQUEST", "REQUEST_TIMEOUT", "BODY_TOO_LARGE", "TARGET_TOO_LONG", "HEADERS_TOO_LARGE",
+    "EXPECTATION_FAILED", "NOT_IMPLEMENTED", "VERSION_NOT_SUPPORTED",
+    // The first words of RESP's errors.
+    "ERR", "NOAUTH", "WRONGPASS", "NOPROTO",
+    // The statuses of gRPC that are not among the above.
+    "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "INTERNAL"};
 
 // Every method may be called from any thread; all but those that say otherwise cost nanoseconds.
 class ServiceMetrics {
@@ -70,7 +86,8 @@ class ServiceMetrics {
     store_failures_[static_cast<std::size_t>(policy)].Add();
   }
 
-  void Failed(ErrorCode code) const { errors_[static_cast<std::size_t>(code)].Add(); }
+  // A request was answered with this error, one of kErrorCodes. Called where the answer is made.
+  void Failed(std::string_view code) const;
 
   // Takes a lock: ask when rules are compiled, and keep the answer.
   RuleMetrics Rule(std::string_view rule_set, std::string_view rule) const;
@@ -106,7 +123,6 @@ class ServiceMetrics {
 
  private:
   static constexpr std::size_t kAlgorithms = 6;
-  static constexpr std::size_t kErrorCodes = 15;
 
   struct Checks {
     Counter requests;
@@ -120,7 +136,7 @@ class ServiceMetrics {
   Counter fail_open_;
   Counter deny_cache_hits_;
   std::array<Counter, 3> store_failures_;
-  std::array<Counter, kErrorCodes> errors_;
+  std::array<Counter, kErrorCodes.size()> errors_;
   CounterFamily* rules_;
   std::array<Counter, 2> reloads_;
   std::array<Counter, 2> certificate_reloads_;

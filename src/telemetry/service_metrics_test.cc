@@ -82,9 +82,9 @@ TEST_F(ServiceMetricsTest, CountsWhoDecidedWithoutTheStore) {
 }
 
 TEST_F(ServiceMetricsTest, CountsErrorsByCode) {
-  metrics_.Failed(ErrorCode::kInvalidLimit);
-  metrics_.Failed(ErrorCode::kStoreError);
-  EXPECT_THAT(Text(), HasSubstr("sluice_errors_total{code=\"INVALID_LIMIT\"} 1\n"));
+  metrics_.Failed("INVALID_PERMITS");
+  metrics_.Failed(ToString(ErrorCode::kStoreError));
+  EXPECT_THAT(Text(), HasSubstr("sluice_errors_total{code=\"INVALID_PERMITS\"} 1\n"));
   EXPECT_THAT(Text(), HasSubstr("sluice_errors_total{code=\"STORE_ERROR\"} 1\n"));
   EXPECT_THAT(Text(), HasSubstr("sluice_errors_total{code=\"UNAVAILABLE\"} 0\n"));
 }

@@ -220,15 +220,31 @@ class Text(support.SharedServiceTest):
     def test_errors_and_answers_are_counted(self):
         before = self.service.metrics()
         self.service.get(target(CHECK, key="a", permits=1_000))
+        for parameters in ({"permits": "x"}, {"algorithm": "x"}, {"key": ""}):
+            self.service.get(target(CHECK, **parameters))
+        self.service.get(CHECK + "?key=a&key=b")
         self.service.get("/nope")
+        self.service.request("POST", "/api/v1/check", "{")
+        self.service.check("unknown-rule-set")
+        self.service.request("POST", "/api/v1/check/batch", '{"checks": [{"ruleSet": "no"}, {}]}')
+        self.service.request("POST", "/json", "{")
+        with RawConnection(self.service.port) as connection:
+            connection.send(b"nonsense\r\n\r\n")
+            connection.read_answer()
         after = self.service.metrics()
 
         def grown(name, **labels):
             key = (name, frozenset(labels.items()))
             return after[key] - before[key]
 
-        self.assertEqual(grown("sluice_errors_total", code="COST_EXCEEDS_LIMIT"), 1)
-        self.assertEqual(grown("sluice_http_responses_total", **{"class": "4xx"}), 2)
+        counted = {dict(labels)["code"]: value - before[name, labels]
+                   for (name, labels), value in after.items() if name == "sluice_errors_total"}
+        self.assertEqual({code: count for code, count in counted.items() if count},
+                         {"COST_EXCEEDS_LIMIT": 1, "INVALID_PERMITS": 1, "INVALID_ALGORITHM": 1,
+                          "INVALID_KEY": 1, "INVALID_QUERY": 1, "NOT_FOUND": 3,
+                          "INVALID_INPUT": 2, "INVALID_ARGUMENT": 1, "BAD_REQUEST": 1})
+        self.assertNotIn("SNAPSHOT_DAMAGED", counted)
+        self.assertEqual(grown("sluice_http_responses_total", **{"class": "4xx"}), 10)
 
     def test_what_is_no_request_is_an_answer_all_the_same(self):
         refused = (b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n",

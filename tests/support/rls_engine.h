@@ -43,6 +43,7 @@ class RlsEngine {
 
   service::Engine& operator*() { return engine_; }
   service::Engine* operator->() { return &engine_; }
+  telemetry::Registry& registry() { return registry_; }
 
  private:
   telemetry::Registry registry_;
