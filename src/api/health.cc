@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/health.h"
 
+#include <chrono>
+
 namespace sluice::api {
 
 void AppendStore(JsonWriter& json, const Health::Store& store) {
@@ -27,6 +29,17 @@ void AppendStore(JsonWriter& json, const Health::Store& store) {
     json.Field("slotsSuspected", store.cluster->slots_suspected);
     json.Field("slotsFailed", store.cluster->slots_failed);
     json.Field("nodes", store.cluster->nodes).Field("masters", store.cluster->masters);
+    json.EndObject();
+  }
+  if (store.snapshot) {
+    json.Key("snapshot").BeginObject().Field("failures", store.snapshot->failures);
+    if (store.snapshot->saved_at) {
+      json.Field("savedAtSeconds",
+                 std::chrono::floor<std::chrono::seconds>(*store.snapshot->saved_at)
+                     .time_since_epoch()
+                     .count());
+    }
+    if (!store.snapshot->problem.empty()) json.Field("problem", store.snapshot->problem);
     json.EndObject();
   }
   json.EndObject();

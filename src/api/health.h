@@ -28,6 +28,13 @@ struct Health {
     std::int64_t masters = 0;  // Those that serve slots.
   };
 
+  // What became of the file that keeps the state over restarts.
+  struct Snapshot {
+    std::uint64_t failures = 0;
+    std::optional<TimePoint> saved_at = {};  // The last that was written, since the start.
+    std::string problem = {};                // Why a later one was not; empty if there is none.
+  };
+
   struct Store {
     std::string kind;  // memory, standalone, sentinel or cluster
     std::string address = {};
@@ -38,6 +45,7 @@ struct Health {
     std::string problem = {};          // Why it is not reachable.
     std::vector<Master> masters = {};  // Of Redis, as far as they are known.
     std::optional<Cluster> cluster = {};
+    std::optional<Snapshot> snapshot = {};  // Of the memory store, if it has one.
 
     bool works() const { return reachable && (!cluster || cluster->state == "ok"); }
 

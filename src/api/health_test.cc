@@ -27,6 +27,16 @@ TEST(Health, ShowsWhatIsKnownOfAStore) {
             R"({"address":"b:2","status":"UP"}]})");
 }
 
+TEST(Health, ShowsWhatBecameOfSnapshots) {
+  Health::Store store{.kind = "memory", .snapshot = Health::Snapshot{}};
+  EXPECT_EQ(Shown(store), R"({"kind":"memory","status":"UP","snapshot":{"failures":0}})");
+  store.snapshot = {.failures = 2,
+                    .saved_at = TimePoint{std::chrono::milliseconds{1'700'000'000'999}},
+                    .problem = "no space"};
+  EXPECT_EQ(Shown(store), R"({"kind":"memory","status":"UP","snapshot":{"failures":2,)"
+                          R"("savedAtSeconds":1700000000,"problem":"no space"}})");
+}
+
 TEST(Health, AClusterThatHasFailedDoesNotWorkEvenIfItAnswers) {
   Health::Store store{.kind = "cluster",
                       .latency = Micros{120},

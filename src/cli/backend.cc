@@ -59,9 +59,20 @@ class MemoryBackend final : public Backend {
       : settings_(settings.memory),
         logger_(parts.logger),
         store_(std::move(store)),
+        clock_(parts.clock),
         guard_(*store_, GuardOptions(settings, parts.logger, parts.clock)) {
     parts.metrics.WatchMemory([this] { return store_->GetStats(); });
     AddGuardMetrics(parts.registry, guard_);
+    using enum telemetry::Registry::Type;
+    parts.registry.AddCallback(kCounter, "sluice_snapshots_failed_total",
+                               "Snapshots that could not be written.", {},
+                               [this] { return static_cast<double>(SnapshotState().failures); });
+    parts.registry.AddCallback(
+        kGauge, "sluice_snapshot_saved_seconds",
+        "When a snapshot was last written, as Unix time; 0 before the first.", {}, [this] {
+          const TimePoint saved_at = SnapshotState().saved_at.value_or(TimePoint{});
+          return std::chrono::duration<double>(saved_at.time_since_epoch()).count();
+        });
   }
 
   // Memory can be full: then, too, each limit's policy decides.
@@ -78,7 +89,11 @@ class MemoryBackend final : public Backend {
     if (!settings_.snapshot_file.empty()) Save();
   }
 
-  api::Health::Store Health() const override { return {.kind = "memory"}; }
+  api::Health::Store Health() const override {
+    api::Health::Store health{.kind = "memory"};
+    if (!settings_.snapshot_file.empty()) health.snapshot = SnapshotState();
+    return health;
+  }
   std::string Description() const override { return "memory"; }
   std::string GuardStatus() const override { return "null"; }
   void ForgetDenials() override { guard_.ForgetDenials(); }
@@ -101,15 +116,32 @@ class MemoryBackend final : public Backend {
 
   void Save() {
     const auto saved = store_->Save(settings_.snapshot_file);
+    {
+      const std::scoped_lock lock(mutex_);
+      snapshot_.problem = saved ? "" : saved.error().message;
+      if (saved) {
+        snapshot_.saved_at = clock_.Now();
+      } else {
+        ++snapshot_.failures;
+      }
+    }
     if (saved) return;
     logger_.Error("the snapshot was not written; the last one stays",
                   {{"file", settings_.snapshot_file}, {"error", saved.error().message}});
   }
 
+  api::Health::Snapshot SnapshotState() const {
+    const std::scoped_lock lock(mutex_);
+    return snapshot_;
+  }
+
   const Settings::Memory settings_;
   telemetry::Logger& logger_;
   const std::unique_ptr<MemoryStore> store_;
+  const Clock& clock_;
   GuardedStore guard_;
+  mutable std::mutex mutex_;
+  api::Health::Snapshot snapshot_;  // Guarded by mutex_.
   std::optional<Periodic> snapshots_;
 };
 

@@ -394,11 +394,26 @@ class Snapshots(support.ServiceTest):
             self.assertTrue(service.log_lines("ERROR", "damaged"))
             service.kill()
 
+    def test_when_the_last_snapshot_was_written(self):
+        self.assertNotIn("snapshot", self.start().get("/health").json["store"])
+        before = int(time.time())
+        service = self.start("--snapshot", self.folder() / "state", "--snapshot-interval", "20ms")
+        eventually(lambda: service.metric("sluice_snapshot_saved_seconds") >= before,
+                   "one is written")
+        snapshot = service.get("/health").json["store"]["snapshot"]
+        self.assertEqual(snapshot["failures"], 0)
+        self.assertGreaterEqual(snapshot["savedAtSeconds"], before)
+        self.assertEqual(service.metric("sluice_snapshots_failed_total"), 0)
+
     def test_a_place_that_can_no_longer_be_written_is_told(self):
         folder = self.folder()
         service = self.start("--snapshot", folder / "state", "--snapshot-interval", "50ms")
         folder.remove()
         eventually(lambda: service.log_lines("ERROR", "snapshot was not written"), "it is logged")
+        eventually(lambda: service.metric("sluice_snapshots_failed_total") > 0, "it is counted")
+        snapshot = service.get("/health").json["store"]["snapshot"]
+        self.assertGreater(snapshot["failures"], 0)
+        self.assertIn("state", snapshot["problem"])
         self.assertEqual(service.get(self.CHECK).status, 200)
 
 
