@@ -101,6 +101,9 @@ class Daemon::Impl {
                                             : std::max(1U, std::thread::hardware_concurrency()))),
         config_path_(config_path) {
     telemetry::AddProcessMetrics(registry_);
+    registry_.AddCallback(telemetry::Registry::Type::kCounter, "sluice_log_lines_lost_total",
+                          "Lines of the log that could not be written.", {},
+                          [this] { return static_cast<double>(logger_.lines_lost()); });
   }
 
   ~Impl() {
@@ -151,8 +154,10 @@ class Daemon::Impl {
     backend_->Start();
     FollowClock();
     loops_.Start();
-    give_back_.emplace(std::chrono::seconds{1}, Periodic::First::kAfterInterval,
-                       [this] { freed_memory_.GiveBack(OpenConnections()); });
+    give_back_.emplace(std::chrono::seconds{1}, Periodic::First::kAfterInterval, [this] {
+      freed_memory_.GiveBack(OpenConnections());
+      TellOfAcceptErrors();
+    });
     if (http_) Announce("http", http_->address());
     if (admin_) Announce("admin", admin_->address());
     if (resp_) Announce("resp", resp_->address());
@@ -243,6 +248,7 @@ class Daemon::Impl {
         return {.open = counts.open,
                 .accepted = counts.accepted,
                 .refused = counts.refused,
+                .accept_errors = counts.accept_errors,
                 .handshakes_failed = counts.handshakes_failed};
       });
     };
@@ -258,6 +264,24 @@ class Daemon::Impl {
     if (resp_) open += resp_->counts().connections.open;
     if (grpc_) open += grpc_->counts().connections.open;
     return open;
+  }
+
+  // At most one line a second, however many connections wait.
+  void TellOfAcceptErrors() {
+    std::uint64_t errors = 0;
+    const auto add = [&](const auto& server) {
+      if (server) errors += server->counts().connections.accept_errors;
+    };
+    add(http_);
+    add(admin_);
+    add(resp_);
+    add(grpc_);
+    const std::uint64_t before = std::exchange(accept_errors_told_, errors);
+    if (errors == before) return;
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    logger_.Error("connections cannot be accepted; too few files may be open, or memory is short",
+                  {{"attempts", errors - before}, {"files_max", limit.rlim_cur}});
   }
 
   void Drain() {
@@ -431,6 +455,7 @@ class Daemon::Impl {
   std::unique_ptr<resp::Server> resp_;
   std::unique_ptr<grpc::Server> grpc_;
   FreedMemory freed_memory_;
+  std::uint64_t accept_errors_told_ = 0;  // Of the thread of give_back_.
   std::optional<Periodic> give_back_;
   std::atomic<bool> draining_ = false;
   const std::string config_path_;

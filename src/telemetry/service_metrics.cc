@@ -153,6 +153,8 @@ void ServiceMetrics::WatchConnections(Door door, std::function<Connections()> co
         &Connections::accepted);
   watch(kCounter, "sluice_connections_refused_total",
         "Connections closed at once because there were too many.", &Connections::refused);
+  watch(kCounter, "sluice_accept_errors_total",
+        "Times that the system could not hand over a connection.", &Connections::accept_errors);
   watch(kCounter, "sluice_tls_handshakes_failed_total",
         "Connections on which TLS was not agreed upon.", &Connections::handshakes_failed);
 }

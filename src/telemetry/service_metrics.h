@@ -112,6 +112,7 @@ class ServiceMetrics {
     std::uint64_t open = 0;
     std::uint64_t accepted = 0;
     std::uint64_t refused = 0;
+    std::uint64_t accept_errors = 0;
     std::uint64_t handshakes_failed = 0;
   };
 

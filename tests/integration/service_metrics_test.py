@@ -6,7 +6,9 @@ Usage: service_metrics_test.py PROGRAM
 
 import json
 import math
+import os
 import re
+import resource
 import subprocess
 import threading
 
@@ -277,6 +279,28 @@ class Text(support.SharedServiceTest):
                 connection.send(part)
                 self.assertEqual(connection.read_answer().status, 408)
         self.assertEqual(service.metric("sluice_http_responses_total", **{"class": "4xx"}), 2)
+
+    def test_connections_that_cannot_be_accepted_are_told(self):
+        service = self.start()
+        client = service.client()
+        self.addCleanup(client.close)
+        client.request("GET", "/health")  # On a connection that stays.
+
+        def metric(name, **labels):
+            text = client.request("GET", "/metrics").body.decode()
+            return support.parse_metrics(text)[name, frozenset(labels.items())]
+
+        most = len(os.listdir(f"/proc/{service.pid}/fd")) + 2
+        hard = resource.prlimit(service.pid, resource.RLIMIT_NOFILE)[1]
+        resource.prlimit(service.pid, resource.RLIMIT_NOFILE, (most, hard))
+        for _ in range(5):
+            connection = RawConnection(service.port)
+            self.addCleanup(connection.close)
+        eventually(lambda: metric("sluice_accept_errors_total", door="http") > 0,
+                   "it is counted")
+        eventually(lambda: service.log_lines("ERROR", "connections cannot be accepted",
+                                             f"files_max={most}"), "it is logged")
+        self.assertEqual(metric("sluice_log_lines_lost_total"), 0)
 
     def test_looks_are_not_requests(self):
         def counted():
