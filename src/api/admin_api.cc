@@ -26,6 +26,10 @@ using telemetry::HeavyHitters;
 
 constexpr std::size_t kTopDefault = 20;
 
+constexpr std::string_view kKeysAsShown =
+    "a key as answers show it: ip:192.0.2.1, user:alice, apikey:…, global, or an attribute's name "
+    "and value";
+
 // Takes as long for a guess that is nearly right as for one that is not.
 bool IsSame(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
@@ -125,7 +129,7 @@ void AnswerReset(KeyCall& call) {
   call.reply.Send(200);
 }
 
-// Finds the key's bands; answers, and returns nothing, if there is no such rule set or no key.
+// Finds the key's bands; answers, and returns nothing, if there are none.
 std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine, const Instruments& instruments,
                                     const http::Request& request, http::Exchange exchange,
                                     std::string_view rule_set) {
@@ -138,11 +142,12 @@ std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine, const Instruments& 
   }
   std::array wanted = {net::WantedParameter{.name = "key"}, net::WantedParameter{.name = "rule"}};
   std::string scratch;
-  const auto read = net::ReadQuery(request.query, wanted, scratch);
-  if (!read || !wanted[0].value || wanted[0].value->empty()) {
-    call->reply.Fail(400, "INVALID_KEY",
-                     "expected ?key=… as answers show it, such as ip:192.0.2.1, user:alice or "
-                     "global");
+  if (const auto read = net::ReadQuery(request.query, wanted, scratch); !read) {
+    call->reply.Fail(400, "INVALID_QUERY", read.error().message);
+    return nullptr;
+  }
+  if (!wanted[0].value || wanted[0].value->empty()) {
+    call->reply.Fail(400, "INVALID_KEY", text::Cat("expected ?key=", kKeysAsShown));
     return nullptr;
   }
   call->key = *wanted[0].value;
@@ -150,6 +155,14 @@ std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine, const Instruments& 
   if (wanted[1].value) {
     std::erase_if(call->bands,
                   [&](const KeyBand& band) { return band.rule->id != *wanted[1].value; });
+  }
+  if (call->bands.empty()) {
+    const std::string under =
+        wanted[1].value ? text::Cat(" under the rule ", text::Quote(*wanted[1].value)) : "";
+    call->reply.Fail(404, "NOT_FOUND",
+                     text::Cat("the rule set ", text::Quote(rule_set), " has no band for this key",
+                               under, "; expected ", kKeysAsShown));
+    return nullptr;
   }
   for (const KeyBand& band : call->bands) {
     call->charges.push_back({.key = call->key,
@@ -328,7 +341,6 @@ void AdminApi::InspectKey(const http::Request& request, http::Exchange exchange,
   for (const Charge& charge : call->charges) {
     call->requests.push_back({.charges = {&charge, 1}, .now = {}, .each = {}});
   }
-  if (call->requests.empty()) return AnswerInspection(*call);
   parts_.engine.Apply(call->requests, [call] { AnswerInspection(*call); });
 }
 

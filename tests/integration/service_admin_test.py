@@ -264,15 +264,19 @@ class Admin(support.SharedServiceTest):
         self.assertEqual(self.inspect("user:vip"), {"per-user/u": (8, 9)})
         self.assertEqual(self.inspect("user:u:1"), {"per-user/u": (2, 3)})
         self.assertEqual(self.inspect("global"), {"all/g": (99, 100)})
-        self.assertEqual(self.inspect("apikey:none"), {})
-        self.assertEqual(self.inspect("nonsense"), {})
 
     def test_bad_questions_about_keys(self):
         for method in ("GET", "DELETE"):
             self.assert_error(self.admin(method, SETS + "/nope/keys?key=ip:1"), 404, "NOT_FOUND")
-            for query in ("", "?key=", "?key=%", "?key=a&key=b"):
-                self.assert_error(self.admin(method, SETS + "/filed/keys" + query), 400,
-                                  "INVALID_KEY")
+            for query, code in (("", "INVALID_KEY"), ("?key=", "INVALID_KEY"),
+                                ("?key=%", "INVALID_QUERY"), ("?key=a&key=b", "INVALID_QUERY")):
+                self.assert_error(self.admin(method, SETS + "/filed/keys" + query), 400, code)
+            # What nothing is counted under is a mistake, and not a whole budget.
+            for query in ("key=nonsense", "key=apikey:none", "key=192.0.2.1",
+                          "key=ip:192.0.2.1&rule=typo", "key=ip:192.0.2.1&rule=all"):
+                answer = self.admin(method, f"{SETS}/filed/keys?{query}")
+                self.assert_error(answer, 404, "NOT_FOUND")
+                self.assertIn("ip:192.0.2.1, user:alice", answer.json["error"]["message"])
         # Whatever is asked, the answer is JSON.
         for key in ("%00", "%ff", "x" * 3000, "%22%5c"):
             answer = self.admin("GET", f"{SETS}/filed/keys?key=ip:{key}")
