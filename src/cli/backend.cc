@@ -152,6 +152,10 @@ class RedisBackend final : public Backend {
     const auto endpoint = redis::Endpoint::Parse(settings.store);
     if (!endpoint) return std::unexpected(endpoint.error());
     for (const std::string& warning : endpoint->warnings) parts.logger.Warn(warning);
+    if (!settings.memory.snapshot_file.empty()) {
+      parts.logger.Warn("memory.snapshotFile is not used: Redis keeps the state",
+                        {{"file", settings.memory.snapshot_file}});
+    }
     auto redis = RedisStore::Create({.uri = settings.store});
     if (!redis) return std::unexpected(redis.error());
     auto client = redis::Client::Create(settings.store);

@@ -290,6 +290,12 @@ Problems Validate(const File& file) {
       complain(path, parsed.error().message);
     }
   }
+  if (settings.http.listen.empty() && settings.admin.listen.empty() &&
+      settings.resp.listen.empty() && settings.grpc.listen.empty()) {
+    complain("http.listen",
+             "nothing would listen; expected an address for at least one of http, admin, resp and "
+             "grpc");
+  }
   for (const std::string section : {"http", "resp", "grpc"}) {
     const std::string certificate = section + ".tlsCertificate";
     const std::string key = section + ".tlsKey";

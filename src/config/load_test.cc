@@ -111,6 +111,15 @@ TEST(Validate, FindsWhatDoesNotFitTogether) {
   for (const std::string& text : texts) EXPECT_THAT(text, Not(HasSubstr("hunter2")));
 }
 
+TEST(Validate, SomethingMustListen) {
+  File file;
+  file.settings.http.listen = "";
+  file.settings.admin.listen = "";
+  EXPECT_THAT(Texts(Validate(file)), ElementsAre(HasSubstr("http.listen: nothing would listen")));
+  file.settings.resp.listen = "127.0.0.1:1";
+  EXPECT_TRUE(Validate(file).empty());
+}
+
 TEST(Validate, TheStoreMustNotGiveUpBeforeTheDeadline) {
   File file;
   file.settings.store = "redis://a";

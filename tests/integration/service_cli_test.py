@@ -468,6 +468,16 @@ class Serve(support.ServiceTest):
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
             self.assertIn(snapshot, done.stderr)
 
+    def test_something_must_listen(self):
+        done = sluice("serve", "--http", "", "--admin", "")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("nothing would listen", done.stderr)
+
+    def test_a_snapshot_that_redis_has_no_use_for(self):
+        service = self.start("--store", f"redis://127.0.0.1:{support.free_port()}",
+                             "--snapshot", self.folder() / "state")
+        self.assertTrue(service.log_lines("WARN", "memory.snapshotFile is not used"))
+
     def test_settings_by_environment(self):
         folder = self.folder()
         rules = folder.write("rules.yaml", f"""ruleSets: [{{id: env, rules: []}}]""")
