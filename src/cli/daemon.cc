@@ -88,6 +88,14 @@ void ReserveDescriptors(const Settings& settings, telemetry::Logger& logger) {
       {{"files_max", limit.rlim_cur}, {"needed", needed}});
 }
 
+void WarnOfTokenInClear(const Settings& settings, telemetry::Logger& logger) {
+  const std::string& listen = settings.admin.listen;
+  if (listen.empty() || !settings.http.tls_certificate.empty()) return;
+  if (net::ListenAddress::Parse(listen)->IsLoopback()) return;
+  logger.Warn("the admin token travels in clear; set http.tlsCertificate, or listen on loopback",
+              {{"listen", listen}});
+}
+
 }  // namespace
 
 class Daemon::Impl {
@@ -150,6 +158,7 @@ class Daemon::Impl {
     WatchConnections();
     if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
     ReserveDescriptors(settings_, logger_);
+    WarnOfTokenInClear(settings_, logger_);
     keeper_->Start();
     backend_->Start();
     FollowClock();

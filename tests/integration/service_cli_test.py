@@ -478,6 +478,12 @@ class Serve(support.ServiceTest):
                              "--snapshot", self.folder() / "state")
         self.assertTrue(service.log_lines("WARN", "memory.snapshotFile is not used"))
 
+    def test_an_admin_token_in_clear(self):
+        warning = ("WARN", "the admin token travels in clear")
+        service = self.start("--admin", "0.0.0.0:0", "--admin-token", "t")
+        self.assertTrue(service.log_lines(*warning))
+        self.assertEqual(self.start("--admin-token", "t").log_lines(*warning), [])
+
     def test_settings_by_environment(self):
         folder = self.folder()
         rules = folder.write("rules.yaml", f"""ruleSets: [{{id: env, rules: []}}]""")
