@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,9 @@
 #include "core/json_writer.h"
 #include "core/text.h"
 #include "net/url.h"
+#include "rules/digest.h"
 #include "rules/parse.h"
+#include "service/secret_key.h"
 
 namespace sluice::api {
 namespace {
@@ -29,6 +32,30 @@ constexpr std::size_t kTopDefault = 20;
 constexpr std::string_view kKeysAsShown =
     "a key as answers show it: ip:192.0.2.1, user:alice, apikey:…, global, or an attribute's name "
     "and value";
+
+// Keys of /top, of which API keys are secrets: told apart by the beginning of their SHA-256.
+std::string Shown(const std::string& key) {
+  constexpr std::size_t kDigitsShown = 12;
+  if (!key.starts_with(service::kApiKeyPrefix)) return key;
+  std::string shown(service::kHiddenApiKey);
+  rules::AppendDigest(shown, std::string_view(key).substr(service::kApiKeyPrefix.size()));
+  shown.resize(service::kHiddenApiKey.size() + kDigitsShown);
+  return shown;
+}
+
+// What a request demands of the rule set that it changes: If-Match of RFC 9110.
+reload::Keeper::Condition ConditionOf(const http::Request& request) {
+  const std::string_view field = request.FindHeader("If-Match");
+  if (field.empty()) return nullptr;
+  return [field = std::string(field)](std::string_view hash) {
+    if (field == "*") return true;
+    const std::string tag = text::Cat("\"", hash, "\"");
+    for (const auto part : std::views::split(field, ',')) {
+      if (text::Trim(std::string_view(part)) == tag) return true;
+    }
+    return false;
+  };
+}
 
 // Takes as long for a guess that is nearly right as for one that is not.
 bool IsSame(std::string_view a, std::string_view b) {
@@ -65,6 +92,9 @@ reload::Keeper::Done AnswerWith(std::shared_ptr<Reply> reply, int status, std::s
   return
       [reply = std::move(reply), status, body = std::move(body)](reload::Keeper::Outcome outcome) {
         if (!outcome.problems.empty()) return reply->Fail(outcome.problems);
+        if (outcome.is_other) {
+          return reply->Fail(412, "PRECONDITION_FAILED", outcome.result.error().message);
+        }
         if (!outcome.result) {
           // What cannot be changed here is a conflict with a file, not a malformed request.
           const Error& error = outcome.result.error();
@@ -281,30 +311,32 @@ void AdminApi::CreateRuleSet(const http::Request& request, http::Exchange exchan
       return reply->Fail(409, "CONFLICT",
                          text::Cat("there is a rule set ", text::Quote(id), "; PUT replaces it"));
     }
-    parts_.keeper.Save(id, std::move(body), AnswerWith(reply, 201, JsonOf("created", id)));
+    parts_.keeper.Save(id, std::move(body), nullptr, AnswerWith(reply, 201, JsonOf("created", id)));
   });
 }
 
 void AdminApi::ReplaceRuleSet(const http::Request& request, http::Exchange exchange,
                               std::string_view id) const {
   auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
-  parts_.keeper.Post(
-      [this, reply, id = std::string(id), body = std::string(request.body)]() mutable {
-        const auto parsed = rules::ParseRuleSet(body, "body");
-        if (!parsed) return reply->Fail(parsed.error());
-        if ((*parsed)->id() != id) {
-          return reply->Fail(400, "INVALID_INPUT",
-                             text::Cat("the body's id is ", text::Quote((*parsed)->id()),
-                                       "; expected ", text::Quote(id)));
-        }
-        parts_.keeper.Save(id, std::move(body), AnswerWith(reply, 200, JsonOf("replaced", id)));
-      });
+  parts_.keeper.Post([this, reply, id = std::string(id), body = std::string(request.body),
+                      condition = ConditionOf(request)]() mutable {
+    const auto parsed = rules::ParseRuleSet(body, "body");
+    if (!parsed) return reply->Fail(parsed.error());
+    if ((*parsed)->id() != id) {
+      return reply->Fail(400, "INVALID_INPUT",
+                         text::Cat("the body's id is ", text::Quote((*parsed)->id()), "; expected ",
+                                   text::Quote(id)));
+    }
+    parts_.keeper.Save(id, std::move(body), std::move(condition),
+                       AnswerWith(reply, 200, JsonOf("replaced", id)));
+  });
 }
 
 void AdminApi::DeleteRuleSet(const http::Request& request, http::Exchange exchange,
                              std::string_view id) const {
   auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
-  parts_.keeper.Remove(std::string(id), AnswerWith(reply, 200, JsonOf("deleted", id)));
+  parts_.keeper.Remove(std::string(id), ConditionOf(request),
+                       AnswerWith(reply, 200, JsonOf("deleted", id)));
 }
 
 void AdminApi::SetEnabled(const http::Request& request, http::Exchange exchange,
@@ -318,6 +350,7 @@ void AdminApi::SetEnabled(const http::Request& request, http::Exchange exchange,
   rules::RuleSetSpec spec = rule_set->spec();
   spec.enabled = enabled;
   parts_.keeper.Save(std::string(id), rules::RuleSet::Compile(std::move(spec))->ToJson(),
+                     ConditionOf(request),
                      AnswerWith(reply, 200, JsonOf(enabled ? "enabled" : "disabled", id)));
 }
 
@@ -383,7 +416,7 @@ void AdminApi::Top(const http::Request& request, http::Exchange exchange) const 
   json.BeginObject().Field("by", by).Key("keys").BeginArray();
   for (const auto& entry :
        parts_.keys.Top(kind, static_cast<std::size_t>(*n), std::chrono::steady_clock::now())) {
-    json.BeginObject().Field("key", entry.key).Field("cut", entry.cut);
+    json.BeginObject().Field("key", Shown(entry.key)).Field("cut", entry.cut);
     json.Field("countAtMost", entry.count).Field("countAtLeast", entry.count - entry.error);
     json.EndObject();
   }

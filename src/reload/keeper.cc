@@ -14,6 +14,24 @@ constexpr std::size_t kProblemsLogged = 20;
 
 Keeper::Outcome Refused(Error error) { return {std::unexpected(std::move(error)), {}}; }
 
+Keeper::Outcome IsOther(std::string_view id) {
+  return {.result = std::unexpected(
+              Error{ErrorCode::kInvalidRequest,
+                    text::Cat("the rule set ", text::Quote(id),
+                              " is not the one of If-Match; expected the ETag of what is there")}),
+          .problems = {},
+          .is_other = true};
+}
+
+// Asks about what was read just now, of which another instance may have written more than is in
+// force here.
+bool Holds(Keeper::Condition& condition, const Sources& sources, const std::string& id) {
+  const auto found = sources.managed.find(id);
+  if (found == sources.managed.end()) return false;
+  const auto parsed = rules::ParseRuleSet(found->second, id);
+  return parsed && condition((*parsed)->hash());
+}
+
 }  // namespace
 
 Keeper::Keeper(Options options, const Parts& parts)
@@ -155,8 +173,8 @@ void Keeper::Reload(Done done) {
   Post([this, done = std::move(done)]() mutable { done(Refresh(true)); });
 }
 
-void Keeper::Save(std::string id, std::string document, Done done) {
-  Post([this, id = std::move(id), document = std::move(document),
+void Keeper::Save(std::string id, std::string document, Condition condition, Done done) {
+  Post([this, id = std::move(id), document = std::move(document), condition = std::move(condition),
         done = std::move(done)]() mutable {
     auto sources = ReadAll();
     if (!sources) return done(Refused(sources.error()));
@@ -165,6 +183,7 @@ void Keeper::Save(std::string id, std::string document, Done done) {
                            text::Cat("the rule set ", text::Quote(id),
                                      " is defined in a file; expected it to be changed there")}));
     }
+    if (condition && !Holds(condition, *sources, id)) return done(IsOther(id));
     sources->managed.insert_or_assign(id, document);
     if (auto valid = Build(*sources, 0); !valid) {
       return done({std::unexpected(Error{ErrorCode::kInvalidInput, "the rule set is not valid"}),
@@ -177,8 +196,9 @@ void Keeper::Save(std::string id, std::string document, Done done) {
   });
 }
 
-void Keeper::Remove(std::string id, Done done) {
-  Post([this, id = std::move(id), done = std::move(done)]() mutable {
+void Keeper::Remove(std::string id, Condition condition, Done done) {
+  Post([this, id = std::move(id), condition = std::move(condition),
+        done = std::move(done)]() mutable {
     auto sources = ReadAll();
     if (!sources) return done(Refused(sources.error()));
     if (!sources->managed.contains(id)) {
@@ -190,6 +210,7 @@ void Keeper::Remove(std::string id, Done done) {
       return done(
           Refused({ErrorCode::kNotFound, text::Cat("there is no rule set ", text::Quote(id))}));
     }
+    if (condition && !Holds(condition, *sources, id)) return done(IsOther(id));
     sources->managed.erase(id);
     if (auto removed = managed_.Remove(id); !removed) return done(Refused(removed.error()));
     managed_documents_ = sources->managed;

@@ -59,15 +59,19 @@ class Keeper {
   struct Outcome {
     Expected<void> result;
     Problems problems;
+    bool is_other = false;  // The rule set is not the one that the condition wants.
   };
   using Done = std::move_only_function<void(Outcome)>;
+
+  // Says by its hash whether the rule set that is there may be changed; null says yes.
+  using Condition = std::move_only_function<bool(std::string_view hash)>;
 
   // Each does not wait; `done` runs on the keeper's thread.
   void Reload(Done done);
   // Error: kInvalidRequest if the id belongs to a rule set of a file, which is changed there.
-  void Save(std::string id, std::string document, Done done);
+  void Save(std::string id, std::string document, Condition condition, Done done);
   // Errors: kNotFound; kInvalidRequest as above.
-  void Remove(std::string id, Done done);
+  void Remove(std::string id, Condition condition, Done done);
 
   // Runs something that takes its time on the keeper's thread.
   void Post(std::move_only_function<void()> task);

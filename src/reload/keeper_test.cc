@@ -154,23 +154,50 @@ TEST_F(KeeperTest, DoesNotStartOnWhatIsNotValid) {
 TEST_F(KeeperTest, ManagesRuleSetsBesideThoseOfFiles) {
   ASSERT_TRUE(Open("rules.yaml").empty());
   EXPECT_TRUE(Await([&](auto done) {
-                keeper_->Save("three", std::string(kManaged), std::move(done));
+                keeper_->Save("three", std::string(kManaged), nullptr, std::move(done));
               }).result);
   ASSERT_NE(catalog()->rules->Find("three"), nullptr);
   EXPECT_TRUE(catalog()->managed.contains("three"));
   const auto conflict =
-      Await([&](auto done) { keeper_->Save("one", "{id: one}", std::move(done)); });
+      Await([&](auto done) { keeper_->Save("one", "{id: one}", nullptr, std::move(done)); });
   EXPECT_EQ(conflict.result.error().code, ErrorCode::kInvalidRequest);
-  EXPECT_EQ(Await([&](auto done) { keeper_->Remove("one", std::move(done)); }).result.error().code,
+  EXPECT_EQ(Await([&](auto done) { keeper_->Remove("one", nullptr, std::move(done)); })
+                .result.error()
+                .code,
             ErrorCode::kInvalidRequest);
-  const auto invalid =
-      Await([&](auto done) { keeper_->Save("four", "{id: four, rules: 5}", std::move(done)); });
+  const auto invalid = Await(
+      [&](auto done) { keeper_->Save("four", "{id: four, rules: 5}", nullptr, std::move(done)); });
   EXPECT_FALSE(invalid.problems.empty());
-  EXPECT_TRUE(Await([&](auto done) { keeper_->Remove("three", std::move(done)); }).result);
+  EXPECT_TRUE(Await([&](auto done) { keeper_->Remove("three", nullptr, std::move(done)); }).result);
   EXPECT_EQ(catalog()->rules->Find("three"), nullptr);
-  EXPECT_EQ(
-      Await([&](auto done) { keeper_->Remove("three", std::move(done)); }).result.error().code,
-      ErrorCode::kNotFound);
+  EXPECT_EQ(Await([&](auto done) { keeper_->Remove("three", nullptr, std::move(done)); })
+                .result.error()
+                .code,
+            ErrorCode::kNotFound);
+}
+
+TEST_F(KeeperTest, ChangesOnlyTheRuleSetThatTheConditionWants) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  const auto save = [&](Keeper::Condition condition) {
+    return Await([&](auto done) {
+      keeper_->Save("three", std::string(kManaged), std::move(condition), std::move(done));
+    });
+  };
+  const auto remove = [&](Keeper::Condition condition) {
+    return Await(
+        [&](auto done) { keeper_->Remove("three", std::move(condition), std::move(done)); });
+  };
+  const auto any = [](std::string_view) { return true; };
+  EXPECT_TRUE(save(any).is_other) << "there is none";
+  ASSERT_TRUE(save(nullptr).result);
+  const std::string hash = catalog()->rules->Find("three")->hash();
+  const auto other = [](std::string_view) { return false; };
+  EXPECT_TRUE(save(other).is_other);
+  EXPECT_TRUE(remove(other).is_other);
+  EXPECT_NE(catalog()->rules->Find("three"), nullptr);
+  const auto same = [&](std::string_view found) { return found == hash; };
+  EXPECT_TRUE(save(same).result);
+  EXPECT_TRUE(remove(same).result);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "service/secret_key.h"
 #include "telemetry/heavy_hitters.h"
 #include "telemetry/log.h"
 #include "telemetry/service_metrics.h"
@@ -14,7 +15,7 @@ namespace {
 using telemetry::LogLevel;
 
 std::string_view Loggable(std::string_view key) {
-  return key.starts_with("apikey:") ? std::string_view("apikey:***") : key;
+  return key.starts_with(kApiKeyPrefix) ? kHiddenApiKey : key;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 Usage: service_admin_test.py PROGRAM
 """
 
+import hashlib
 import json
 
 import support
@@ -298,6 +299,40 @@ class Admin(support.SharedServiceTest):
         for query in ("?by=x", "?n=0", "?n=x", "?n=1000000", "?by=%"):
             self.assert_error(self.admin("GET", "/admin/v1/top" + query), 400, "INVALID_QUERY")
         self.admin("DELETE", SETS + "/hot")
+
+    def test_top_shows_no_api_key(self):
+        keyed = rule_set("keyed", 9)
+        keyed["rules"][0]["scope"] = "PER_API_KEY"
+        self.admin("POST", SETS, keyed)
+        secrets = ("top-secret-1", "top-secret-2")
+        for secret in secrets:
+            self.service.check("keyed", apiKey=secret)
+        answer = self.admin("GET", "/admin/v1/top?by=busy&n=100")
+        self.assertNotIn(b"top-secret", answer.body)
+        shown = {entry["key"] for entry in answer.json["keys"]}
+        for secret in secrets:
+            digest = hashlib.sha256(secret.encode()).hexdigest()
+            self.assertIn("apikey:***" + digest[:12], shown)
+        self.admin("DELETE", SETS + "/keyed")
+
+    def test_if_match(self):
+        self.admin("POST", SETS, rule_set("tagged", 1))
+        read = self.admin("GET", SETS + "/tagged").header("ETag")
+        change = self.service.admin("PUT", SETS + "/tagged", rule_set("tagged", 2),
+                                    {"If-Match": read})
+        self.assertEqual(change.status, 200)
+        weak = "W/" + self.admin("GET", SETS + "/tagged").header("ETag")
+        for tags in (read, f'"x", {read}', weak):
+            for method, body in (("PUT", rule_set("tagged", 3)), ("DELETE", None)):
+                answer = self.service.admin(method, SETS + "/tagged", body, {"If-Match": tags})
+                self.assert_error(answer, 412, "PRECONDITION_FAILED")
+        kept = self.admin("GET", SETS + "/tagged")
+        self.assertEqual(kept.json["rules"][0]["bands"][0]["limit"], 2)
+        answer = self.service.admin("PUT", SETS + "/none", rule_set("none", 1), {"If-Match": "*"})
+        self.assert_error(answer, 412, "PRECONDITION_FAILED")
+        done = self.service.admin("DELETE", SETS + "/tagged", None,
+                                  {"If-Match": f'"x", {kept.header("ETag")}'})
+        self.assertEqual(done.status, 200)
 
     def test_a_request_under_many_bands_counts_once_for_its_key(self):
         for _ in range(20):
