@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/backend.h"
 
-#include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <filesystem>
-#include <fstream>
 #include <mutex>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "cli/guard.h"
 #include "cli/heartbeat.h"
 #include "cli/periodic.h"
 #include "cli/redis_probe.h"
-#include "core/text.h"
+#include "cli/snapshot_lock.h"
 #include "redis/client.h"
 #include "redis/uri.h"
 #include "service/timed_store.h"
@@ -38,7 +34,11 @@ class MemoryBackend final : public Backend {
                                        .log_entries_max = settings.memory.log_entries_max};
     const std::string& file = settings.memory.snapshot_file;
     std::unique_ptr<MemoryStore> store;
+    std::optional<SnapshotLock> lock;
     if (!file.empty()) {
+      auto taken = SnapshotLock::Take(file);
+      if (!taken) return std::unexpected(taken.error());
+      lock.emplace(*std::move(taken));
       auto restored = MemoryStore::Restore(file, options);
       if (restored) {
         store = *std::move(restored);
@@ -49,15 +49,16 @@ class MemoryBackend final : public Backend {
       } else if (restored.error().code != ErrorCode::kNotFound) {
         return std::unexpected(restored.error());
       }
-      if (auto writable = CheckWritable(file); !writable) return std::unexpected(writable.error());
     }
     if (!store) store = std::make_unique<MemoryStore>(options);
-    return std::make_unique<MemoryBackend>(settings, parts, std::move(store));
+    return std::make_unique<MemoryBackend>(settings, parts, std::move(lock), std::move(store));
   }
 
-  MemoryBackend(const Settings& settings, const Parts& parts, std::unique_ptr<MemoryStore> store)
+  MemoryBackend(const Settings& settings, const Parts& parts, std::optional<SnapshotLock> lock,
+                std::unique_ptr<MemoryStore> store)
       : settings_(settings.memory),
         logger_(parts.logger),
+        lock_(std::move(lock)),
         store_(std::move(store)),
         clock_(parts.clock),
         guard_(*store_, GuardOptions(settings, parts.logger, parts.clock)) {
@@ -99,21 +100,6 @@ class MemoryBackend final : public Backend {
   void ForgetDenials() override { guard_.ForgetDenials(); }
 
  private:
-  // Better now than when it is needed. Saving writes beside the file, and so does this.
-  static Expected<void> CheckWritable(const std::string& file) {
-    const std::string beside = file + ".tmp";
-    errno = 0;
-    const bool opened = std::ofstream(beside).good();
-    if (!opened) {
-      return std::unexpected(
-          Error{ErrorCode::kIo, text::Cat("cannot write the snapshot ", text::Quote(file), ": ",
-                                          std::generic_category().message(errno))});
-    }
-    std::error_code ignored;
-    std::filesystem::remove(beside, ignored);
-    return {};
-  }
-
   void Save() {
     const auto saved = store_->Save(settings_.snapshot_file);
     {
@@ -137,6 +123,7 @@ class MemoryBackend final : public Backend {
 
   const Settings::Memory settings_;
   telemetry::Logger& logger_;
+  const std::optional<SnapshotLock> lock_;  // If there is a snapshot file.
   const std::unique_ptr<MemoryStore> store_;
   const Clock& clock_;
   GuardedStore guard_;

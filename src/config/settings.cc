@@ -265,9 +265,9 @@ constexpr std::array kSettings = {
     Within<FIELD(memory.log_entries_max), 1, kMany>(
         "memory.logEntriesMax", "--memory-log-entries-max", "N",
         "Requests that all SLIDING_WINDOW limits together remember"),
-    Row<FIELD(memory.snapshot_file)>(
-        "memory.snapshotFile", "--snapshot", "FILE",
-        "Keeps the state of the memory store over restarts; not used with Redis"),
+    Row<FIELD(memory.snapshot_file)>("memory.snapshotFile", "--snapshot", "FILE",
+                                     "Keeps the state of the memory store over restarts; one "
+                                     "instance a file, and none with Redis"),
     Within<FIELD(memory.snapshot_interval), kMillisecond, kDay>(
         "memory.snapshotInterval", "--snapshot-interval", "DURATION", "How often it is written"),
 

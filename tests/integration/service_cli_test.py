@@ -462,7 +462,8 @@ class Serve(support.ServiceTest):
 
     def test_a_snapshot_that_cannot_be_written(self):
         folder = self.folder()
-        for snapshot in (folder / "none/state.snapshot", str(folder)):
+        os.mkdir(folder / "state")
+        for snapshot in (folder / "none/state.snapshot", folder / "state"):
             done = sluice("serve", "--http", "127.0.0.1:0", "--admin", "", "--snapshot", snapshot)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)

@@ -370,6 +370,24 @@ class Snapshots(support.ServiceTest):
         service.kill()
         self.assertEqual(self.left(self.start("--snapshot", file)), 70)
 
+    def test_a_snapshot_belongs_to_one_instance(self):
+        folder = self.folder()
+        file = folder / "state"
+        service = self.start("--snapshot", file)
+        service.get(self.CHECK)
+        being_written = folder.write("state.tmp", "another's work")
+        second = sluice("serve", "--snapshot", file, "--http", "127.0.0.1:0", "--admin", "")
+        self.assertEqual((second.returncode, second.stdout), (2, ""))
+        self.assertRegex(second.stderr, r"^store: .*state.* is in use by another process.*"
+                                        r"state\.lock.*; expected .*\n$")
+        self.assertTrue(os.path.exists(being_written))
+        # However the first ends, the next one can have it, and what the first knew.
+        service.kill()
+        again = self.start("--snapshot", file)
+        again.get(self.CHECK)
+        self.assertEqual(again.stop(), 0)
+        self.assertEqual(self.left(self.start("--snapshot", file)), 70)
+
     def test_a_damaged_snapshot_is_set_aside(self):
         folder = self.folder()
         file = folder / "state"
