@@ -31,6 +31,10 @@ class Reader {
       : file_(file), out_(out), problems_(problems) {}
 
   void Read(const YamlNode& root) {
+    // It may hold rules, and one that was emptied must not be taken for one without any.
+    if (root.kind == Kind::kNull) {
+      return Complain(root, "the file is empty; expected settings, or {} for none");
+    }
     ForEach(root, "settings such as \"http:\" or \"store:\"",
             [&](const std::string& name, const YamlNode& key, const YamlNode& value) {
               if (name == "limits") {

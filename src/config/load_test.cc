@@ -48,9 +48,12 @@ TEST(ConfigFile, NamesOfLimitsAreNotThoseOfOtherStates) {
   }
 }
 
-TEST(ConfigFile, MayBeEmpty) {
-  EXPECT_TRUE(Parse("", "f"));
+TEST(ConfigFile, MayHoldNothingIfThatIsSaid) {
+  EXPECT_TRUE(Parse("{}", "f"));
   EXPECT_TRUE(Parse("http:\n", "f"));
+  for (const char* text : {"", "# threads: 2\n"}) {
+    EXPECT_THAT(Texts(Parse(text, "f").error()), ElementsAre(HasSubstr("the file is empty")));
+  }
 }
 
 TEST(ConfigFile, ReportsAllThatIsWrongWithItsPlace) {

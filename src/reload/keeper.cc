@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/text.h"
-#include "rules/parse.h"
+#include "rules/schema.h"
 
 namespace sluice::reload {
 namespace {
@@ -66,7 +66,6 @@ void Keeper::Stop() {
 }
 
 void Keeper::Run(const std::stop_token& stop) {
-  const auto poll = std::chrono::ceil<std::chrono::milliseconds>(options_.poll_interval);
   while (true) {
     std::deque<std::move_only_function<void()>> tasks;
     {
@@ -76,8 +75,7 @@ void Keeper::Run(const std::stop_token& stop) {
     for (auto& task : tasks) task();
     if (!tasks.empty()) continue;
     if (stop.stop_requested()) return;
-    Refresh(false);
-    watch_.Wait(poll);
+    watch_.Wait(Look());
   }
 }
 
@@ -91,37 +89,90 @@ void Keeper::Post(std::move_only_function<void()> task) {
 
 Expected<Sources> Keeper::ReadAll() {
   auto sources = Read(options_.places);
-  if (!sources) return sources;
+  if (sources) ReadManaged(*sources);
+  return sources;
+}
+
+void Keeper::ReadManaged(Sources& sources) {
   if (auto documents = managed_.Load()) {
     managed_documents_ = *std::move(documents);
   } else {
     logger_.Warn("rule sets cannot be read; those known stay",
                  {{"from", managed_.Description()}, {"error", documents.error().message}});
   }
-  sources->managed = managed_documents_;
-  return sources;
+  sources.managed = managed_documents_;
 }
 
-Keeper::Outcome Keeper::Refresh(bool asked) {
+void Keeper::NoteUnreadable(const Error& error) {
+  unreadable_ = error.message;
+  metrics_.Reloaded(telemetry::ReloadResult::kInvalid, 0);
+  logger_.Error("rules cannot be read; the old ones stay", {{"error", unreadable_}});
+}
+
+// Takes what has changed and says when to look again.
+std::chrono::milliseconds Keeper::Look() {
+  const auto poll = std::chrono::ceil<std::chrono::milliseconds>(options_.poll_interval);
+  const auto settle = std::chrono::ceil<std::chrono::milliseconds>(options_.settle);
   auto sources = ReadAll();
   if (!sources) {
     // Said once: a missing file is looked for again with every poll.
-    if (asked || unreadable_ != sources.error().message) {
-      unreadable_ = sources.error().message;
-      metrics_.Reloaded(telemetry::ReloadResult::kInvalid, 0);
-      logger_.Error("rules cannot be read; the old ones stay", {{"error", unreadable_}});
+    if (unreadable_ != sources.error().message) NoteUnreadable(sources.error());
+    return poll;
+  }
+  unreadable_.clear();
+  if (*sources == sources_) refused_.reset();
+  if (*sources == sources_ || *sources == refused_) {
+    unsettled_.reset();
+    return poll;
+  }
+  if (!SameFiles(*sources, sources_)) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!unsettled_ || !SameFiles(*sources, *unsettled_)) {
+      unsettled_ = *std::move(sources);
+      unsettled_since_ = now;
+      return settle;
     }
+    if (now - unsettled_since_ < settle) return settle;
+  }
+  unsettled_.reset();
+  Take(*std::move(sources));
+  return poll;
+}
+
+Keeper::Outcome Keeper::Refresh() {
+  auto sources = ReadAll();
+  if (!sources) {
+    NoteUnreadable(sources.error());
     return Refused(sources.error());
   }
   unreadable_.clear();
-  if (!asked) {
-    if (*sources == refused_) return {};
-    if (catalog_ && *sources == sources_) {
-      refused_.reset();
-      return {};
-    }
+  return Take(*std::move(sources));
+}
+
+Keeper::Outcome Keeper::Take(Sources sources) {
+  const auto before = catalog_;
+  Outcome outcome = Adopt(std::move(sources));
+  if (outcome.result) WarnOfMissing(*before);
+  return outcome;
+}
+
+// Rule sets that are managed go because somebody asked for it; those of files may by a mistake.
+void Keeper::WarnOfMissing(const service::Catalog& before) {
+  const auto warn = [this](std::string_view message, const std::vector<std::string_view>& names) {
+    if (names.empty()) return;
+    logger_.Warn(message, {{"count", names.size()}, {"names", rules::JoinNames(names)}});
+  };
+  std::vector<std::string_view> rule_sets;
+  for (const auto& rule_set : before.rules->rule_sets()) {
+    if (before.managed.contains(rule_set->id()) || catalog_->rules->Find(rule_set->id())) continue;
+    rule_sets.push_back(rule_set->id());
   }
-  return Adopt(*std::move(sources));
+  warn("rule sets are gone from the files; requests for them are not found", rule_sets);
+  std::vector<std::string_view> domains;
+  for (const rules::RlsDomain& domain : before.domains->domains()) {
+    if (!catalog_->domains->Find(domain.name())) domains.push_back(domain.name());
+  }
+  warn("domains are gone from the files; requests for them pass", domains);
 }
 
 Keeper::Outcome Keeper::Adopt(Sources sources) {
@@ -170,38 +221,38 @@ void Keeper::Publish(std::shared_ptr<service::Catalog> catalog) {
 }
 
 void Keeper::Reload(Done done) {
-  Post([this, done = std::move(done)]() mutable { done(Refresh(true)); });
+  Post([this, done = std::move(done)]() mutable { done(Refresh()); });
 }
 
 void Keeper::Save(std::string id, std::string document, Condition condition, Done done) {
   Post([this, id = std::move(id), document = std::move(document), condition = std::move(condition),
         done = std::move(done)]() mutable {
-    auto sources = ReadAll();
-    if (!sources) return done(Refused(sources.error()));
-    if (catalog_->rules->Find(id) && !sources->managed.contains(id)) {
+    Sources sources = sources_;
+    ReadManaged(sources);
+    if (catalog_->rules->Find(id) && !sources.managed.contains(id)) {
       return done(Refused({ErrorCode::kInvalidRequest,
                            text::Cat("the rule set ", text::Quote(id),
                                      " is defined in a file; expected it to be changed there")}));
     }
-    if (condition && !Holds(condition, *sources, id)) return done(IsOther(id));
-    sources->managed.insert_or_assign(id, document);
-    if (auto valid = Build(*sources, 0); !valid) {
+    if (condition && !Holds(condition, sources, id)) return done(IsOther(id));
+    sources.managed.insert_or_assign(id, document);
+    if (auto valid = Build(sources, 0); !valid) {
       return done({std::unexpected(Error{ErrorCode::kInvalidInput, "the rule set is not valid"}),
                    std::move(valid.error())});
     }
     // Saved before it is in force: what clients see is what a restart will see.
     if (auto saved = managed_.Save(id, document); !saved) return done(Refused(saved.error()));
-    managed_documents_ = sources->managed;
-    done(Adopt(*std::move(sources)));
+    managed_documents_ = sources.managed;
+    done(Adopt(std::move(sources)));
   });
 }
 
 void Keeper::Remove(std::string id, Condition condition, Done done) {
   Post([this, id = std::move(id), condition = std::move(condition),
         done = std::move(done)]() mutable {
-    auto sources = ReadAll();
-    if (!sources) return done(Refused(sources.error()));
-    if (!sources->managed.contains(id)) {
+    Sources sources = sources_;
+    ReadManaged(sources);
+    if (!sources.managed.contains(id)) {
       if (catalog_->rules->Find(id)) {
         return done(Refused({ErrorCode::kInvalidRequest,
                              text::Cat("the rule set ", text::Quote(id),
@@ -210,11 +261,11 @@ void Keeper::Remove(std::string id, Condition condition, Done done) {
       return done(
           Refused({ErrorCode::kNotFound, text::Cat("there is no rule set ", text::Quote(id))}));
     }
-    if (condition && !Holds(condition, *sources, id)) return done(IsOther(id));
-    sources->managed.erase(id);
+    if (condition && !Holds(condition, sources, id)) return done(IsOther(id));
+    sources.managed.erase(id);
     if (auto removed = managed_.Remove(id); !removed) return done(Refused(removed.error()));
-    managed_documents_ = sources->managed;
-    done(Adopt(*std::move(sources)));
+    managed_documents_ = sources.managed;
+    done(Adopt(std::move(sources)));
   });
 }
 

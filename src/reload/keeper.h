@@ -23,13 +23,15 @@ namespace sluice::reload {
 
 // Keeps the catalog as its sources say. It looks at them when a folder changes, when the rule set
 // store announces a change, every `poll_interval` in any case, and when asked to. An invalid source
-// changes nothing: the old catalog stays, and that is counted and logged. All that blocks happens
-// on the keeper's own thread.
+// changes nothing: the old catalog stays, and that is counted and logged. Files that it finds
+// changed are taken once they are the same at a second look, so that none is taken while it is
+// written. All that blocks happens on the keeper's own thread.
 class Keeper {
  public:
   struct Options {
     Places places;
     Micros poll_interval{5'000'000};
+    Micros settle{100'000};  // How long files must stay the same before they are taken.
     // Gets every new catalog, on the keeper's thread; the first one from Load.
     std::function<void(std::shared_ptr<const service::Catalog>)> publish;
   };
@@ -67,6 +69,7 @@ class Keeper {
   using Condition = std::move_only_function<bool(std::string_view hash)>;
 
   // Each does not wait; `done` runs on the keeper's thread.
+  // Takes the files as they are now.
   void Reload(Done done);
   // Error: kInvalidRequest if the id belongs to a rule set of a file, which is changed there.
   void Save(std::string id, std::string document, Condition condition, Done done);
@@ -80,9 +83,14 @@ class Keeper {
 
  private:
   void Run(const std::stop_token& stop);
-  Outcome Refresh(bool asked);
+  std::chrono::milliseconds Look();
+  Outcome Refresh();
+  Outcome Take(Sources sources);
   Outcome Adopt(Sources sources);
   Expected<Sources> ReadAll();
+  void ReadManaged(Sources& sources);
+  void NoteUnreadable(const Error& error);
+  void WarnOfMissing(const service::Catalog& before);
   void Publish(std::shared_ptr<service::Catalog> catalog);
 
   // Constant after construction.
@@ -92,10 +100,12 @@ class Keeper {
   telemetry::ServiceMetrics& metrics_;
 
   // Of the keeper's thread.
-  Sources sources_;                 // As adopted last.
-  std::optional<Sources> refused_;  // What is there instead, so that it is counted once.
-  std::string unreadable_;          // Why nothing could be read, so that it is said once.
-  Documents managed_documents_;     // As they were when the store could be reached.
+  Sources sources_;                   // As adopted last.
+  std::optional<Sources> refused_;    // What is there instead, so that it is counted once.
+  std::optional<Sources> unsettled_;  // What is there instead, until it stays the same.
+  std::chrono::steady_clock::time_point unsettled_since_;
+  std::string unreadable_;       // Why nothing could be read, so that it is said once.
+  Documents managed_documents_;  // As they were when the store could be reached.
   std::shared_ptr<const service::Catalog> catalog_;
 
   FolderWatch watch_;

@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing_support::Eventually;
@@ -41,7 +42,8 @@ class KeeperTest : public ::testing::Test {
   Problems Open(const std::string& rules) {
     keeper_.emplace(
         Keeper::Options{.places = {.config = {}, .rules = (folder_ / rules).string(), .rls = {}},
-                        .poll_interval = Micros{3'600'000'000},  // So that only watching helps.
+                        .poll_interval = 1h,  // So that only watching helps.
+                        .settle = settle_,
                         .publish =
                             [this](auto catalog) {
                               const std::scoped_lock lock(mutex_);
@@ -77,6 +79,7 @@ class KeeperTest : public ::testing::Test {
   telemetry::ServiceMetrics metrics_{registry_};
   telemetry::Logger logger_{{.level = telemetry::LogLevel::kOff}};
   ProcessRuleSetStore managed_;
+  Micros settle_ = 10ms;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<const service::Catalog> catalog_;
@@ -149,6 +152,48 @@ TEST_F(KeeperTest, DoesNotStartOnWhatIsNotValid) {
   Write("rules.yaml", "ruleSets: 5");
   EXPECT_FALSE(Open("rules.yaml").empty());
   EXPECT_FALSE(Open("missing.yaml").empty());
+}
+
+TEST_F(KeeperTest, TakesAnEmptiedFileForAMistake) {
+  for (const std::string_view text : {"", "\n# nothing\n", "---\n", "{}", "ruleSets:\n"}) {
+    Write("rules.yaml", kOne);
+    ASSERT_TRUE(Open("rules.yaml").empty());
+    Write("rules.yaml", text);
+    const auto outcome = Await([&](auto done) { keeper_->Reload(std::move(done)); });
+    ASSERT_EQ(outcome.problems.size(), 1U) << text;
+    EXPECT_THAT(outcome.problems.front().ToString(),
+                AllOf(HasSubstr("rules.yaml:"), HasSubstr("ruleSets"), HasSubstr("expected")));
+    EXPECT_NE(catalog()->rules->Find("one"), nullptr) << text;
+    EXPECT_FALSE(Open("rules.yaml").empty()) << "nor does it start with: " << text;
+  }
+  Write("rules.yaml", "ruleSets: []");
+  EXPECT_TRUE(Open("rules.yaml").empty());
+}
+
+TEST_F(KeeperTest, LeavesFilesAloneUntilTheyStayTheSame) {
+  settle_ = 1h;
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  Write("rules.yaml", kTwo);
+  for (int i = 0; i < 3; ++i) {
+    std::promise<void> looked;  // It looks after each task.
+    keeper_->Post([&] { looked.set_value(); });
+    looked.get_future().get();
+    EXPECT_EQ(catalog()->generation, 1U);
+  }
+  // Whoever asks for it knows that they are whole.
+  EXPECT_TRUE(Await([&](auto done) { keeper_->Reload(std::move(done)); }).result);
+  EXPECT_NE(catalog()->rules->Find("two"), nullptr);
+}
+
+TEST_F(KeeperTest, ChangesManagedRuleSetsWithoutTakingFiles) {
+  settle_ = 1h;
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  Write("rules.yaml", kTwo);
+  EXPECT_TRUE(Await([&](auto done) {
+                keeper_->Save("three", std::string(kManaged), std::move(done));
+              }).result);
+  EXPECT_NE(catalog()->rules->Find("three"), nullptr);
+  EXPECT_NE(catalog()->rules->Find("one"), nullptr);
 }
 
 TEST_F(KeeperTest, ManagesRuleSetsBesideThoseOfFiles) {

@@ -67,6 +67,10 @@ void Append(Problems& all, Problems some) { std::ranges::move(some, std::back_in
 
 }  // namespace
 
+bool SameFiles(const Sources& a, const Sources& b) {
+  return a.config == b.config && a.rules == b.rules && a.rls == b.rls;
+}
+
 Expected<Sources> Read(const Places& places) {
   Sources sources;
   for (const auto& [place, texts] :

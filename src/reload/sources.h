@@ -34,6 +34,9 @@ struct Sources {
   friend bool operator==(const Sources&, const Sources&) = default;
 };
 
+// Whether they differ in rule sets of the admin API at most.
+bool SameFiles(const Sources& a, const Sources& b);
+
 // Where they lie; empty is nowhere.
 struct Places {
   std::string config;

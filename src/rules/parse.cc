@@ -495,12 +495,16 @@ std::expected<RuleSets, Problems> ParseRuleSets(std::string_view yaml, std::stri
   const auto document = YamlDocument::Load(yaml, file, reporter.problems());
   if (!document) return std::unexpected(reporter.Take());
   const YamlNode& root = document->root();
-  if (root.kind == Kind::kNull) return RuleSets{};
   // Whoever reads the other keys says that it is no mapping.
   if (other_keys == OtherKeys::kIgnore && root.kind != Kind::kMapping) return RuleSets{};
   const Mapping mapping(root, "the document",
                         other_keys == OtherKeys::kForbid ? Names(kRootKeys) : Names(), reporter);
-  const auto* const list = mapping.Find("ruleSets");
+  // A file that was emptied, or cut off, must not be taken for one without rules.
+  const auto entry = std::ranges::find(mapping.entries(), "ruleSets", &Mapping::Entry::key);
+  const YamlNode* const list = entry == mapping.entries().end() ? nullptr : entry->value;
+  if (list == nullptr && other_keys == OtherKeys::kForbid && root.kind == Kind::kMapping) {
+    reporter.Add(root, "the document needs ruleSets; expected a list, or [] for none");
+  }
   std::vector<RuleSetSpec> specs;
   if (list != nullptr) {
     Distinct ids("rule set", reporter);

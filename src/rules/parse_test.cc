@@ -85,10 +85,16 @@ TEST(Parse, KeepsEachRuleSetsOwnLines) {
   EXPECT_EQ(ParseRuleSets("{\"ruleSets\":\n[\n{\"id\":\"a\"}\n]}", "f")->at(0)->spec().source, "");
 }
 
-TEST(Parse, AcceptsNothing) {
-  EXPECT_THAT(ParseRuleSets("", "f").value(), SizeIs(0));
-  EXPECT_THAT(ParseRuleSets("ruleSets:\n", "f").value(), SizeIs(0));
+TEST(Parse, AcceptsNoRuleSetsIfThatIsSaid) {
   EXPECT_THAT(ParseRuleSets("ruleSets: []\n", "f").value(), SizeIs(0));
+  EXPECT_THAT(ProblemsOf(""),
+              ElementsAre("f:1:1: the document is nothing; expected a mapping with ruleSets"));
+  EXPECT_THAT(ProblemsOf("{}"),
+              ElementsAre("f:1:1: the document needs ruleSets; expected a list, or [] for none"));
+  for (const OtherKeys other_keys : {OtherKeys::kForbid, OtherKeys::kIgnore}) {
+    EXPECT_THAT(ProblemsOf("ruleSets: ~", other_keys),
+                ElementsAre("f:1:11: ruleSets is nothing; expected a list"));
+  }
   EXPECT_THAT(ParseRuleSets("http: {}\n", "f", OtherKeys::kIgnore).value(), SizeIs(0));
 }
 

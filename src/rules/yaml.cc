@@ -203,7 +203,12 @@ std::optional<YamlDocument> YamlDocument::Load(std::string_view text, std::strin
                         .message = text::Cat("not valid YAML: ", text::Escape(error.msg))});
     return std::nullopt;
   }
-  if (document.root_ == nullptr) document.root_ = &document.nodes_.emplace_back();
+  if (document.root_ == nullptr) {
+    YamlNode& nothing = document.nodes_.emplace_back();
+    nothing.line = 1;
+    nothing.column = 1;
+    document.root_ = &nothing;
+  }
   return document;
 }
 

@@ -131,8 +131,17 @@ class Validate(support.ServiceTest):
             self.assertRegex(done.stderr, r"x\.yaml:\d+:\d+: ")
             lines = done.stderr.splitlines()
             self.assertEqual(len(lines), len(set(lines)), "said twice")
-        self.assertEqual(sluice("validate", folder.write("empty.yaml", "")).returncode, 0)
         self.assertEqual(sluice("validate").returncode, 2)
+
+    def test_an_empty_file_is_a_mistake(self):
+        folder = self.folder()
+        for content in ("", "# nothing\n", "ruleSets:\n"):
+            done = sluice("validate", folder.write("x.yaml", content))
+            self.assertEqual((done.returncode, done.stdout), (2, ""), content)
+            self.assertRegex(done.stderr, r"^\S*x\.yaml:\d:1: .*; expected .*\n$")
+        for content in ("{}", "ruleSets: []"):
+            done = sluice("validate", folder.write("x.yaml", content))
+            self.assertEqual((done.returncode, done.stderr), (0, ""), content)
 
     def test_settings_that_do_not_go_together(self):
         folder = self.folder()
@@ -333,7 +342,7 @@ ruleSets:
 
     def test_every_setting_works_by_file_by_variable_and_by_flag(self):
         folder = self.folder()
-        rules = folder.write("rules.yaml", "")
+        rules = folder.write("rules.yaml", "ruleSets: []\n")
         domains = folder.write("domains.yaml", "domain: d\ndescriptors: []\n")
         count = 0
         for section, name, flag, variable, value in self.settings():

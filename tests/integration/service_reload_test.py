@@ -107,6 +107,26 @@ class HowChangesArrive(ReloadTest):
         eventually(lambda: service.log_lines("rules are not valid", "two"), "the log says so")
         self.assertEqual(self.limit(service, "two"), 2)
 
+    def test_what_is_gone_is_told(self):
+        folder = self.folder()
+        folder.write("rules/one.yaml", rules(1, "one"))
+        folder.write("rules/two.yaml", rules(2, "two"))
+        domain = folder.write("rls/edge.yaml", "domain: edge\ndescriptors: []\n")
+        service = self.start("--rules", folder / "rules", "--rls-config", folder / "rls",
+                             *NO_POLLING)
+        os.remove(folder / "rules/one.yaml")
+        eventually(lambda: service.log_lines("WARN", "rule sets are gone", "count=1", "names=one"),
+                   "the log says so")
+        # A file that was emptied is none that is gone.
+        folder.replace("rules/two.yaml", "")
+        folder.replace("rls/edge.yaml", "")
+        eventually(lambda: service.log_lines("ERROR", "not valid", "edge.yaml:1:1"), "it is refused")
+        self.assertEqual(self.limit(service, "two"), 2)
+        folder.replace("rules/two.yaml", rules(2, "two"))
+        os.remove(domain)
+        eventually(lambda: service.log_lines("WARN", "domains are gone", "names=edge"),
+                   "the log says so")
+
     def test_the_configuration_file(self):
         folder = self.folder()
 
@@ -156,7 +176,7 @@ class InvalidChanges(ReloadTest):
         invalid = 0
         for bad in ("ruleSets: [", "ruleSets: 7", rules(0), rules(-1),
                     rules(3).replace("PER_IP", "PER_PLANET"), "store: memory\n" + rules(9),
-                    "\x00", rules(3) + "ruleSets: []\n"):
+                    "\x00", rules(3) + "ruleSets: []\n", "", "ruleSets:\n", "{}"):
             with self.subTest(bad):
                 folder.replace("rules.yaml", bad)
                 invalid += 1
