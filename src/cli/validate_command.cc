@@ -36,7 +36,7 @@ bool IsRls(const reload::Text& text) {
 class Collector {
  public:
   void Add(const std::string& path) {
-    auto read = reload::Read({.config = {}, .rules = path, .rls = {}});
+    auto read = reload::Read({.config = {}, .rules = path, .rls = {}}, config::FileKind::kAny);
     if (!read) {
       problems.push_back({.file = "sluice validate", .message = read.error().message});
       return;
@@ -72,7 +72,9 @@ class Collector {
  private:
   void Take(std::vector<reload::Text>& texts, reload::Text text) {
     std::error_code error;
-    if (!seen_.insert(std::filesystem::canonical(text.file, error)).second) return;
+    auto path = std::filesystem::canonical(text.file, error);
+    if (error) path = text.file;  // A pipe has no other name.
+    if (!seen_.insert(std::move(path)).second) return;
     texts.push_back(std::move(text));
   }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/load.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -342,7 +345,7 @@ Problems Validate(const File& file) {
 
 Expected<std::string> ReadAdminToken(const Settings::Admin& admin) {
   if (admin.token_file.empty()) return admin.token;
-  auto token = ReadFile(admin.token_file, kTokenBytesMax);
+  auto token = ReadFile(admin.token_file, FileKind::kAny, kTokenBytesMax);
   if (!token) return token;
   while (token->ends_with('\n') || token->ends_with('\r')) token->pop_back();
   if (token->empty()) {
@@ -352,14 +355,19 @@ Expected<std::string> ReadAdminToken(const Settings::Admin& admin) {
   return token;
 }
 
-Expected<std::string> ReadFile(const std::string& path, std::size_t max) {
+Expected<std::string> ReadFile(const std::string& path, FileKind kind, std::size_t max) {
   const auto fail = [&](ErrorCode code, std::string_view what) {
     return std::unexpected(Error{code, text::Cat(path, ": ", what)});
   };
   errno = 0;
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
-                                                             std::fclose);
-  if (!file) return fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, Reason());
+  const bool regular = kind == FileKind::kRegular;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | (regular ? O_NONBLOCK : 0));
+  if (fd < 0) return fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, Reason());
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(::fdopen(fd, "rb"), std::fclose);
+  struct stat status {};
+  if (regular && (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))) {
+    return fail(ErrorCode::kInvalidInput, "expected a regular file");
+  }
   std::string out;
   char buffer[64 * 1024];
   while (const std::size_t bytes = std::fread(buffer, 1, sizeof buffer, file.get())) {

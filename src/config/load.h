@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <expected>
 #include <functional>
 #include <map>
@@ -61,7 +62,15 @@ Problem ProblemWith(const File& file, std::string_view path, std::string_view me
 // the file of the token has none.
 Expected<std::string> ReadAdminToken(const Settings::Admin& admin);
 
-// Reads at most `max` bytes of a file. Errors: kNotFound, kIo, kInvalidInput if it is longer.
-Expected<std::string> ReadFile(const std::string& path, std::size_t max = kFileBytesMax);
+enum class FileKind : std::uint8_t {
+  kRegular,  // Anything else is an error: a pipe that nobody writes would be waited for without
+             // end.
+  kAny,      // For what somebody names by hand, such as /dev/stdin; may wait.
+};
+
+// Reads at most `max` bytes of a file. Errors: kNotFound, kIo, kInvalidInput if it is longer, or of
+// another kind.
+Expected<std::string> ReadFile(const std::string& path, FileKind kind = FileKind::kRegular,
+                               std::size_t max = kFileBytesMax);
 
 }  // namespace sluice::config

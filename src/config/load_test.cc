@@ -174,7 +174,10 @@ TEST(Validate, SaysWhereASettingWasGiven) {
 
 TEST(ReadFile, SaysWhatIsWrong) {
   EXPECT_EQ(ReadFile("/nonexistent/file").error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(ReadFile("/dev/zero", 1000).error().code, ErrorCode::kInvalidInput);
+  EXPECT_EQ(ReadFile("/dev/zero", FileKind::kAny, 1000).error().code, ErrorCode::kInvalidInput);
+  for (const char* path : {"/dev/zero", "/dev/null", "/"}) {
+    EXPECT_EQ(ReadFile(path).error().message, std::string(path) + ": expected a regular file");
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
@@ -308,6 +309,10 @@ TEST_F(TlsListenerTest, SaysWhichFileIsWrong) {
             "cannot read the certificate file \"" + missing + "\"");
   EXPECT_EQ(Failure({.address = address, .tls = TlsFiles{files_.cert, missing}}),
             "cannot read the key file \"" + missing + "\"");
+  const std::string pipe = certificate_.folder() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(Failure({.address = address, .tls = TlsFiles{pipe, files_.key}}),
+            "cannot read the certificate file \"" + pipe + "\"");
   EXPECT_THAT(Failure({.address = address, .tls = TlsFiles{empty, files_.key}}),
               HasSubstr("has no certificate in PEM format"));
   EXPECT_THAT(Failure({.address = address, .tls = TlsFiles{files_.cert, empty}}),

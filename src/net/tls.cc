@@ -20,10 +20,10 @@ std::unexpected<Error> Fail(ErrorCode code, std::string message) {
   return std::unexpected(Error{code, std::move(message)});
 }
 
-// OpenSSL's own words for a file that is missing say little.
+// OpenSSL's own words for a file that is missing say little, and it would wait for a pipe.
 Expected<void> CheckReadable(std::string_view what, const std::string& path) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored) || !std::ifstream(path)) {
+  if (!std::filesystem::is_regular_file(path, ignored) || !std::ifstream(path)) {
     return Fail(ErrorCode::kIo, text::Cat("cannot read the ", what, " file ", text::Quote(path)));
   }
   return {};

@@ -9,6 +9,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "core/text.h"
@@ -129,6 +131,13 @@ asio::awaitable<Expected<void>> Connection::ConnectSocket() {
 
 asio::awaitable<Expected<void>> Connection::StartTls() {
   const Tls& tls = options_.tls;
+  for (const std::string& file : {tls.ca_file, tls.cert_file, tls.key_file}) {
+    // OpenSSL would wait for a pipe, and with it all that this loop does.
+    std::error_code ignored;
+    if (std::filesystem::is_other(std::filesystem::status(file, ignored))) {
+      co_return Fail(Unreachable(text::Cat("TLS: ", file, ": expected a regular file")));
+    }
+  }
   error_code error;
   tls_context_.emplace(asio::ssl::context::tls_client);
   const auto configure = [&](auto&& step, std::string_view what) -> Expected<void> {

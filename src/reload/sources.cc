@@ -50,13 +50,13 @@ Expected<std::vector<std::string>> FilesOf(const std::string& place) {
   return files;
 }
 
-Expected<std::vector<Text>> ReadPlace(const std::string& place) {
+Expected<std::vector<Text>> ReadPlace(const std::string& place, config::FileKind kind) {
   std::vector<Text> texts;
   if (place.empty()) return texts;
   const auto files = FilesOf(place);
   if (!files) return std::unexpected(files.error());
   for (const std::string& file : *files) {
-    auto content = config::ReadFile(file);
+    auto content = config::ReadFile(file, file == place ? kind : config::FileKind::kRegular);
     if (!content) return std::unexpected(content.error());
     texts.push_back({file, *std::move(content)});
   }
@@ -71,12 +71,12 @@ bool SameFiles(const Sources& a, const Sources& b) {
   return a.config == b.config && a.rules == b.rules && a.rls == b.rls;
 }
 
-Expected<Sources> Read(const Places& places) {
+Expected<Sources> Read(const Places& places, config::FileKind kind) {
   Sources sources;
   for (const auto& [place, texts] :
        {std::pair(&places.config, &sources.config), std::pair(&places.rules, &sources.rules),
         std::pair(&places.rls, &sources.rls)}) {
-    auto read = ReadPlace(*place);
+    auto read = ReadPlace(*place, kind);
     if (!read) return std::unexpected(read.error());
     *texts = *std::move(read);
   }

@@ -44,9 +44,10 @@ struct Places {
   std::string rls;
 };
 
-// Reads the files of all places, those of a folder by name. Errors: kNotFound, kIo, kInvalidInput
-// if a file is too long or there are too many.
-Expected<Sources> Read(const Places& places);
+// Reads the files of all places, those of a folder by name. A place that is a file may be of
+// `kind`. Errors: kNotFound, kIo, kInvalidInput if a file is too long, not of its kind, or there
+// are too many.
+Expected<Sources> Read(const Places& places, config::FileKind kind = config::FileKind::kRegular);
 
 // All problems of all texts.
 std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& sources,

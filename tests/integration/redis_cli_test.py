@@ -88,6 +88,15 @@ class RedisCli(unittest.TestCase):
             self.assertEqual(done.returncode, 2, arguments)
             self.assertNotIn("wr0ng", done.stdout + done.stderr)
 
+    def test_a_pipe_in_the_place_of_a_certificate_is_not_waited_for(self):
+        folder = support.Folder()
+        self.addCleanup(folder.remove)
+        os.mkfifo(folder / "ca.pem")
+        done = support.sluice("check", "--store", f"rediss://127.0.0.1:{self.port}?ca={folder / 'ca.pem'}",
+                              "--limit", LIMIT, "--key", "alice")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("ca.pem: expected a regular file", done.stderr)
+
     def test_passwords_are_covered_in_the_list_of_processes(self):
         with tempfile.TemporaryFile() as log:
             service = subprocess.Popen(

@@ -143,6 +143,14 @@ class Validate(support.ServiceTest):
             done = sluice("validate", folder.write("x.yaml", content))
             self.assertEqual((done.returncode, done.stderr), (0, ""), content)
 
+    def test_a_pipe_that_is_named_by_hand(self):
+        done = subprocess.run(["bash", "-c", '"$0" validate <(echo "$1") <(echo "$2") /dev/stdin',
+                               support.PROGRAM, "ruleSets: [{id: a}]", "ruleSets: [{id: b}]"],
+                              input="domain: d\n", capture_output=True, text=True, check=False,
+                              timeout=support.PATIENCE)
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (0, "valid: 2 rule sets, 0 limits, 1 domains\n", ""))
+
     def test_settings_that_do_not_go_together(self):
         folder = self.folder()
         for content, place, word in (
@@ -468,6 +476,17 @@ class Serve(support.ServiceTest):
         self.assertEqual(done.returncode, 2)
         self.assertIn("c.pem", done.stderr)
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+    def test_pipes_are_not_waited_for(self):
+        folder = self.folder()
+        pipe = folder / "x.yaml"
+        os.mkfifo(pipe)
+        listeners = ("--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+        for flag, value in (("--config", pipe), ("--rules", pipe), ("--rules", str(folder)),
+                            ("--rls-config", pipe), ("--snapshot", pipe)):
+            done = sluice("serve", *listeners, flag, value)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertRegex(done.stderr, r"^.*x\.yaml: expected a regular file\n$")
 
     def test_a_snapshot_that_cannot_be_written(self):
         folder = self.folder()

@@ -127,6 +127,17 @@ class HowChangesArrive(ReloadTest):
         eventually(lambda: service.log_lines("WARN", "domains are gone", "names=edge"),
                    "the log says so")
 
+    def test_a_pipe_among_the_files_holds_nothing_up(self):
+        folder = self.folder()
+        folder.write("rules.yaml", rules(3))
+        service = self.start("--rules", str(folder), *NO_POLLING)
+        os.mkfifo(folder / "pipe.yaml")
+        eventually(lambda: service.log_lines("ERROR", "rules cannot be read; the old ones stay",
+                                             "pipe.yaml: expected a regular file"), "it is told")
+        os.remove(folder / "pipe.yaml")
+        folder.replace("rules.yaml", rules(5))
+        self.wait_for_limit(service, 5)
+
     def test_the_configuration_file(self):
         folder = self.folder()
 

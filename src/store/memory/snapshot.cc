@@ -450,13 +450,18 @@ Expected<std::unique_ptr<MemoryStore::Impl>> ReadSnapshot(std::FILE* file,
 
 Expected<std::unique_ptr<MemoryStore::Impl>> LoadSnapshot(const std::filesystem::path& path,
                                                           const MemoryStore::Options& options) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
-                                                             &std::fclose);
-  if (!file) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
     const bool missing = errno == ENOENT;
     Error error = IoError(path, "cannot open");
     if (missing) error.code = ErrorCode::kNotFound;
     return std::unexpected(std::move(error));
+  }
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(::fdopen(fd, "rb"), &std::fclose);
+  struct stat opened;
+  if (::fstat(fd, &opened) != 0 || !S_ISREG(opened.st_mode)) {
+    return std::unexpected(
+        Error{ErrorCode::kIo, text::Cat("snapshot ", path.native(), ": expected a regular file")});
   }
   auto store = ReadSnapshot(file.get(), options);
   if (store) return store;

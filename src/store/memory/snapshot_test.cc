@@ -121,6 +121,11 @@ TEST_F(SnapshotTest, AMissingFileIsAnErrorOfItsOwn) {
   EXPECT_EQ(Restore().error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(SnapshotTest, APipeIsAnErrorAndNotWaitedFor) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(Restore().error().code, ErrorCode::kIo);
+}
+
 TEST_F(SnapshotTest, AFailedSaveLeavesTheOldSnapshot) {
   MakeStore(10)->Save(path_).value();
   const std::string old = ReadFile();
