@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/json/parse.hpp>
-#include <boost/json/stream_parser.hpp>
 #include <utility>
 
+#include "core/parse_json.h"
 #include "core/text.h"
 
 namespace sluice::api {
@@ -106,11 +105,9 @@ Expected<CheckDocument> CheckDocument::Read(const json::value& value) {
 }
 
 Expected<json::value> ParseJson(std::string_view body) {
-  json::error_code error;
-  json::parse_options options;
-  options.max_depth = 16;
-  json::value value = json::parse(body, error, {}, options);
-  if (error) return Invalid(text::Cat("the body is not JSON: ", error.message()));
+  constexpr std::size_t kDepthMax = 16;
+  auto value = core::ParseJson(body, kDepthMax);
+  if (!value) return Invalid(text::Cat("the body: ", value.error().message));
   return value;
 }
 

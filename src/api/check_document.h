@@ -27,7 +27,7 @@ struct CheckDocument {
   static Expected<CheckDocument> Read(const boost::json::value& json);
 };
 
-// Parses a body; bounded in depth. Error: kInvalidInput.
+// Parses a body; bounded in depth, each member once. Error: kInvalidInput.
 Expected<boost::json::value> ParseJson(std::string_view body);
 
 }  // namespace sluice::api

@@ -42,6 +42,8 @@ TEST(CheckDocument, SaysWhatIsWrong) {
     EXPECT_THAT(document.error().message, HasSubstr(expected));
   }
   EXPECT_FALSE(ParseJson("{"));
+  EXPECT_THAT(ParseJson(R"({"ruleSet":"api","ruleSet":"zzz"})").error().message,
+              HasSubstr("member \"ruleSet\" is given twice"));
   EXPECT_FALSE(ParseJson(std::string(100, '[') + std::string(100, ']'))) << "bounded depth";
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/parse_json.h"
 #include "core/text.h"
 #include "telemetry/service_metrics.h"
 
@@ -19,24 +20,7 @@ using Response = RlsBatch::Response;
 // Protobuf's parser takes some hundred bytes of memory for each level, and long for many values; it
 // runs on the loop. A request of any use is far smaller.
 constexpr std::size_t kBodyBytesMax = std::size_t{64} << 10;
-constexpr int kDepthMax = 32;
-
-bool IsTooDeep(std::string_view json) {
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (c == '"') in_string = !in_string;
-    if (in_string) {
-      if (c == '\\') ++i;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kDepthMax) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
+constexpr std::size_t kDepthMax = 32;
 
 std::string ToJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
@@ -77,8 +61,9 @@ void HandleJson(service::Engine& engine, const RlsOptions& options, std::string_
   if (body.size() > kBodyBytesMax) {
     return refuse(text::Cat("a body of ", body.size(), " bytes; expected at most ", kBodyBytesMax));
   }
-  if (IsTooDeep(body)) {
-    return refuse(text::Cat("expected at most ", kDepthMax, " levels of lists and objects"));
+  // Protobuf's parser takes what is no JSON, too, and the last of two equal members.
+  if (const auto json = core::ParseJson(body, kDepthMax); !json) {
+    return refuse("the body: " + json.error().message);
   }
   RateLimitRequest request;
   google::protobuf::util::JsonParseOptions parse;

@@ -571,6 +571,9 @@ TEST_F(RlsTest, AnswersJson) {
   EXPECT_EQ(post(R"({"domain":""})").http_status, 400);
   EXPECT_THAT(post("[]").body, HasSubstr(R"({"error":)"));
   EXPECT_THAT(post(R"({"descriptors":)" + std::string(60'000, '[')).body, HasSubstr("32 levels"));
+  EXPECT_THAT(post(R"({"domain":"edge","domain":"x","descriptors":[]})").body,
+              HasSubstr(R"(member \"domain\" is given twice)"));
+  EXPECT_EQ(post(R"({"domain":"edge",domain:"x"})").http_status, 400);
   EXPECT_THAT(post(std::string(70'000, ' ')).body, HasSubstr("expected at most 65536"));
   EXPECT_EQ(post(R"({"domain":"edge","descriptors":[{"entries":[{"key":"user","value":")" +
                  std::string(100, '[') + R"(\""}]}]})")

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/parse_json.h"
 #include "core/text.h"
 #include "sluice/time.h"
 
@@ -123,11 +124,11 @@ Expected<std::optional<Record>> RecordParser::ParseCsv(std::string_view line) {
 }
 
 Expected<std::optional<Record>> RecordParser::ParseJson(std::string_view line) {
-  boost::json::error_code error;
+  constexpr std::size_t kDepthMax = 32;
   boost::json::monotonic_resource memory;
-  const boost::json::value value = boost::json::parse({line.data(), line.size()}, error, &memory);
-  if (error) return Bad(text::Cat("not JSON: ", error.message()));
-  const auto* object = value.if_object();
+  const auto value = core::ParseJson(line, kDepthMax, &memory);
+  if (!value) return std::unexpected(value.error());
+  const auto* object = value->if_object();
   if (!object) {
     return Bad(R"(expected an object such as {"timestamp_us": 1, "key": "a", "cost": 1})");
   }
