@@ -172,7 +172,7 @@ std::string ClientKey(const IpAddress& address, int v6_prefix) {
 }
 
 std::string ClientKey(std::string_view text, int v6_prefix) {
-  const auto address = IpAddress::Parse(text);
+  const auto address = IpAddress::ParseWithPort(text);
   return address ? ClientKey(*address, v6_prefix) : std::string(text);
 }
 

@@ -91,8 +91,8 @@ class CidrSet {
 // that those clients are known by its prefix: "192.0.2.1", "2001:db8:1:2::/64". With a prefix of
 // 128 it is the address alone. `v6_prefix` is 1 to 128.
 std::string ClientKey(const IpAddress& address, int v6_prefix = 64);
-// The same for an address as somebody has written it. What is none, such as a prefix that answers
-// have shown, stays as it is.
+// The same for an address as somebody has written it, with or without a port, which does not count.
+// What is none, such as a prefix that answers have shown, stays as it is.
 std::string ClientKey(std::string_view text, int v6_prefix = 64);
 
 }  // namespace sluice::net

@@ -171,7 +171,13 @@ TEST(ClientKey, KnowsIpv6ClientsByTheirNetwork) {
   EXPECT_EQ(key("ffff::1", 1), "8000::/1");
   EXPECT_EQ(ClientKey("2001:DB8:1:2::3"), "2001:db8:1:2::/64");
   EXPECT_EQ(ClientKey("2001:db8:1:2::/64", 56), "2001:db8:1:2::/64");
-  EXPECT_EQ(ClientKey("not an address"), "not an address");
+  EXPECT_EQ(ClientKey("192.0.2.7:80"), "192.0.2.7");
+  EXPECT_EQ(ClientKey("[2001:db8:1:2::3]:80"), "2001:db8:1:2::/64");
+  EXPECT_EQ(ClientKey("[2001:db8:1:2::3]"), "2001:db8:1:2::/64");
+  EXPECT_EQ(ClientKey("[::ffff:192.0.2.7]:80"), "192.0.2.7");
+  for (const char* text : {"not an address", "192.0.2.7:http", "192.0.2.7:", "1.2.3:80", "ab:12"}) {
+    EXPECT_EQ(ClientKey(text), text);
+  }
   EXPECT_EQ(ClientKey(""), "");
 }
 

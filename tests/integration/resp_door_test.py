@@ -134,7 +134,7 @@ class Door(unittest.TestCase):
 
     def test_an_address_is_one_client_at_every_door(self):
         client = self.client()
-        for left, address in ((2, "2001:db8::1"), (1, "2001:DB8:0:0:ffff::2")):
+        for left, address in ((2, "2001:db8::1"), (1, "[2001:DB8:0:0:ffff::2]:80")):
             answer = client.execute_command("SLUICE.CHECK", "RULESET", "clients", "IP", address)
             self.assertEqual(dict(zip(answer[::2], answer[1::2]))["remaining"], left)
         self.assertEqual(self.service.check("clients", ip="2001:db8::3").json["remaining"], 0)

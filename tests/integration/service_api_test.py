@@ -591,8 +591,8 @@ class Rules(ApiTest):
         self.assertEqual(self.service.check("quick", ip="10.0.0.8").status, 200)
 
     def test_an_address_is_one_client_however_it_is_written(self):
-        for same in (("192.0.2.7", "::ffff:192.0.2.7"),
-                     ("2001:db8::1", "2001:DB8:0::1", "2001:db8:0:0:ffff::2"),
+        for same in (("192.0.2.7", "::ffff:192.0.2.7", "192.0.2.7:80"),
+                     ("2001:db8::1", "2001:DB8:0::1", "2001:db8:0:0:ffff::2", "[2001:db8::1]:80"),
                      ("2001:db8:1::/64",), ("not an address",)):
             keys = {self.service.check("quick", permits=0, ip=ip).json["rules"][0]["key"]
                     for ip in same}
