@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "cli/check_command.h"
 #include "cli/config_command.h"
@@ -41,13 +43,27 @@ void OccupyStandardStreams() {
   }
 }
 
+std::string UnknownCommand(const CLI::App& app, const std::string& name) {
+  std::string commands;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    commands += (commands.empty() ? "" : ", ") + command->get_name();
+  }
+  // A URI may have a password in it.
+  const bool is_word = std::ranges::all_of(
+      name, [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-'; });
+  return "unknown command" + (is_word ? " \"" + name + '"' : "") + "; expected one of " + commands;
+}
+
 // The names of the flags alone: what was not expected may be a password.
 std::string Unexpected(const CLI::App& app) {
+  const std::vector<std::string> remaining = app.remaining(true);
   std::string flags;
-  for (const std::string& argument : app.remaining(true)) {
+  for (const std::string& argument : remaining) {
     if (argument.starts_with('-')) flags += " " + argument.substr(0, argument.find('='));
   }
-  return flags.empty() ? "more arguments than expected" : "unknown flags:" + flags;
+  if (!flags.empty()) return "unknown flags:" + flags;
+  if (app.get_subcommands().empty()) return UnknownCommand(app, remaining.front());
+  return "more arguments than expected";
 }
 
 int Run(int argc, char** argv) {

@@ -71,7 +71,9 @@ class Reader {
       if (key.kind != Kind::kScalar) {
         Complain(key, "expected a name");
       } else if (!seen.insert(key.text).second) {
-        Complain(key, text::Cat(text::Quote(key.text), " is given twice; expected it once"));
+        // As the reader of rules says it, who meets the same keys: so it is told once.
+        Complain(key,
+                 text::Cat("key ", text::Quote(key.text), " is given twice; expected it once"));
       } else {
         visit(key.text, key, *node.items[i + 1]);
       }
@@ -364,7 +366,7 @@ Expected<std::string> ReadFile(const std::string& path, FileKind kind, std::size
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | (regular ? O_NONBLOCK : 0));
   if (fd < 0) return fail(errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo, Reason());
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(::fdopen(fd, "rb"), std::fclose);
-  struct stat status {};
+  struct stat status{};
   if (regular && (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))) {
     return fail(ErrorCode::kInvalidInput, "expected a regular file");
   }

@@ -73,7 +73,7 @@ TEST(ConfigFile, ReportsAllThatIsWrongWithItsPlace) {
                           HasSubstr("f:3:16: http.idleTimeout: \"60\""),
                           HasSubstr("f:5:6: limits.a:"), HasSubstr("f:6:1: there is no setting"),
                           HasSubstr("f:7:10: threads: expected one value: N"),
-                          HasSubstr("f:8:1: \"threads\" is given twice")));
+                          HasSubstr("f:8:1: key \"threads\" is given twice")));
 }
 
 TEST(ConfigFile, KeepsASecretThatIsWrong) {

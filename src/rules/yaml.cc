@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "core/utf8.h"
 
 namespace sluice::rules {
 
@@ -181,12 +182,36 @@ class YamlBuilder final : public YAML::EventHandler {
   std::map<const YamlNode*, YAML::anchor_t> anchor_of_;
 };
 
+namespace {
+
+// Where something comes that is no UTF-8, or a NUL. The parser would guess other encodings, and
+// take what a NUL is followed by for nothing.
+std::size_t TextEnd(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size() && text[at] != '\0') {
+    const std::size_t length = text::Utf8Length(text.substr(at));
+    if (length == 0) break;
+    at += length;
+  }
+  return at;
+}
+
+}  // namespace
+
 std::optional<YamlDocument> YamlDocument::Load(std::string_view text, std::string_view file,
                                                Problems& problems, YamlMerges merges) {
   if (text.size() > kYamlBytesMax) {
     problems.push_back(
         {.file = std::string(file),
          .message = text::Cat(text.size(), " bytes; expected at most ", kYamlBytesMax)});
+    return std::nullopt;
+  }
+  if (const std::size_t at = TextEnd(text); at < text.size()) {
+    const std::string_view before = text.substr(0, at);
+    problems.push_back({.file = std::string(file),
+                        .line = 1 + static_cast<int>(std::ranges::count(before, '\n')),
+                        .column = static_cast<int>(at - (before.rfind('\n') + 1)) + 1,
+                        .message = "not a text: expected UTF-8 without NUL bytes"});
     return std::nullopt;
   }
   YamlDocument document;

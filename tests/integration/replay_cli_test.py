@@ -542,7 +542,7 @@ class CommandLine(ReplayTest):
         limit = ["--limit", BUCKET]
         cases = [
             ([], ""),
-            (["no-such-command"], ""),
+            (["no-such-command"], 'unknown command "no-such-command"; expected one of replay, '),
             (["--no-such-flag"], ""),
             (["replay"], "--limit"),
             (["replay", path], "--limit"),

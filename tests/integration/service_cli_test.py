@@ -133,6 +133,25 @@ class Validate(support.ServiceTest):
             self.assertEqual(len(lines), len(set(lines)), "said twice")
         self.assertEqual(sluice("validate").returncode, 2)
 
+    def test_a_key_that_is_given_twice_is_told_once(self):
+        file = self.folder().write("x.yaml", "ruleSets: []\nthreads: 1\nruleSets: []\nthreads: 2\n")
+        done = sluice("validate", file)
+        self.assertEqual((done.returncode, done.stderr.splitlines()),
+                         (2, [f'{file}:{line}:1: key "{key}" is given twice; expected it once'
+                              for line, key in ((3, "ruleSets"), (4, "threads"))]))
+
+    def test_what_is_no_text_is_refused(self):
+        file = self.folder() / "x.yaml"
+        for content, place in ((b"\xff\xfe\x00", "1:1"), (b"ruleSets: []\n# a\x00b\n", "2:4"),
+                               ("ruleSets: []\n".encode("utf-16"), "1:1"),
+                               (b"limits: {caf\xe9: 'limit=1,window=1s'}", "1:13")):
+            with open(file, "wb") as out:
+                out.write(content)
+            done = sluice("validate", file)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), content)
+            self.assertEqual(done.stderr,
+                             f"{file}:{place}: not a text: expected UTF-8 without NUL bytes\n")
+
     def test_an_empty_file_is_a_mistake(self):
         folder = self.folder()
         for content in ("", "# nothing\n", "ruleSets:\n"):
