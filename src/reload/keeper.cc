@@ -203,10 +203,6 @@ void Keeper::Publish(std::shared_ptr<service::Catalog> catalog) {
   for (const auto& rule_set : catalog->rules->rule_sets()) {
     for (const rules::Rule& rule : rule_set->rules()) {
       names.emplace_back(rule_set->id(), rule.id);
-    }
-  }
-  for (const auto& rule_set : catalog->rules->rule_sets()) {
-    for (const rules::Rule& rule : rule_set->rules()) {
       catalog->rule_metrics.emplace(&rule, metrics_.Rule(rule_set->id(), rule.id));
     }
   }
