@@ -229,12 +229,12 @@ void AdminApi::AddRoutes() {
           (this->*action)(request, std::move(exchange), id);
         });
   };
-  const auto enable = [&](std::string_view path, bool enabled) {
-    router_.Add("POST", path,
-                [this, enabled](const http::Request& request, http::Exchange exchange,
-                                std::string_view id) {
-                  SetEnabled(request, std::move(exchange), id, enabled);
-                });
+  const auto enable = [&](std::string_view path, Switch to) {
+    router_.Add(
+        "POST", path,
+        [this, to](const http::Request& request, http::Exchange exchange, std::string_view id) {
+          SetEnabled(request, std::move(exchange), id, to);
+        });
   };
   // NOLINTEND(performance-unnecessary-value-param)
   plain("GET", "/admin/v1/status", &AdminApi::Status);
@@ -244,8 +244,8 @@ void AdminApi::AddRoutes() {
   with_id("GET", "/admin/v1/rule-sets/{id}", &AdminApi::ReadRuleSet);
   with_id("PUT", "/admin/v1/rule-sets/{id}", &AdminApi::ReplaceRuleSet);
   with_id("DELETE", "/admin/v1/rule-sets/{id}", &AdminApi::DeleteRuleSet);
-  enable("/admin/v1/rule-sets/{id}/enable", true);
-  enable("/admin/v1/rule-sets/{id}/disable", false);
+  enable("/admin/v1/rule-sets/{id}/enable", Switch::kOn);
+  enable("/admin/v1/rule-sets/{id}/disable", Switch::kOff);
   with_id("GET", "/admin/v1/rule-sets/{id}/keys", &AdminApi::InspectKey);
   with_id("DELETE", "/admin/v1/rule-sets/{id}/keys", &AdminApi::ResetKey);
   plain("GET", "/admin/v1/top", &AdminApi::Top);
@@ -340,18 +340,17 @@ void AdminApi::DeleteRuleSet(const http::Request& request, http::Exchange exchan
 }
 
 void AdminApi::SetEnabled(const http::Request& request, http::Exchange exchange,
-                          std::string_view id, bool enabled) const {
+                          std::string_view id, Switch to) const {
   auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
-  const auto catalog = parts_.engine.catalog();
-  const rules::RuleSet* rule_set = catalog->rules->Find(id);
-  if (!rule_set) {
-    return reply->Fail(404, "NOT_FOUND", text::Cat("there is no rule set ", text::Quote(id)));
-  }
-  rules::RuleSetSpec spec = rule_set->spec();
-  spec.enabled = enabled;
-  parts_.keeper.Save(std::string(id), rules::RuleSet::Compile(std::move(spec))->ToJson(),
-                     ConditionOf(request),
-                     AnswerWith(reply, 200, JsonOf(enabled ? "enabled" : "disabled", id)));
+  const bool enabled = to == Switch::kOn;
+  parts_.keeper.Change(
+      std::string(id),
+      [enabled](const rules::RuleSet& rule_set) {
+        rules::RuleSetSpec spec = rule_set.spec();
+        spec.enabled = enabled;
+        return rules::RuleSet::Compile(std::move(spec))->ToJson();
+      },
+      ConditionOf(request), AnswerWith(reply, 200, JsonOf(enabled ? "enabled" : "disabled", id)));
 }
 
 void AdminApi::Validate(const http::Request& request, http::Exchange exchange) const {

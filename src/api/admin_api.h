@@ -56,8 +56,9 @@ class AdminApi final : public http::Handler {
                       std::string_view id) const;
   void DeleteRuleSet(const http::Request& request, http::Exchange exchange,
                      std::string_view id) const;
+  enum class Switch : std::uint8_t { kOff, kOn };
   void SetEnabled(const http::Request& request, http::Exchange exchange, std::string_view id,
-                  bool enabled) const;
+                  Switch to) const;
   void Validate(const http::Request& request, http::Exchange exchange) const;
   void InspectKey(const http::Request& request, http::Exchange exchange,
                   std::string_view rule_set) const;

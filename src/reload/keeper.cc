@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/text.h"
+#include "rules/parse.h"
 #include "rules/schema.h"
 
 namespace sluice::reload {
@@ -220,43 +221,66 @@ void Keeper::Reload(Done done) {
   Post([this, done = std::move(done)]() mutable { done(Refresh()); });
 }
 
+Error Keeper::NotManaged(const std::string& id, std::string_view expected) const {
+  if (!catalog_->rules->Find(id)) {
+    return {ErrorCode::kNotFound, text::Cat("there is no rule set ", text::Quote(id))};
+  }
+  return {ErrorCode::kInvalidRequest,
+          text::Cat("the rule set ", text::Quote(id), " is defined in a file; expected it to be ",
+                    expected, " there")};
+}
+
+Sources Keeper::WithManaged() {
+  Sources sources = sources_;
+  ReadManaged(sources);
+  return sources;
+}
+
+Keeper::Outcome Keeper::Put(Sources sources, const std::string& id, std::string document) {
+  const std::string& put = sources.managed.insert_or_assign(id, std::move(document)).first->second;
+  if (auto valid = Build(sources, 0); !valid) {
+    return {std::unexpected(Error{ErrorCode::kInvalidInput, "the rule set is not valid"}),
+            std::move(valid.error())};
+  }
+  // Saved before it is in force: what clients see is what a restart will see.
+  if (auto saved = managed_.Save(id, put); !saved) return Refused(saved.error());
+  managed_documents_ = sources.managed;
+  return Adopt(std::move(sources));
+}
+
 void Keeper::Save(std::string id, std::string document, Condition condition, Done done) {
   Post([this, id = std::move(id), document = std::move(document), condition = std::move(condition),
         done = std::move(done)]() mutable {
-    Sources sources = sources_;
-    ReadManaged(sources);
+    Sources sources = WithManaged();
     if (catalog_->rules->Find(id) && !sources.managed.contains(id)) {
-      return done(Refused({ErrorCode::kInvalidRequest,
-                           text::Cat("the rule set ", text::Quote(id),
-                                     " is defined in a file; expected it to be changed there")}));
+      return done(Refused(NotManaged(id, "changed")));
     }
     if (condition && !Holds(condition, sources, id)) return done(IsOther(id));
-    sources.managed.insert_or_assign(id, document);
-    if (auto valid = Build(sources, 0); !valid) {
+    done(Put(std::move(sources), id, std::move(document)));
+  });
+}
+
+void Keeper::Change(std::string id, Edit edit, Condition condition, Done done) {
+  Post([this, id = std::move(id), edit = std::move(edit), condition = std::move(condition),
+        done = std::move(done)]() mutable {
+    Sources sources = WithManaged();
+    const auto found = sources.managed.find(id);
+    if (found == sources.managed.end()) return done(Refused(NotManaged(id, "changed")));
+    if (condition && !Holds(condition, sources, id)) return done(IsOther(id));
+    const auto rule_set = rules::ParseRuleSet(found->second, text::Cat("managed rule set ", id));
+    if (!rule_set) {
       return done({std::unexpected(Error{ErrorCode::kInvalidInput, "the rule set is not valid"}),
-                   std::move(valid.error())});
+                   rule_set.error()});
     }
-    // Saved before it is in force: what clients see is what a restart will see.
-    if (auto saved = managed_.Save(id, document); !saved) return done(Refused(saved.error()));
-    managed_documents_ = sources.managed;
-    done(Adopt(std::move(sources)));
+    done(Put(std::move(sources), id, edit(**rule_set)));
   });
 }
 
 void Keeper::Remove(std::string id, Condition condition, Done done) {
   Post([this, id = std::move(id), condition = std::move(condition),
         done = std::move(done)]() mutable {
-    Sources sources = sources_;
-    ReadManaged(sources);
-    if (!sources.managed.contains(id)) {
-      if (catalog_->rules->Find(id)) {
-        return done(Refused({ErrorCode::kInvalidRequest,
-                             text::Cat("the rule set ", text::Quote(id),
-                                       " is defined in a file; expected it to be removed there")}));
-      }
-      return done(
-          Refused({ErrorCode::kNotFound, text::Cat("there is no rule set ", text::Quote(id))}));
-    }
+    Sources sources = WithManaged();
+    if (!sources.managed.contains(id)) return done(Refused(NotManaged(id, "removed")));
     if (condition && !Holds(condition, sources, id)) return done(IsOther(id));
     sources.managed.erase(id);
     if (auto removed = managed_.Remove(id); !removed) return done(Refused(removed.error()));

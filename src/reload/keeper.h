@@ -73,7 +73,11 @@ class Keeper {
   void Reload(Done done);
   // Error: kInvalidRequest if the id belongs to a rule set of a file, which is changed there.
   void Save(std::string id, std::string document, Condition condition, Done done);
-  // Errors: kNotFound; kInvalidRequest as above.
+  // Replaces a rule set by what `edit` makes of it, as it is when its turn comes: what was asked
+  // before is not lost. Errors: kNotFound; kInvalidRequest as above.
+  using Edit = std::move_only_function<std::string(const rules::RuleSet&)>;
+  void Change(std::string id, Edit edit, Condition condition, Done done);
+  // Errors as Change.
   void Remove(std::string id, Condition condition, Done done);
 
   // Runs something that takes its time on the keeper's thread.
@@ -89,6 +93,9 @@ class Keeper {
   Outcome Adopt(Sources sources);
   Expected<Sources> ReadAll();
   void ReadManaged(Sources& sources);
+  Sources WithManaged();
+  Error NotManaged(const std::string& id, std::string_view expected) const;
+  Outcome Put(Sources sources, const std::string& id, std::string document);
   void NoteUnreadable(const Error& error);
   void WarnOfMissing(const service::Catalog& before);
   void Publish(std::shared_ptr<service::Catalog> catalog);

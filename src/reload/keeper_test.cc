@@ -196,6 +196,35 @@ TEST_F(KeeperTest, ChangesManagedRuleSetsWithoutTakingFiles) {
   EXPECT_NE(catalog()->rules->Find("one"), nullptr);
 }
 
+TEST_F(KeeperTest, ChangesARuleSetAsItIsWhenItsTurnComes) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  EXPECT_TRUE(Await([&](auto done) {
+                keeper_->Save("three", std::string(kManaged), std::move(done));
+              }).result);
+  // Both are asked for before either is done.
+  std::promise<void> asked;
+  keeper_->Post([&] { asked.get_future().wait(); });
+  keeper_->Save("three", "{id: three, description: newer}", [](const auto&) {});
+  const auto changed = Await([&](auto done) {
+    keeper_->Change(
+        "three",
+        [](const rules::RuleSet& rule_set) {
+          EXPECT_EQ(rule_set.spec().description, "newer");
+          return std::string("{id: three, description: changed}");
+        },
+        std::move(done));
+    asked.set_value();
+  });
+  EXPECT_TRUE(changed.result);
+  EXPECT_EQ(catalog()->rules->Find("three")->spec().description, "changed");
+  const auto no_edit = [](const rules::RuleSet&) { return std::string(); };
+  for (const auto& [id, code] :
+       {std::pair("one", ErrorCode::kInvalidRequest), std::pair("nine", ErrorCode::kNotFound)}) {
+    const auto refused = Await([&](auto done) { keeper_->Change(id, no_edit, std::move(done)); });
+    EXPECT_EQ(refused.result.error().code, code);
+  }
+}
+
 TEST_F(KeeperTest, ManagesRuleSetsBesideThoseOfFiles) {
   ASSERT_TRUE(Open("rules.yaml").empty());
   EXPECT_TRUE(Await([&](auto done) {
