@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sluice/limit.h"
 
+#include <algorithm>
 #include <array>
 #include <initializer_list>
 #include <numeric>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "core/bucket.h"
+#include "core/make_limit.h"
 #include "core/text.h"
 #include "core/window_counter.h"
 
@@ -170,6 +172,27 @@ Expected<Limit> Limit::SlidingWindow(const WindowSpec& spec) {
 
 Expected<Limit> Limit::SlidingWindowCounter(const WindowSpec& spec) {
   return Window(Algorithm::kSlidingWindowCounter, spec);
+}
+
+Expected<Limit> core::MakeLimit(Algorithm algorithm, std::int64_t amount, std::int64_t refill,
+                                Micros span) {
+  switch (algorithm) {
+    case Algorithm::kTokenBucket:
+      return Limit::TokenBucket({.capacity = amount, .refill = refill, .period = span});
+    case Algorithm::kLeakyBucket:
+      return Limit::LeakyBucket({.capacity = amount, .leak = refill, .period = span});
+    case Algorithm::kGcra:
+      // Less than nothing is as invalid as nothing, from which one can be taken away.
+      return Limit::Gcra(
+          {.burst = std::max<std::int64_t>(amount, 0) - 1, .count = refill, .period = span});
+    case Algorithm::kFixedWindow:
+      return Limit::FixedWindow({.limit = amount, .window = span});
+    case Algorithm::kSlidingWindow:
+      return Limit::SlidingWindow({.limit = amount, .window = span});
+    case Algorithm::kSlidingWindowCounter:
+      return Limit::SlidingWindowCounter({.limit = amount, .window = span});
+  }
+  std::unreachable();
 }
 
 }  // namespace sluice

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <set>
+
+#include "core/make_limit.h"
 
 namespace sluice {
 namespace {
@@ -35,6 +38,21 @@ TEST(LimitText, ReadsEveryAlgorithm) {
             *Limit::SlidingWindow({.limit = 100, .window = 1min}));
   EXPECT_EQ(*Limit::Parse("algorithm=sliding_window_counter,limit=100,window=60s"),
             *Limit::SlidingWindowCounter({.limit = 100, .window = 1min}));
+}
+
+TEST(MakeLimit, MakesWhatALimitSaysOfItself) {
+  for (const Limit& limit : {*Limit::TokenBucket({.capacity = 100, .refill = 10, .period = 1s}),
+                             *Limit::LeakyBucket({.capacity = 10, .leak = 1, .period = 1s}),
+                             *Limit::Gcra({.burst = 5, .count = 30, .period = 1min}),
+                             *Limit::FixedWindow({.limit = 100, .window = 1min}),
+                             *Limit::SlidingWindow({.limit = 100, .window = 1min}),
+                             *Limit::SlidingWindowCounter({.limit = 100, .window = 1min})}) {
+    EXPECT_EQ(core::MakeLimit(limit.algorithm(), limit.amount(), limit.refill(), limit.span()),
+              limit);
+    for (const std::int64_t amount : {std::int64_t{0}, std::numeric_limits<std::int64_t>::min()}) {
+      EXPECT_FALSE(core::MakeLimit(limit.algorithm(), amount, limit.refill(), limit.span()));
+    }
+  }
 }
 
 TEST(LimitText, IsASlidingWindowCounterUnlessNamed) {

@@ -11,11 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "core/make_limit.h"
 #include "sluice/decision.h"
 #include "sluice/limit.h"
 #include "sluice/store.h"
 
 namespace sluice {
+
+using core::MakeLimit;
 
 inline constexpr std::int64_t kStartUs = 1'700'000'000'000'000;
 
@@ -47,25 +50,6 @@ inline std::vector<std::uint64_t> Seeds() {
     return {std::strtoull(given, nullptr, 10)};
   }
   return {1, std::random_device{}()};
-}
-
-inline Expected<Limit> MakeLimit(Algorithm algorithm, std::int64_t amount, std::int64_t refill,
-                                 Micros span) {
-  switch (algorithm) {
-    case Algorithm::kTokenBucket:
-      return Limit::TokenBucket({.capacity = amount, .refill = refill, .period = span});
-    case Algorithm::kLeakyBucket:
-      return Limit::LeakyBucket({.capacity = amount, .leak = refill, .period = span});
-    case Algorithm::kGcra:
-      return Limit::Gcra({.burst = amount - 1, .count = refill, .period = span});
-    case Algorithm::kFixedWindow:
-      return Limit::FixedWindow({.limit = amount, .window = span});
-    case Algorithm::kSlidingWindow:
-      return Limit::SlidingWindow({.limit = amount, .window = span});
-    case Algorithm::kSlidingWindowCounter:
-      return Limit::SlidingWindowCounter({.limit = amount, .window = span});
-  }
-  std::unreachable();
 }
 
 inline constexpr std::array kAlgorithms = {

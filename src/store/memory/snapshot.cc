@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/make_limit.h"
 #include "core/text.h"
 
 namespace sluice::memory {
@@ -270,22 +271,10 @@ Expected<Limit> DecodeLimit(Payload& payload) {
   const auto amount = payload.Get<std::int64_t>();
   const auto refill = payload.Get<std::int64_t>();
   const Micros span{payload.Get<std::int64_t>()};
-  switch (static_cast<Algorithm>(algorithm)) {
-    case Algorithm::kTokenBucket:
-      return Limit::TokenBucket({.capacity = amount, .refill = refill, .period = span});
-    case Algorithm::kLeakyBucket:
-      return Limit::LeakyBucket({.capacity = amount, .leak = refill, .period = span});
-    case Algorithm::kGcra:
-      if (amount < 1) break;
-      return Limit::Gcra({.burst = amount - 1, .count = refill, .period = span});
-    case Algorithm::kFixedWindow:
-      return Limit::FixedWindow({.limit = amount, .window = span});
-    case Algorithm::kSlidingWindow:
-      return Limit::SlidingWindow({.limit = amount, .window = span});
-    case Algorithm::kSlidingWindowCounter:
-      return Limit::SlidingWindowCounter({.limit = amount, .window = span});
+  if (algorithm > static_cast<std::uint8_t>(Algorithm::kSlidingWindowCounter)) {
+    return std::unexpected(Damaged("an unknown algorithm"));
   }
-  return std::unexpected(Damaged("an unknown algorithm"));
+  return core::MakeLimit(static_cast<Algorithm>(algorithm), amount, refill, span);
 }
 
 bool InRange(std::int64_t value, std::int64_t max) { return value >= 0 && value <= max; }

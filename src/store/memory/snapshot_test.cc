@@ -291,7 +291,7 @@ TEST_F(ForgedSnapshotTest, RefusesContentsThatTheArithmeticCouldNotTrust) {
   EXPECT_THAT(Refusal(File(bucket(crowd), crowd.size())), HasSubstr("out of place"));
   EXPECT_THAT(Refusal(File(Shard(kTokenBucket, 0, 1, 1000, {}), 0)), HasSubstr("capacity=0"));
   EXPECT_THAT(Refusal(File(Shard(kGcra, std::numeric_limits<std::int64_t>::min(), 1, 1000, {}), 0)),
-              HasSubstr("algorithm"));
+              HasSubstr("burst=-1"));
   EXPECT_THAT(Refusal(File(Shard(static_cast<Algorithm>(99), 1, 1, 1000, {}), 0)),
               HasSubstr("unknown algorithm"));
   EXPECT_THAT(Refusal(File(Shard(kFixedWindow, 10, 0, 1000, {{5, 0, 1, 1}}), 1)),
