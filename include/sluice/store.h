@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "sluice/decision.h"
 #include "sluice/error.h"
@@ -22,12 +23,26 @@ inline constexpr std::size_t kNameBytesMax = 256;
 inline constexpr std::size_t kChargesMax = 64;  // In one request.
 
 // What becomes of a charge when the store cannot decide. Stores that know no fallback report the
-// error; see GuardedStore.
+// error; see GuardedStore. A charge that says nothing is kFailClosed; in rules and at the doors of
+// the service, where nobody may be there to handle an error, FAIL_OPEN is what is meant by nothing.
 enum class OnStoreFailure : std::uint8_t {
   kFailClosed,  // The request fails with the store's error.
   kFailOpen,    // The charge allows.
   kLocal,       // A store in this process decides, on this instance's share of the limit.
 };
+
+// "FAIL_CLOSED" and so on, as rules, settings and metrics spell it.
+constexpr std::string_view ToString(OnStoreFailure on_store_failure) {
+  switch (on_store_failure) {
+    case OnStoreFailure::kFailClosed:
+      return "FAIL_CLOSED";
+    case OnStoreFailure::kFailOpen:
+      return "FAIL_OPEN";
+    case OnStoreFailure::kLocal:
+      return "LOCAL";
+  }
+  std::unreachable();
+}
 
 // Who decided.
 enum class Source : std::uint8_t { kStore, kDenyCache, kLocal, kFailOpen };

@@ -39,9 +39,10 @@ constexpr std::array kLevels = {
     Name<LogLevel>{LogLevel::kOff, "off"}};
 constexpr std::array kFormats = {Name<LogFormat>{LogFormat::kText, "text"},
                                  Name<LogFormat>{LogFormat::kJson, "json"}};
-constexpr std::array kPolicies = {Name<OnStoreFailure>{OnStoreFailure::kFailOpen, "FAIL_OPEN"},
-                                  Name<OnStoreFailure>{OnStoreFailure::kFailClosed, "FAIL_CLOSED"},
-                                  Name<OnStoreFailure>{OnStoreFailure::kLocal, "LOCAL"}};
+constexpr Name<OnStoreFailure> NameOf(OnStoreFailure policy) { return {policy, ToString(policy)}; }
+constexpr std::array kPolicies = {NameOf(OnStoreFailure::kFailOpen),
+                                  NameOf(OnStoreFailure::kFailClosed),
+                                  NameOf(OnStoreFailure::kLocal)};
 constexpr std::array kSwitch = {Name<bool>{true, "true"}, Name<bool>{false, "false"}};
 
 constexpr const auto& NamesOf(LogLevel) { return kLevels; }

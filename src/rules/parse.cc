@@ -34,11 +34,12 @@ constexpr std::array<std::string_view, 5> kOverrideKeys = {"key", "pattern", "ba
                                                            "blocked"};
 constexpr std::array<std::string_view, 1> kRootKeys = {"ruleSets"};
 
-// In the order of the enumerations.
-constexpr std::array<std::string_view, 5> kScopes = {"GLOBAL", "PER_IP", "PER_USER", "PER_API_KEY",
-                                                     "CUSTOM"};
-constexpr std::array<std::string_view, 3> kOnMissingKey = {"SKIP", "DENY", "USE_IP"};
-constexpr std::array<std::string_view, 3> kOnStoreFailure = {"FAIL_CLOSED", "FAIL_OPEN", "LOCAL"};
+constexpr std::array kScopes = {Scope::kGlobal, Scope::kPerIp, Scope::kPerUser, Scope::kPerApiKey,
+                                Scope::kCustom};
+constexpr std::array kOnMissingKey = {OnMissingKey::kSkip, OnMissingKey::kDeny,
+                                      OnMissingKey::kUseIp};
+constexpr std::array kOnStoreFailure = {OnStoreFailure::kFailClosed, OnStoreFailure::kFailOpen,
+                                        OnStoreFailure::kLocal};
 
 // The other scopes' keys start with these.
 constexpr std::array<std::string_view, 4> kReservedAttributes = {"ip", "user", "apikey", "global"};
@@ -55,6 +56,16 @@ bool IsMethod(std::string_view text) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
            kPunctuation.find(c) != std::string_view::npos;
   });
+}
+
+// The one of these values that the node names.
+template <typename Enum, std::size_t kCount>
+std::optional<Enum> ReadEnum(const YamlNode& node, std::string_view what,
+                             const std::array<Enum, kCount>& values, Reporter& reporter) {
+  std::array<std::string_view, kCount> names;
+  std::ranges::transform(values, names.begin(), [](Enum value) { return ToString(value); });
+  const auto index = ReadName(node, what, names, reporter);
+  return index ? std::optional(values[*index]) : std::nullopt;
 }
 
 std::string ToUpper(std::string_view text) {
@@ -103,8 +114,8 @@ class RuleParser {
     ParseScope();
     ParseOnMissingKey();
     if (const auto* node = mapping_.Find("onStoreFailure")) {
-      const auto index = ReadName(*node, "onStoreFailure", kOnStoreFailure, reporter_);
-      if (index) rule_.on_store_failure = static_cast<OnStoreFailure>(*index);
+      rule_.on_store_failure = ReadEnum(*node, "onStoreFailure", kOnStoreFailure, reporter_)
+                                   .value_or(rule_.on_store_failure);
     }
     if (const auto* node = mapping_.Find("match")) ParseMatch(*node);
     if (const auto* node = mapping_.Find("cost")) ParseCost(*node);
@@ -122,11 +133,11 @@ class RuleParser {
 
   void ParseScope() {
     const auto* const node = mapping_.Require("scope", reporter_);
-    const auto index =
-        node == nullptr ? std::nullopt : ReadName(*node, "scope", kScopes, reporter_);
+    const auto scope =
+        node == nullptr ? std::nullopt : ReadEnum(*node, "scope", kScopes, reporter_);
     const auto* const attribute = mapping_.Find("attribute");
-    if (!index) return;
-    rule_.scope = static_cast<Scope>(*index);
+    if (!scope) return;
+    rule_.scope = *scope;
     if (rule_.scope == Scope::kCustom) {
       if (attribute == nullptr) {
         reporter_.Add(*node, "scope CUSTOM needs attribute: the name of what to count by");
@@ -148,9 +159,9 @@ class RuleParser {
   void ParseOnMissingKey() {
     const auto* const node = mapping_.Find("onMissingKey");
     if (node == nullptr) return;
-    const auto index = ReadName(*node, "onMissingKey", kOnMissingKey, reporter_);
-    if (!index) return;
-    rule_.on_missing_key = static_cast<OnMissingKey>(*index);
+    const auto on_missing_key = ReadEnum(*node, "onMissingKey", kOnMissingKey, reporter_);
+    if (!on_missing_key) return;
+    rule_.on_missing_key = *on_missing_key;
     if (rule_.scope == Scope::kPerIp && rule_.on_missing_key == OnMissingKey::kUseIp) {
       reporter_.Add(*node, "onMissingKey is USE_IP under scope PER_IP; expected SKIP or DENY");
     }

@@ -33,16 +33,4 @@ std::string_view ToString(OnMissingKey on_missing_key) {
   std::unreachable();
 }
 
-std::string_view ToString(OnStoreFailure on_store_failure) {
-  switch (on_store_failure) {
-    case OnStoreFailure::kFailClosed:
-      return "FAIL_CLOSED";
-    case OnStoreFailure::kFailOpen:
-      return "FAIL_OPEN";
-    case OnStoreFailure::kLocal:
-      return "LOCAL";
-  }
-  std::unreachable();
-}
-
 }  // namespace sluice::rules

@@ -37,9 +37,8 @@ enum class OnMissingKey : std::uint8_t {
   kUseIp,  // The client's address counts; the request is denied if that is not known either.
 };
 
-std::string_view ToString(Scope scope);                      // "PER_IP" and so on.
-std::string_view ToString(OnMissingKey on_missing_key);      // "USE_IP" and so on.
-std::string_view ToString(OnStoreFailure on_store_failure);  // "FAIL_OPEN" and so on.
+std::string_view ToString(Scope scope);                  // "PER_IP" and so on.
+std::string_view ToString(OnMissingKey on_missing_key);  // "USE_IP" and so on.
 
 // A limit of a rule.
 struct Band {

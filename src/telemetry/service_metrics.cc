@@ -14,7 +14,6 @@ constexpr std::array kAllAlgorithms = {Algorithm::kTokenBucket,   Algorithm::kLe
                                        Algorithm::kSlidingWindow, Algorithm::kSlidingWindowCounter};
 static_assert(static_cast<std::size_t>(kAllAlgorithms.back()) == kAllAlgorithms.size() - 1);
 
-constexpr std::array<const char*, 3> kPolicies = {"FAIL_CLOSED", "FAIL_OPEN", "LOCAL"};
 constexpr std::array<const char*, 2> kReloadResults = {"ok", "invalid"};
 constexpr std::array<const char*, 5> kStatusClasses = {"1xx", "2xx", "3xx", "4xx", "5xx"};
 constexpr std::array<const char*, 4> kDoorNames = {"http", "admin", "grpc", "resp"};
@@ -61,9 +60,11 @@ ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : reg
       registry.AddCounter("sluice_degraded_decisions_total", kDegradedHelp, {{"source", "local"}});
   fail_open_ = registry.AddCounter("sluice_degraded_decisions_total", kDegradedHelp,
                                    {{"source", "fail_open"}});
-  store_failures_ =
-      AddCounters(registry, "sluice_store_failures_total",
-                  "Charges that the store could not decide, by their policy.", "policy", kPolicies);
+  for (std::size_t policy = 0; policy < store_failures_.size(); ++policy) {
+    store_failures_[policy] = registry.AddCounter(
+        "sluice_store_failures_total", "Charges that the store could not decide, by their policy.",
+        {{"policy", std::string(ToString(static_cast<OnStoreFailure>(policy)))}});
+  }
   deny_cache_hits_ = registry.AddCounter("sluice_deny_cache_hits_total",
                                          "Requests denied from memory without asking the store.");
   errors_ =
