@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/hex.h"
 #include "core/utf8.h"
 
 namespace sluice {
@@ -121,7 +122,6 @@ inline constexpr auto kJsonPlain = [] {
 }  // namespace internal
 
 inline void AppendJsonEscaped(std::string& out, std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::size_t run = 0;  // Where the bytes begin that are copied as they are.
   std::size_t i = 0;
   const auto flush = [&] { out.append(text.substr(run, i - run)); };
@@ -143,7 +143,8 @@ inline void AppendJsonEscaped(std::string& out, std::string_view text) {
     } else if (byte == '\n') {
       out += "\\n";
     } else {
-      out += {'\\', 'u', '0', '0', kDigits[byte >> 4], kDigits[byte & 15]};
+      out += "\\u00";
+      text::AppendHex(out, byte);
     }
     run = ++i;
   }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "core/hex.h"
+
 namespace sluice::text {
 namespace {
 
@@ -31,16 +33,15 @@ std::optional<std::int64_t> ParseInteger(std::string_view text) {
 }
 
 std::string Escape(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string escaped;
   for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
       escaped += {'\\', c};
     } else if (c >= ' ' && c <= '~') {
       escaped += c;
     } else {
-      escaped += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+      escaped += "\\x";
+      AppendHex(escaped, static_cast<unsigned char>(c));
     }
   }
   return escaped;

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "core/percent.h"
+
 namespace sluice::grpc {
 
 std::string_view ToText(StatusCode code) {
@@ -36,17 +38,9 @@ std::string_view ToString(StatusCode code) {
 }
 
 std::string PercentEncode(std::string_view text) {
-  static constexpr std::string_view kHex = "0123456789ABCDEF";
   std::string out;
   out.reserve(text.size());
-  for (const char c : text) {
-    if (c >= ' ' && c <= '~' && c != '%') {
-      out += c;
-      continue;
-    }
-    const auto byte = static_cast<unsigned char>(c);
-    out += {'%', kHex[byte >> 4U], kHex[byte & 15U]};
-  }
+  text::AppendPercentEncoded(out, text, [](char c) { return c >= ' ' && c <= '~' && c != '%'; });
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "core/hex.h"
 #include "core/text.h"
 
 namespace sluice::http {
@@ -110,13 +111,6 @@ std::optional<std::size_t> ParseLength(std::string_view text) {
   }
   if (text.empty()) return std::nullopt;
   return length;
-}
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
 }
 
 // Whether a list such as "keep-alive, Upgrade" names the token.
@@ -472,8 +466,8 @@ void RequestReader::CloseGap() {
 bool RequestReader::ReadChunkSize(std::string_view line) {
   std::size_t size = 0;
   std::size_t digits = 0;
-  for (; digits <= kChunkDigitsMax && HexDigit(line[digits]) >= 0; ++digits) {
-    size = size << 4 | static_cast<std::size_t>(HexDigit(line[digits]));
+  for (; digits <= kChunkDigitsMax && text::HexValue(line[digits]) >= 0; ++digits) {
+    size = size << 4 | static_cast<std::size_t>(text::HexValue(line[digits]));
   }
   const char* const extension = line.data() + digits;
   if (digits == 0 || digits > kChunkDigitsMax || (*extension != ';' && *extension != '\r') ||

@@ -2,33 +2,13 @@
 #include "net/url.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
+#include "core/percent.h"
 #include "core/text.h"
 
 namespace sluice::net {
 namespace {
-
-constexpr std::uint8_t kNotHex = 0xff;
-
-constexpr std::array<std::uint8_t, 256> kHexValues = [] {
-  std::array<std::uint8_t, 256> values{};
-  values.fill(kNotHex);
-  for (std::uint8_t i = 0; i < 10; ++i) values['0' + i] = i;
-  for (std::uint8_t i = 0; i < 6; ++i) {
-    values['a' + i] = static_cast<std::uint8_t>(10 + i);
-    values['A' + i] = static_cast<std::uint8_t>(10 + i);
-  }
-  return values;
-}();
-
-std::uint8_t HexValue(char c) { return kHexValues[static_cast<unsigned char>(c)]; }
-
-bool IsUnreserved(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' ||
-         c == '.' || c == '_' || c == '~';
-}
 
 // The text itself if there is nothing to decode, and otherwise a part of `scratch`.
 std::optional<std::string_view> DecodedView(std::string_view raw, std::string& scratch) {
@@ -44,12 +24,6 @@ std::unexpected<Error> Fail(std::string message) {
 
 }  // namespace
 
-Target SplitTarget(std::string_view target) {
-  const std::size_t mark = target.find('?');
-  if (mark == std::string_view::npos) return {target, {}};
-  return {target.substr(0, mark), target.substr(mark + 1)};
-}
-
 bool AppendDecoded(std::string& out, std::string_view text, Plus plus) {
   const std::string_view special = plus == Plus::kSpace ? "%+" : "%";
   for (;;) {
@@ -62,24 +36,10 @@ bool AppendDecoded(std::string& out, std::string_view text, Plus plus) {
       text.remove_prefix(1);
       continue;
     }
-    if (text.size() < 3) return false;
-    const std::uint8_t high = HexValue(text[1]);
-    const std::uint8_t low = HexValue(text[2]);
-    if (high == kNotHex || low == kNotHex) return false;
-    out += static_cast<char>(high << 4 | low);
+    const auto byte = text::DecodePercent(text);
+    if (!byte) return false;
+    out += *byte;
     text.remove_prefix(3);
-  }
-}
-
-void AppendEncoded(std::string& out, std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (IsUnreserved(c)) {
-      out += c;
-    } else {
-      out += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
-    }
   }
 }
 

@@ -15,22 +15,11 @@ namespace sluice::net {
 
 inline constexpr std::size_t kQueryParametersMax = 64;
 
-struct Target {
-  std::string_view path;
-  std::string_view query;  // Without the question mark.
-};
-
-// What stands before and after the first question mark.
-Target SplitTarget(std::string_view target);
-
 enum class Plus : std::uint8_t { kPlus, kSpace };  // What '+' means: in paths; in queries.
 
 // Appends `text` with each %XX replaced by its byte. False if a '%' is not followed by two
 // hexadecimal digits; `out` then ends with what came before it.
 [[nodiscard]] bool AppendDecoded(std::string& out, std::string_view text, Plus plus);
-
-// Appends `text` with all but letters, digits and - . _ ~ as %XX.
-void AppendEncoded(std::string& out, std::string_view text);
 
 // One name=value of a query, as it was written.
 struct RawParameter {

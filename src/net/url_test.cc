@@ -14,13 +14,6 @@ std::string Decoded(std::string_view text, Plus plus = Plus::kSpace) {
   return AppendDecoded(out, text, plus) ? out : "error";
 }
 
-TEST(SplitTarget, CutsAtTheFirstQuestionMark) {
-  EXPECT_EQ(SplitTarget("/a/b?c=d?e").path, "/a/b");
-  EXPECT_EQ(SplitTarget("/a/b?c=d?e").query, "c=d?e");
-  EXPECT_EQ(SplitTarget("/a").path, "/a");
-  EXPECT_EQ(SplitTarget("/a").query, "");
-}
-
 TEST(Decode, ReplacesEscapes) {
   EXPECT_EQ(Decoded("user%3A1%2f2"), "user:1/2");
   EXPECT_EQ(Decoded("a+b%2B"), "a b+");
@@ -36,15 +29,6 @@ TEST(Decode, RefusesBadEscapes) {
        {"%", "a%", "%4", "%4g", "%g4", "%%41", "% 41", "%+1", "%u0041", "%-1"}) {
     EXPECT_EQ(Decoded(text), "error") << text;
   }
-}
-
-TEST(Encode, IsUndoneByDecode) {
-  std::string all;
-  for (int c = 0; c < 256; ++c) all += static_cast<char>(c);
-  std::string encoded;
-  AppendEncoded(encoded, all);
-  EXPECT_EQ(Decoded(encoded), all);
-  EXPECT_EQ(encoded.find_first_of("&=+?/# \"\n"), std::string::npos);
 }
 
 TEST(QueryReader, GoesThroughTheParameters) {

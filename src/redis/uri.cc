@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/percent.h"
 #include "core/text.h"
 
 namespace sluice::redis {
@@ -95,11 +96,9 @@ std::optional<std::string> Decode(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     char c = text[i];
     if (c == '%') {
-      const std::string_view hex = text.substr(i + 1, 2);
-      std::uint8_t byte = 0;
-      const auto [rest, error] = std::from_chars(hex.data(), hex.data() + hex.size(), byte, 16);
-      if (hex.size() != 2 || error != std::errc{} || rest != hex.data() + 2) return std::nullopt;
-      c = static_cast<char>(byte);
+      const auto byte = text::DecodePercent(text.substr(i));
+      if (!byte) return std::nullopt;
+      c = *byte;
       i += 2;
     }
     // Would end a path or a name early for whoever takes it as a C string.
@@ -110,17 +109,10 @@ std::optional<std::string> Decode(std::string_view text) {
 }
 
 std::string Encode(std::string_view text, std::string_view keep = {}) {
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
   std::string encoded;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (IsAlphanumeric(c) || std::string_view("-._~").find(c) != std::string_view::npos ||
-        keep.find(c) != std::string_view::npos) {
-      encoded += c;
-    } else {
-      encoded += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
-    }
-  }
+  text::AppendPercentEncoded(encoded, text, [&](char c) {
+    return text::IsUnreserved(c) || keep.find(c) != std::string_view::npos;
+  });
   return encoded;
 }
 

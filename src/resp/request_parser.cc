@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "core/hex.h"
 #include "core/text.h"
 
 namespace sluice::resp {
@@ -64,13 +65,6 @@ inline Length ReadLength(std::string_view bytes) {
           .line_size = static_cast<std::size_t>(at - bytes.data()) + kLineEndSize};
 }
 
-int HexDigit(char c) {
-  if (IsDigit(c)) return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 // Splits a line into arguments as redis-cli's users write them: "double quotes" know \n \r \t \b \a
 // and \xHH, 'single quotes' know \'. What is unescaped is never longer and stays where it was.
 class LineSplitter {
@@ -104,9 +98,9 @@ class LineSplitter {
  private:
   char Escaped() {
     if (*next_ != '\\' || end_ - next_ < 2) return *next_++;
-    if (next_[1] == 'x' && end_ - next_ >= 4 && HexDigit(next_[2]) >= 0 &&
-        HexDigit(next_[3]) >= 0) {
-      const char byte = static_cast<char>(HexDigit(next_[2]) * 16 + HexDigit(next_[3]));
+    if (next_[1] == 'x' && end_ - next_ >= 4 && text::HexValue(next_[2]) >= 0 &&
+        text::HexValue(next_[3]) >= 0) {
+      const char byte = static_cast<char>(text::HexValue(next_[2]) * 16 + text::HexValue(next_[3]));
       next_ += 4;
       return byte;
     }

@@ -5,17 +5,15 @@
 
 #include <array>
 
+#include "core/hex.h"
+
 namespace sluice::rules {
 
 void AppendDigest(std::string& out, std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
   unsigned int size = 0;
   EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr);
-  for (unsigned int i = 0; i < size; ++i) {
-    out += kDigits[digest[i] >> 4];
-    out += kDigits[digest[i] & 15];
-  }
+  for (unsigned int i = 0; i < size; ++i) text::AppendHex(out, digest[i]);
 }
 
 }  // namespace sluice::rules

@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/percent.h"
 #include "core/text.h"
 #include "rules/digest.h"
 #include "rules/glob.h"
@@ -78,15 +79,10 @@ constexpr char kSharedSeparator = '~';
 constexpr char kHashed = '#';
 
 void AppendEscaped(std::string& out, std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  for (const char c : text) {
-    if (std::string_view("|=~#%").find(c) == std::string_view::npos) {
-      out += c;
-    } else {
-      const auto byte = static_cast<unsigned char>(c);
-      out += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
-    }
-  }
+  const auto keep = [](char c) {
+    return std::string_view("|=~#%").find(c) == std::string_view::npos;
+  };
+  text::AppendPercentEncoded(out, text, keep, text::kLowerHex);
 }
 
 void AppendEntry(std::string& out, std::string_view key, char separator, std::string_view value) {

@@ -1,27 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rules/path.h"
 
-#include <algorithm>
-#include <charconv>
-#include <optional>
+#include "core/percent.h"
 
 namespace sluice::rules {
 namespace {
 
-// Of the two digits after a `%`.
-std::optional<char> DecodeByte(std::string_view digits) {
-  std::uint8_t byte = 0;
-  if (digits.size() != 2) return std::nullopt;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + 2, byte, 16);
-  if (error != std::errc{} || end != digits.data() + 2) return std::nullopt;
-  return static_cast<char>(byte);
-}
-
 // In the lenient reading: the length of the separator that the text starts with, or 0.
 std::size_t SeparatorSize(std::string_view text) {
   if (text.front() == '/' || text.front() == '\\') return 1;
-  if (text.front() != '%') return 0;
-  const auto byte = DecodeByte(text.substr(1, 2));
+  const auto byte = text::DecodePercent(text);
   return byte == '/' || byte == '\\' ? 3 : 0;
 }
 
@@ -29,7 +17,7 @@ std::size_t SeparatorSize(std::string_view text) {
 
 void AppendDecoded(std::string& out, std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = text[i] == '%' ? DecodeByte(text.substr(i + 1, 2)) : std::nullopt;
+    const auto byte = text::DecodePercent(text.substr(i));
     out += byte.value_or(text[i]);
     if (byte) i += 2;
   }
