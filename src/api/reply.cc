@@ -61,7 +61,7 @@ Reply::Reply(http::Exchange exchange, const http::Request& request, const Instru
         break;
       case 11:
         if (text::EqualsIgnoreCase(header.name, "traceparent") &&
-            telemetry::TraceContext::Parse(header.value)) {
+            telemetry::IsTraceparent(header.value)) {
           traceparent_ = header.value;
         }
         break;

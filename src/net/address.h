@@ -81,7 +81,6 @@ class CidrSet {
 
   bool Contains(const IpAddress& address) const;
   bool empty() const { return cidrs_.empty(); }
-  std::span<const Cidr> cidrs() const { return cidrs_; }
 
  private:
   std::vector<Cidr> cidrs_;

@@ -18,23 +18,8 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kLevels = {"debug", "info", "warn", "error", "off"};
 constexpr std::array<std::string_view, 5> kShownLevels = {"DEBUG", "INFO", "WARN", "ERROR", "OFF"};
-constexpr std::array<std::string_view, 2> kFormats = {"text", "json"};
 constexpr std::size_t kEndBytesMax =
     16;  // Of what says that fields were left out, and the newline.
-
-// The index of `name`, or an error that lists all.
-template <std::size_t kCount>
-Expected<std::size_t> Find(std::string_view what, std::string_view name,
-                           const std::array<std::string_view, kCount>& names) {
-  std::string known;
-  for (std::size_t i = 0; i < kCount; ++i) {
-    if (text::EqualsIgnoreCase(name, names[i])) return i;
-    known += i == 0 ? "" : i + 1 == kCount ? " or " : ", ";
-    known += names[i];
-  }
-  return std::unexpected(Error{ErrorCode::kInvalidInput,
-                               text::Cat(what, " ", text::Quote(name), ": expected ", known)});
-}
 
 void AppendPadded(std::string& out, std::int64_t number, int width) {
   std::int64_t unit = 1;
@@ -194,15 +179,12 @@ bool WriteAll(int fd, std::string_view text) {
 std::string_view ToString(LogLevel level) { return kLevels[static_cast<std::size_t>(level)]; }
 
 Expected<LogLevel> ParseLogLevel(std::string_view name) {
-  const auto index = Find("log level", name, kLevels);
-  if (!index) return std::unexpected(index.error());
-  return static_cast<LogLevel>(*index);
-}
-
-Expected<LogFormat> ParseLogFormat(std::string_view name) {
-  const auto index = Find("log format", name, kFormats);
-  if (!index) return std::unexpected(index.error());
-  return static_cast<LogFormat>(*index);
+  for (std::size_t i = 0; i < kLevels.size(); ++i) {
+    if (text::EqualsIgnoreCase(name, kLevels[i])) return static_cast<LogLevel>(i);
+  }
+  return std::unexpected(Error{
+      ErrorCode::kInvalidInput,
+      text::Cat("log level ", text::Quote(name), ": expected debug, info, warn, error or off")});
 }
 
 Logger::Logger(const Options& options)

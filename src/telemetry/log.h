@@ -22,7 +22,6 @@ std::string_view ToString(LogLevel level);  // "debug" and so on.
 
 // Either case; the error lists the known names.
 Expected<LogLevel> ParseLogLevel(std::string_view name);
-Expected<LogFormat> ParseLogFormat(std::string_view name);
 
 // A name, which is ours, and a value, which may be anything a client sent. Nothing is owned.
 class LogField {

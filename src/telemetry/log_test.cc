@@ -96,10 +96,8 @@ TEST_F(LogTest, LevelsCanBeChangedAtAnyTime) {
 TEST(LogLevel, IsReadInEitherCase) {
   EXPECT_EQ(ParseLogLevel("WARN"), LogLevel::kWarn);
   EXPECT_EQ(ParseLogLevel("off"), LogLevel::kOff);
-  EXPECT_EQ(ParseLogFormat("json"), LogFormat::kJson);
   EXPECT_EQ(ParseLogLevel("loud\n").error().message,
             "log level \"loud\\x0a\": expected debug, info, warn, error or off");
-  EXPECT_EQ(ParseLogFormat("").error().message, "log format \"\": expected text or json");
 }
 
 TEST_F(LogTest, CutsLongTextsAndLongLines) {

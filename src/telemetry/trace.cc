@@ -6,41 +6,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
-#include <cstring>
-#include <span>
+
+#include "core/hex.h"
 
 namespace sluice::telemetry {
 namespace {
-
-constexpr std::string_view kHexDigits = "0123456789abcdef";
-
-// The field is in lower case by its specification.
-std::optional<unsigned> HexDigit(char c) {
-  if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
-  if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a' + 10);
-  return std::nullopt;
-}
-
-bool ReadHex(std::string_view text, std::span<std::uint8_t> bytes) {
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const auto high = HexDigit(text[2 * i]);
-    const auto low = HexDigit(text[2 * i + 1]);
-    if (!high || !low) return false;
-    bytes[i] = static_cast<std::uint8_t>(*high << 4 | *low);
-  }
-  return true;
-}
-
-void AppendHex(std::string& out, std::span<const std::uint8_t> bytes) {
-  for (const std::uint8_t byte : bytes) {
-    out += kHexDigits[byte >> 4];
-    out += kHexDigits[byte & 15];
-  }
-}
-
-bool AllZero(std::span<const std::uint8_t> bytes) {
-  return std::ranges::all_of(bytes, [](std::uint8_t byte) { return byte == 0; });
-}
 
 bool IsRequestIdByte(char c) {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
@@ -49,39 +19,23 @@ bool IsRequestIdByte(char c) {
 
 }  // namespace
 
-std::optional<TraceContext> TraceContext::Parse(std::string_view field) {
-  if (field.size() < kTextSize || field[2] != '-' || field[35] != '-' || field[52] != '-') {
-    return std::nullopt;
+bool IsTraceparent(std::string_view field) {
+  constexpr std::size_t kSize = 55;  // Of version 00: <version>-<trace id>-<parent id>-<flags>.
+  if (field.size() < kSize || field[2] != '-' || field[35] != '-' || field[52] != '-') return false;
+  const std::string_view version = field.substr(0, 2);
+  const std::string_view trace_id = field.substr(3, 32);
+  const std::string_view parent_id = field.substr(36, 16);
+  for (const std::string_view part : {version, trace_id, parent_id, field.substr(53, 2)}) {
+    // In lower case, by the specification.
+    if (part.find_first_not_of(text::kLowerHex) != std::string_view::npos) return false;
   }
-  std::array<std::uint8_t, 1> version;
-  std::array<std::uint8_t, 1> flags;
-  TraceContext context;
-  if (!ReadHex(field, version) || !ReadHex(field.substr(3), context.trace_id) ||
-      !ReadHex(field.substr(36), context.parent_id) || !ReadHex(field.substr(53), flags)) {
-    return std::nullopt;
+  for (const std::string_view id : {trace_id, parent_id}) {
+    if (id.find_first_not_of('0') == std::string_view::npos) return false;
   }
-  if (version[0] == 0xff || AllZero(context.trace_id) || AllZero(context.parent_id)) {
-    return std::nullopt;
-  }
+  if (version == "ff") return false;
   // A later version may say more, after another dash.
-  if (field.size() > kTextSize && (version[0] == 0 || field[kTextSize] != '-')) {
-    return std::nullopt;
-  }
-  // Only the first flag is defined in version 00, which is what we pass on.
-  context.flags = flags[0] & 1U;
-  return context;
+  return field.size() == kSize || (version != "00" && field[kSize] == '-');
 }
-
-void TraceContext::AppendTo(std::string& out) const {
-  out += "00-";
-  AppendHex(out, trace_id);
-  out += '-';
-  AppendHex(out, parent_id);
-  out += '-';
-  AppendHex(out, std::span(&flags, 1));
-}
-
-void TraceContext::AppendTraceIdTo(std::string& out) const { AppendHex(out, trace_id); }
 
 std::optional<RequestId> RequestId::Parse(std::string_view field) {
   if (field.empty() || field.size() > kBytesMax || !std::ranges::all_of(field, IsRequestIdByte)) {
@@ -132,25 +86,10 @@ RequestId IdSource::NewRequestId() {
   for (int word = 0; word < 2; ++word) {
     std::uint64_t bits = Next();
     for (int digit = 0; digit < 16; ++digit, bits >>= 4) {
-      id.bytes_[id.size_++] = kHexDigits[bits & 15];
+      id.bytes_[id.size_++] = text::kLowerHex[bits & 15];
     }
   }
   return id;
-}
-
-TraceContext IdSource::NewTrace() {
-  TraceContext context;
-  const std::array<std::uint64_t, 2> id = {Next() | 1, Next()};  // Never all zero.
-  static_assert(sizeof(id) == sizeof(context.trace_id));
-  std::memcpy(context.trace_id.data(), id.data(), sizeof(id));
-  return Child(context);
-}
-
-TraceContext IdSource::Child(const TraceContext& parent) {
-  TraceContext child = parent;
-  const std::uint64_t id = Next() | 1;
-  std::memcpy(child.parent_id.data(), &id, sizeof(id));
-  return child;
 }
 
 }  // namespace sluice::telemetry

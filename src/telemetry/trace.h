@@ -6,31 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 
 namespace sluice::telemetry {
 
-// What a traceparent field says (https://www.w3.org/TR/trace-context/).
-struct TraceContext {
-  static constexpr std::size_t kTextSize = 55;
-
-  std::array<std::uint8_t, 16> trace_id = {};  // Not all zero.
-  std::array<std::uint8_t, 8> parent_id = {};  // Not all zero.
-  std::uint8_t flags = 0;
-
-  bool sampled() const { return (flags & 1U) != 0; }
-
-  // Nothing if the field is not valid; it is then to be ignored. A later version than 00 is read as
-  // far as 00 goes.
-  static std::optional<TraceContext> Parse(std::string_view field);
-
-  // Version 00: 00-<trace id>-<parent id>-<flags>
-  void AppendTo(std::string& out) const;
-  void AppendTraceIdTo(std::string& out) const;
-
-  friend bool operator==(const TraceContext&, const TraceContext&) = default;
-};
+// Whether a traceparent field is valid (https://www.w3.org/TR/trace-context/); one that is not is
+// to be ignored. A later version than 00 is read as far as 00 goes.
+bool IsTraceparent(std::string_view field);
 
 // A request's name in answers and logs; holds its text itself.
 class RequestId {
@@ -60,10 +42,6 @@ class IdSource {
   std::uint64_t Next();
 
   RequestId NewRequestId();  // 32 hexadecimal digits.
-  TraceContext NewTrace();   // Not sampled: whether to record is up to those who do.
-
-  // The same trace with a new parent id, ours, for what we call in turn.
-  TraceContext Child(const TraceContext& parent);
 
   // The client's id if it is a valid one, otherwise a new one.
   RequestId RequestIdFor(std::string_view field) {
