@@ -169,48 +169,62 @@ void Session::Hello(ReplyWriter reply, Arguments arguments) {
 }
 
 void Session::Client(ReplyWriter reply, Arguments arguments) {
-  const std::string_view what = arguments[1];
-  const std::size_t count = arguments.size();
-  if (Is(what, "SETNAME")) {
-    if (count != 3) return WrongArguments(reply, arguments);
-    if (!IsWord(arguments[2])) {
-      return reply.Error("ERR Client names cannot contain spaces, newlines or special characters.");
-    }
-    name_ = arguments[2];
-    return reply.Ok();
+  enum class What : std::uint8_t { kGetName, kId, kInfo, kReply, kSetInfo, kSetName, kSwitch };
+  struct Subcommand {
+    std::string_view name;
+    std::size_t arguments;  // Its name and CLIENT among them.
+    What what;
+  };
+  static constexpr std::array kSubcommands = {
+      Subcommand{"GETNAME", 2, What::kGetName}, Subcommand{"ID", 2, What::kId},
+      Subcommand{"INFO", 2, What::kInfo},       Subcommand{"NO-EVICT", 3, What::kSwitch},
+      Subcommand{"NO-TOUCH", 3, What::kSwitch}, Subcommand{"REPLY", 3, What::kReply},
+      Subcommand{"SETINFO", 4, What::kSetInfo}, Subcommand{"SETNAME", 3, What::kSetName}};
+  const auto* const found = std::ranges::find_if(
+      kSubcommands, [&](const Subcommand& known) { return Is(known.name, arguments[1]); });
+  if (found == kSubcommands.end()) return OtherSubcommand(reply, arguments);
+  if (arguments.size() != found->arguments) return WrongArguments(reply, arguments);
+  const auto is = [&](std::string_view word) { return Is(arguments[2], word); };
+  switch (found->what) {
+    case What::kGetName:
+      return name_.empty() ? reply.Null() : reply.Bulk(name_);
+    case What::kId:
+      return reply.Integer(peer_.id);
+    case What::kInfo:
+      return reply.Verbatim(Description());
+    case What::kReply:
+      if (is("ON")) return reply.Ok();
+      return reply.Error(is("OFF") || is("SKIP") ? "ERR every command is answered here"
+                                                 : "ERR syntax error");
+    case What::kSetInfo:
+      return SetLibrary(reply, arguments[2], arguments[3]);
+    case What::kSetName:
+      return SetName(reply, arguments[2]);
+    case What::kSwitch:
+      return is("ON") || is("OFF") ? reply.Ok() : reply.Error("ERR syntax error");
   }
-  if (Is(what, "SETINFO")) {
-    if (count != 4) return WrongArguments(reply, arguments);
-    const bool is_name = Is(arguments[2], "LIB-NAME");
-    if (!is_name && !Is(arguments[2], "LIB-VER")) {
-      return reply.Error(
-          text::Cat("ERR Unrecognized option '", arguments[2].substr(0, kNameBytesShown), "'"));
-    }
-    if (!IsWord(arguments[3]) || arguments[3].size() > kNameBytesShown) {
-      return reply.Error(text::Cat("ERR ", is_name ? "lib-name" : "lib-ver",
-                                   " cannot contain spaces, newlines or special characters."));
-    }
-    (is_name ? library_name_ : library_version_) = arguments[3];
-    return reply.Ok();
+}
+
+void Session::SetName(ReplyWriter reply, std::string_view name) {
+  if (!IsWord(name)) {
+    return reply.Error("ERR Client names cannot contain spaces, newlines or special characters.");
   }
-  if (Is(what, "NO-EVICT") || Is(what, "NO-TOUCH")) {
-    if (count != 3) return WrongArguments(reply, arguments);
-    const bool known = Is(arguments[2], "ON") || Is(arguments[2], "OFF");
-    return known ? reply.Ok() : reply.Error("ERR syntax error");
+  name_ = name;
+  reply.Ok();
+}
+
+void Session::SetLibrary(ReplyWriter reply, std::string_view option, std::string_view value) {
+  const bool is_name = Is(option, "LIB-NAME");
+  if (!is_name && !Is(option, "LIB-VER")) {
+    return reply.Error(
+        text::Cat("ERR Unrecognized option '", option.substr(0, kNameBytesShown), "'"));
   }
-  if (Is(what, "REPLY")) {
-    if (count != 3) return WrongArguments(reply, arguments);
-    if (Is(arguments[2], "ON")) return reply.Ok();
-    const bool known = Is(arguments[2], "OFF") || Is(arguments[2], "SKIP");
-    return reply.Error(known ? "ERR every command is answered here" : "ERR syntax error");
+  if (!IsWord(value) || value.size() > kNameBytesShown) {
+    return reply.Error(text::Cat("ERR ", is_name ? "lib-name" : "lib-ver",
+                                 " cannot contain spaces, newlines or special characters."));
   }
-  if (!Is(what, "GETNAME") && !Is(what, "ID") && !Is(what, "INFO")) {
-    return OtherSubcommand(reply, arguments);
-  }
-  if (count != 2) return WrongArguments(reply, arguments);
-  if (Is(what, "ID")) return reply.Integer(peer_.id);
-  if (Is(what, "INFO")) return reply.Verbatim(Description());
-  name_.empty() ? reply.Null() : reply.Bulk(name_);
+  (is_name ? library_name_ : library_version_) = value;
+  reply.Ok();
 }
 
 std::string Session::Description() const {

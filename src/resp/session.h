@@ -81,6 +81,8 @@ class Session {
   void Ping(ReplyWriter reply, Arguments arguments);
   void Reset(ReplyWriter reply);
   void Select(ReplyWriter reply, Arguments arguments);
+  void SetLibrary(ReplyWriter reply, std::string_view option, std::string_view value);
+  void SetName(ReplyWriter reply, std::string_view name);
 
   bool LogIn(std::string_view user, std::string_view password);
   std::string Description() const;
