@@ -43,11 +43,19 @@ Expected<void> RuleCheck::Prepare(std::string_view rule_set, const rules::Contex
 // Charges of rules that count stand first and make one request, all or nothing; those of every
 // shadow follow, each a request of its own.
 void RuleCheck::Gather() {
-  const auto is_charged = [](const Outcome& outcome, bool shadow) {
-    return outcome.selected->verdict == Verdict::kCharge &&
-           outcome.selected->rule->shadow == shadow;
+  const auto is_charged = [](const Outcome& outcome) {
+    return outcome.selected->verdict == Verdict::kCharge;
   };
-  const auto append = [&](const Outcome& outcome) {
+  const auto is_shadow = [](const Outcome& outcome) { return outcome.selected->rule->shadow; };
+  std::size_t most = 0;
+  for (const Outcome& outcome : outcomes_) {
+    if (is_charged(outcome)) most += outcome.selected->bands.size();
+  }
+  // Requests and outcomes point into both, so that neither may grow any more.
+  charges_.reserve(most);
+  each_.assign(most, Decision{});
+  const auto charge = [&](Outcome& outcome) {
+    outcome.bands = std::span(each_).subspan(charges_.size(), outcome.selected->bands.size());
     for (const rules::Band& band : outcome.selected->bands) {
       charges_.push_back({.key = outcome.selected->key,
                           .limit = &band.limit,
@@ -56,37 +64,23 @@ void RuleCheck::Gather() {
                           .on_store_failure = outcome.selected->rule->on_store_failure});
     }
   };
-  // A request that is refused anyway takes nothing from the rules that count.
-  std::size_t counting = 0;
-  for (const bool shadow : {false, true}) {
-    for (const Outcome& outcome : outcomes_) {
-      if (is_charged(outcome, shadow) && (shadow || !refused_)) append(outcome);
-    }
-    if (!shadow) counting = charges_.size();
-  }
-  each_.assign(charges_.size(), Decision{});
-  std::size_t at = 0;
-  const auto take = [&](std::size_t count) {
-    const std::size_t begin = std::exchange(at, at + count);
-    return std::pair(std::span<const Charge>(charges_).subspan(begin, count),
-                     std::span(each_).subspan(begin, count));
+  const auto request_from = [&](std::size_t begin) {
+    requests_.push_back({.charges = std::span(charges_).subspan(begin),
+                         .now = {},
+                         .each = std::span(each_).subspan(begin, charges_.size() - begin)});
   };
-  if (counting > 0) {
-    const auto [charges, each] = take(counting);
-    requests_.push_back({.charges = charges, .now = {}, .each = each});
-  }
-  std::size_t counted_at = 0;
   for (Outcome& outcome : outcomes_) {
-    if (is_charged(outcome, false) && !refused_) {
-      outcome.bands = std::span(each_).subspan(counted_at, outcome.selected->bands.size());
-      counted_at += outcome.selected->bands.size();
-    } else if (is_charged(outcome, true)) {
-      const auto [charges, each] = take(outcome.selected->bands.size());
-      requests_.push_back({.charges = charges, .now = {}, .each = each});
-      outcome.bands = each;
-    }
+    // A request that is refused anyway takes nothing from the rules that count.
+    if (is_charged(outcome) && !is_shadow(outcome) && !refused_) charge(outcome);
   }
-  limited_ = counting > 0 || refused_;
+  if (!charges_.empty()) request_from(0);
+  limited_ = refused_ || !charges_.empty();
+  for (Outcome& outcome : outcomes_) {
+    if (!is_charged(outcome) || !is_shadow(outcome)) continue;
+    const std::size_t begin = charges_.size();
+    charge(outcome);
+    request_from(begin);
+  }
 }
 
 void RuleCheck::Run(Engine& engine, std::move_only_function<void()> done) {
