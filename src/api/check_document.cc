@@ -5,6 +5,7 @@
 #include <array>
 #include <utility>
 
+#include "api/permits.h"
 #include "core/parse_json.h"
 #include "core/text.h"
 
@@ -88,7 +89,7 @@ Expected<CheckDocument> CheckDocument::Read(const json::value& value) {
       read = ReadText(document.rule_set, "ruleSet", member);
     } else if (name == "permits") {
       if (!member.is_int64() || member.get_int64() < 0) {
-        return Invalid("permits: expected a whole number of 0 or more");
+        return Invalid(text::Cat("permits: ", kPermitsExpected));
       }
       document.permits = member.get_int64();
     } else if (name == "context") {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "api/decision_json.h"
+#include "api/permits.h"
 #include "api/reply.h"
 #include "core/json_writer.h"
 #include "core/text.h"
@@ -72,20 +73,13 @@ std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& requ
   } else {
     call->key = Identify(request, clients_).ip;
   }
-  std::int64_t permits = 1;
-  if (permits_text.value) {
-    const auto number = text::ParseInteger(*permits_text.value);
-    if (!number || *number < 0) {
-      return refuse("INVALID_PERMITS", text::Cat("permits ", text::Quote(*permits_text.value),
-                                                 ": expected a whole number of 0 or more"));
-    }
-    permits = *number;
-  }
+  const auto permits = ReadPermits(permits_text.value);
+  if (!permits) return refuse("INVALID_PERMITS", permits.error());
   call->limit = engine_.catalog()->defaults.at(*algorithm);
   call->charge = {.key = call->key,
                   .limit = &*call->limit,
                   .name = kStateNames[static_cast<std::size_t>(*algorithm)],
-                  .cost = permits,
+                  .cost = *permits,
                   .on_store_failure = on_store_failure_};
   call->request.charges = {&call->charge, 1};
   call->asked = engine_.Now();

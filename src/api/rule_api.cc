@@ -12,6 +12,7 @@
 #include "api/check_answer.h"
 #include "api/check_document.h"
 #include "api/decision_json.h"
+#include "api/permits.h"
 #include "api/reply.h"
 #include "core/json_writer.h"
 #include "core/text.h"
@@ -208,12 +209,8 @@ void RuleApi::Authorize(std::string_view rule_set, const http::Request& request,
                             text::Cat("mode ", text::Quote(*mode.value), ": expected nginx"));
   }
   if (mode.value) call->denied_status = 403;
-  const auto permits = text::ParseInteger(permits_text.value.value_or("1"));
-  if (!permits || *permits < 0) {
-    return call->reply.Fail(400, "INVALID_PERMITS",
-                            text::Cat("permits ", text::Quote(*permits_text.value),
-                                      ": expected a whole number of 0 or more"));
-  }
+  const auto permits = ReadPermits(permits_text.value);
+  if (!permits) return call->reply.Fail(400, "INVALID_PERMITS", permits.error());
   // Which request it is about is up to whoever asks: lying would only change its own answer. Who
   // the client is, only trusted peers may say.
   const Identity identity = Identify(request, clients_);
