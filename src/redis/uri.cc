@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/duration.h"
 #include "core/percent.h"
 #include "core/text.h"
 
@@ -25,7 +26,7 @@ constexpr std::size_t kAddressesMax = 64;
 constexpr std::size_t kHostSizeMax = 253;
 constexpr std::size_t kNameSizeMax = 64;  // Of clients, and of prefixes.
 constexpr std::size_t kSocketPathSizeMax = sizeof(sockaddr_un::sun_path) - 1;
-constexpr std::uint64_t kTimeoutMaxUs = 3'600'000'000;
+constexpr std::chrono::hours kTimeoutMax{1};
 constexpr std::size_t kBatchMax = 1'024;
 constexpr std::size_t kInFlightMax = 64;
 constexpr std::size_t kWaitingMax = 1'048'576;
@@ -82,13 +83,9 @@ std::optional<Number> ParseNumber(std::string_view text) {
 
 // Rounded up, so that no timeout becomes none.
 std::optional<milliseconds> ParseTimeout(std::string_view text) {
-  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  const auto amount = ParseNumber<std::uint64_t>(text.substr(0, digits));
-  const std::string_view unit = text.substr(digits);
-  const std::uint64_t unit_us = unit == "us" ? 1 : unit == "ms" ? 1'000 : 1'000'000;
-  if (unit_us == 1'000'000 && unit != "s") return std::nullopt;
-  if (!amount || *amount == 0 || *amount > kTimeoutMaxUs / unit_us) return std::nullopt;
-  return milliseconds{static_cast<std::int64_t>((*amount * unit_us + 999) / 1'000)};
+  const auto duration = text::ParseDuration(text);
+  if (!duration || *duration == microseconds{0} || *duration > kTimeoutMax) return std::nullopt;
+  return std::chrono::ceil<milliseconds>(*duration);
 }
 
 std::optional<std::string> Decode(std::string_view text) {
@@ -171,7 +168,7 @@ struct Option {
 
 constexpr std::string_view kExpectedDatabase = "expected a number from 0 to 2147483647";
 constexpr std::string_view kExpectedTimeout =
-    "expected a whole number of us, ms or s, such as 50ms, above 0 and up to an hour";
+    "expected a duration such as 50ms, above 0 and up to an hour";
 
 constexpr std::array kOptions = {
     Option{"mode", SetMode, "expected standalone, sentinel or cluster"},
@@ -496,8 +493,7 @@ class Reader {
   bool CheckOptions() {
     const Tls& tls = endpoint().tls;
     // Of the caller: that of a URI was checked already.
-    if (endpoint().command_timeout <= milliseconds{0} ||
-        endpoint().command_timeout > microseconds{kTimeoutMaxUs}) {
+    if (endpoint().command_timeout <= milliseconds{0} || endpoint().command_timeout > kTimeoutMax) {
       return Fail(text::Cat("a timeout of ", endpoint().command_timeout.count(),
                             " ms; expected one above 0 and up to an hour"));
     }
