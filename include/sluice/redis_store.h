@@ -124,9 +124,8 @@ class RedisStore final : public Store {
   // What is worth a log line about the URI, such as addresses that are not used.
   const std::vector<std::string>& Warnings() const;
 
-  class Impl;
-
  private:
+  class Impl;
   explicit RedisStore(std::unique_ptr<Impl> impl);
 
   std::unique_ptr<Impl> impl_;
