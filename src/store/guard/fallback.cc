@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/combine.h"
+#include "core/make_limit.h"
 #include "core/seen.h"
 #include "core/text.h"
 #include "store/validate.h"
@@ -16,25 +17,6 @@ namespace {
 
 constexpr std::int64_t kInstancesMax = 1'000'000;
 constexpr std::size_t kSharesMax = 4'096;
-
-Expected<Limit> WithNumbers(Algorithm algorithm, std::int64_t amount, std::int64_t refill,
-                            Micros span) {
-  switch (algorithm) {
-    case Algorithm::kTokenBucket:
-      return Limit::TokenBucket({.capacity = amount, .refill = refill, .period = span});
-    case Algorithm::kLeakyBucket:
-      return Limit::LeakyBucket({.capacity = amount, .leak = refill, .period = span});
-    case Algorithm::kGcra:
-      return Limit::Gcra({.burst = amount - 1, .count = refill, .period = span});
-    case Algorithm::kFixedWindow:
-      return Limit::FixedWindow({.limit = amount, .window = span});
-    case Algorithm::kSlidingWindow:
-      return Limit::SlidingWindow({.limit = amount, .window = span});
-    case Algorithm::kSlidingWindowCounter:
-      return Limit::SlidingWindowCounter({.limit = amount, .window = span});
-  }
-  std::unreachable();
-}
 
 bool SameState(const Charge& a, const Charge& b) {
   return a.key == b.key && a.name == b.name && (!a.name.empty() || *a.limit == *b.limit);
@@ -57,14 +39,15 @@ void Count(std::atomic<std::int64_t>& counter, std::int64_t by = 1) {
 Expected<Limit> ShareOf(const Limit& limit, std::int64_t instances) {
   if (instances == 1) return limit;
   const std::int64_t amount = std::max<std::int64_t>(1, limit.amount() / instances);
-  if (limit.refill() == 0) return WithNumbers(limit.algorithm(), amount, 0, limit.span());
+  if (limit.refill() == 0) return core::MakeLimit(limit.algorithm(), amount, 0, limit.span());
   // A longer period divides the rate without a remainder.
   if (limit.span() <= kSpanMax / instances) {
-    auto exact = WithNumbers(limit.algorithm(), amount, limit.refill(), limit.span() * instances);
+    auto exact =
+        core::MakeLimit(limit.algorithm(), amount, limit.refill(), limit.span() * instances);
     if (exact) return exact;
   }
   const std::int64_t refill = std::max<std::int64_t>(1, limit.refill() / instances);
-  return WithNumbers(limit.algorithm(), amount, refill, limit.span());
+  return core::MakeLimit(limit.algorithm(), amount, refill, limit.span());
 }
 
 std::optional<Error> Fault(const Request& request) {
