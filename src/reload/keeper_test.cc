@@ -190,7 +190,7 @@ TEST_F(KeeperTest, ChangesManagedRuleSetsWithoutTakingFiles) {
   ASSERT_TRUE(Open("rules.yaml").empty());
   Write("rules.yaml", kTwo);
   EXPECT_TRUE(Await([&](auto done) {
-                keeper_->Save("three", std::string(kManaged), std::move(done));
+                keeper_->Save("three", std::string(kManaged), nullptr, std::move(done));
               }).result);
   EXPECT_NE(catalog()->rules->Find("three"), nullptr);
   EXPECT_NE(catalog()->rules->Find("one"), nullptr);
@@ -199,12 +199,12 @@ TEST_F(KeeperTest, ChangesManagedRuleSetsWithoutTakingFiles) {
 TEST_F(KeeperTest, ChangesARuleSetAsItIsWhenItsTurnComes) {
   ASSERT_TRUE(Open("rules.yaml").empty());
   EXPECT_TRUE(Await([&](auto done) {
-                keeper_->Save("three", std::string(kManaged), std::move(done));
+                keeper_->Save("three", std::string(kManaged), nullptr, std::move(done));
               }).result);
   // Both are asked for before either is done.
   std::promise<void> asked;
   keeper_->Post([&] { asked.get_future().wait(); });
-  keeper_->Save("three", "{id: three, description: newer}", [](const auto&) {});
+  keeper_->Save("three", "{id: three, description: newer}", nullptr, [](const auto&) {});
   const auto changed = Await([&](auto done) {
     keeper_->Change(
         "three",
@@ -212,7 +212,7 @@ TEST_F(KeeperTest, ChangesARuleSetAsItIsWhenItsTurnComes) {
           EXPECT_EQ(rule_set.spec().description, "newer");
           return std::string("{id: three, description: changed}");
         },
-        std::move(done));
+        nullptr, std::move(done));
     asked.set_value();
   });
   EXPECT_TRUE(changed.result);
@@ -220,7 +220,8 @@ TEST_F(KeeperTest, ChangesARuleSetAsItIsWhenItsTurnComes) {
   const auto no_edit = [](const rules::RuleSet&) { return std::string(); };
   for (const auto& [id, code] :
        {std::pair("one", ErrorCode::kInvalidRequest), std::pair("nine", ErrorCode::kNotFound)}) {
-    const auto refused = Await([&](auto done) { keeper_->Change(id, no_edit, std::move(done)); });
+    const auto refused =
+        Await([&](auto done) { keeper_->Change(id, no_edit, nullptr, std::move(done)); });
     EXPECT_EQ(refused.result.error().code, code);
   }
 }
