@@ -41,13 +41,13 @@ void Link::Stop(const Error& reason) {
   down_reason_ = reason;
   options_.on_event = nullptr;
   const auto self = shared_from_this();
-  if (opening_) std::exchange(opening_, nullptr)->Close(reason);
   Drop(reason);
   retry_timer_.cancel();
   heartbeat_timer_.cancel();
 }
 
 void Link::Drop(const Error& reason) {
+  if (const auto opening = opening_) opening->Close(reason);
   // Closing takes it out of connection_.
   if (const auto connection = connection_) connection->Close(reason);
 }
@@ -64,7 +64,7 @@ void Link::Tell(Event event) {
 asio::awaitable<Expected<void>> Link::Connect() {
   auto to = co_await options_.find();
   if (!to) co_return std::unexpected(to.error());
-  if (stopped_) co_return std::unexpected(down_reason_);
+  if (stopped_ || retry_now_) co_return std::unexpected(down_reason_);
   const auto connection = std::make_shared<Connection>(executor_, *std::move(to));
   opening_ = connection;
   Expected<void> done = co_await connection->Open();

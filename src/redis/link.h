@@ -53,10 +53,11 @@ class Link : public std::enable_shared_from_this<Link> {
   // Why there is no connection.
   const Error& down_reason() const { return down_reason_; }
 
-  // Closes the connection, if any; another one is made.
+  // Closes the connection, or gives up making one; another one is made.
   void Drop(const Error& reason);
 
-  // Ends the pause, or does without the next one.
+  // Ends the pause, or does without the next one. If it is being found out where to connect to,
+  // that is done again.
   void RetryNow();
 
  private:

@@ -5,6 +5,7 @@
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <functional>
 #include <memory>
@@ -38,6 +39,21 @@ class ScriptedServer {
   ScriptedServer& operator=(const ScriptedServer&) = delete;
 
   std::uint16_t port() const { return port_; }
+
+  // Tells all who have subscribed, to whatever channel.
+  void Publish(std::string_view channel, std::string_view text) {
+    const std::array<std::string_view, 3> message = {"message", channel, text};
+    std::string bytes;
+    redis::AppendCommand(bytes, message);
+    boost::asio::post(context_, [this, bytes = std::move(bytes)] {
+      for (const auto& weak : subscribers_) {
+        boost::system::error_code ignored;
+        if (const auto peer = weak.lock()) {
+          boost::asio::write(peer->socket, boost::asio::buffer(bytes), ignored);
+        }
+      }
+    });
+  }
 
   // Commands of which any argument contains this.
   std::ptrdiff_t Received(std::string_view text) const {
@@ -76,18 +92,19 @@ class ScriptedServer {
                                  [this, peer](auto error, std::size_t bytes) {
                                    if (error) return;
                                    peer->unread.append(peer->chunk.data(), bytes);
-                                   if (AnswerAll(*peer)) Read(peer);
+                                   if (AnswerAll(peer)) Read(peer);
                                  });
   }
 
   // Whether the peer is still there.
-  bool AnswerAll(Peer& peer) {
-    while (peer.parser.Parse(peer.unread) == redis::RespParser::Status::kMessage) {
+  bool AnswerAll(const std::shared_ptr<Peer>& peer) {
+    while (peer->parser.Parse(peer->unread) == redis::RespParser::Status::kMessage) {
       Arguments command;
-      for (const redis::RespNode& node : peer.parser.nodes().subspan(1)) {
+      for (const redis::RespNode& node : peer->parser.nodes().subspan(1)) {
         command.emplace_back(node.text);
       }
-      peer.unread.erase(0, peer.parser.consumed());
+      peer->unread.erase(0, peer->parser.consumed());
+      if (command[0] == "SUBSCRIBE") subscribers_.push_back(peer);
       {
         const std::scoped_lock lock(mutex_);
         received_.push_back(command);
@@ -95,7 +112,7 @@ class ScriptedServer {
       const auto reply = script_(command);
       if (!reply) return false;
       boost::system::error_code error;
-      boost::asio::write(peer.socket, boost::asio::buffer(*reply), error);
+      boost::asio::write(peer->socket, boost::asio::buffer(*reply), error);
       if (error) return false;
     }
     return true;
@@ -104,6 +121,7 @@ class ScriptedServer {
   const Script script_;
   mutable std::mutex mutex_;
   std::vector<Arguments> received_;  // Guarded by mutex_.
+  std::vector<std::weak_ptr<Peer>> subscribers_;
   boost::asio::io_context context_{1};
   Tcp::acceptor acceptor_{context_, {boost::asio::ip::address_v4::loopback(), 0}};
   const std::uint16_t port_ = acceptor_.local_endpoint().port();
