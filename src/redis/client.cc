@@ -14,8 +14,10 @@ class Client::Impl {
  public:
   explicit Impl(Endpoint endpoint)
       : endpoint_(std::move(endpoint)),
-        router_(
-            std::make_shared<Router>(thread_.executor(), Router::Options{.endpoint = endpoint_})) {
+        router_(std::make_shared<Router>(
+            thread_.executor(), Router::Options{.endpoint = endpoint_, .on_routes = [this] {
+                                                  listener_.LeaveFormerMaster();
+                                                }})) {
     thread_.Post([this] { router_->Start(); });
   }
 

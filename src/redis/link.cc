@@ -46,6 +46,11 @@ void Link::Stop(const Error& reason) {
   heartbeat_timer_.cancel();
 }
 
+const Address* Link::server() const {
+  const auto& connection = connection_ ? connection_ : opening_;
+  return connection ? &connection->address() : nullptr;
+}
+
 void Link::Drop(const Error& reason) {
   if (const auto opening = opening_) opening->Close(reason);
   // Closing takes it out of connection_.

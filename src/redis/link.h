@@ -47,6 +47,9 @@ class Link : public std::enable_shared_from_this<Link> {
   // Null while there is none.
   Connection* connection() const { return connection_.get(); }
 
+  // What it is connected to, or connecting to; null if neither.
+  const Address* server() const;
+
   // Whether there is a connection or one is being made.
   bool reachable() const { return connection_ != nullptr || attempting_; }
 

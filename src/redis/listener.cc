@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "redis/listener.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "core/text.h"
 
 namespace sluice::redis {
 namespace {
@@ -25,6 +28,15 @@ void Listener::Subscribe(std::string channel, std::function<void(std::string_vie
 void Listener::Stop() {
   listening_ = false;
   if (link_) link_->Stop({ErrorCode::kUnavailable, "the client is closed"});
+}
+
+void Listener::LeaveFormerMaster() {
+  const Address* const server = link_ ? link_->server() : nullptr;
+  const auto masters = router_.Masters();
+  if (!server || std::ranges::find(masters, *server) != masters.end()) return;
+  link_->RetryNow();
+  link_->Drop({ErrorCode::kUnavailable,
+               text::Cat("Redis at ", server->ToString(), " is no longer a master")});
 }
 
 void Listener::Listen() {

@@ -35,7 +35,7 @@ class Router : public std::enable_shared_from_this<Router> {
     std::function<boost::asio::awaitable<Expected<void>>(Connection&)> prepare = {};
 
     std::function<void()> on_connect = {};
-    std::function<void()> on_routes = {};  // The masters have changed.
+    std::function<void()> on_routes = {};  // The masters may have changed.
   };
 
   // A slot, which means its master; or one server.

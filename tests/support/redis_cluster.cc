@@ -136,6 +136,23 @@ void RedisCluster::MoveSlot(std::uint16_t slot, std::size_t to) {
   }
 }
 
+void RedisCluster::ReplaceMaster(std::size_t master, std::size_t replica) {
+  nodes_[replica]->Cli("cluster failover");
+  for (int tries = 0; !nodes_[replica]->Cli("role").starts_with("master") ||
+                      !nodes_[master]->Cli("role").starts_with("slave");
+       ++tries) {
+    if (tries == 1000) throw std::runtime_error("a replica does not replace its master");
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const std::string forget = "cluster forget " + IdOf(master);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (i != master && nodes_[i]->Cli(forget) != "OK\n") {
+      throw std::runtime_error("a node does not forget another one");
+    }
+  }
+  nodes_[master]->Cli("cluster reset soft");
+}
+
 long long RedisCluster::Sum(const std::string& command) const {
   long long sum = 0;
   for (const auto& node : nodes_) {

@@ -37,6 +37,10 @@ class RedisCluster {
   // keys at a time.
   void MoveSlot(std::uint16_t slot, std::size_t to);
 
+  // Has a replica replace its master, which then leaves the Cluster but lives on, as redis-cli
+  // --cluster del-node does it.
+  void ReplaceMaster(std::size_t master, std::size_t replica);
+
   // What a command answers on all masters, added up.
   long long Sum(const std::string& command) const;
 

@@ -429,6 +429,22 @@ TEST(RedisClusterFailover, SurvivesAMasterThatIsKilledUnderLoad) {
   }
 }
 
+TEST(RedisClusterFailover, ListensToNoneThatHasLeftTheCluster) {
+  RedisCluster cluster;
+  const auto store = Open(cluster.Uri("?timeout=10s"));
+  const auto heard = std::make_shared<std::atomic<int>>(0);
+  store->Watch([heard](const Charge* charge) { *heard += charge ? 1 : 0; });
+  std::size_t master = 0;
+  const auto is_listened_to = [&] {
+    return cluster.node(master).Cli("pubsub numsub sluice:reset").ends_with("\n1\n");
+  };
+  ASSERT_TRUE(Eventually([&] { return is_listened_to() || (master = (master + 1) % 3, false); }));
+  cluster.ReplaceMaster(master, master + 3);
+  const Charge charge{.key = "k", .limit = &kFive};
+  EXPECT_TRUE(Eventually([&] { return store->Reset(charge) && *heard > 0; }));
+  EXPECT_FALSE(is_listened_to());
+}
+
 TEST(RedisClusterFailover, SaysThatItIsDownAndComesBack) {
   RedisCluster cluster({.replicas = false});
   const auto store = Open(cluster.Uri("?timeout=1s"));

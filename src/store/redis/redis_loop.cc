@@ -39,7 +39,11 @@ RedisLoop::RedisLoop(asio::any_io_executor executor, Endpoint endpoint)
               .endpoint = endpoint_,
               .prepare = std::bind_front(&RedisLoop::LoadOn, this),
               .on_connect = [this] { counters_.connects.fetch_add(1, std::memory_order_relaxed); },
-              .on_routes = [this] { DropIdleLanes(); }})),
+              .on_routes =
+                  [this] {
+                    DropIdleLanes();
+                    listener_.LeaveFormerMaster();
+                  }})),
       listener_(*router_),
       timer_(executor_) {}
 
