@@ -24,8 +24,8 @@ class Listener {
   void Subscribe(std::string channel, std::function<void(std::string_view)> on_message,
                  std::function<void()> on_subscribed);
 
-  // To be called when the masters may have changed: one that has left the Cluster lives on, and
-  // keeps its connections, but hears nothing any more.
+  // To be called when the masters may have changed: one that was replaced may live on and keep its
+  // connections, or just hang, but hears nothing any more.
   void LeaveFormerMaster();
 
   // Before the router is stopped.

@@ -26,6 +26,13 @@ constexpr auto kRefreshPauseMin = 100ms;   // However many ask for it.
 constexpr auto kRefreshPauseMax = 2s;      // After a vain attempt.
 constexpr auto kSentinelHeartbeat = 5s;
 
+// As Sentinels write it.
+Address AddressOf(std::string_view host, std::string_view port) {
+  Address address{.host = std::string(host)};
+  std::from_chars(port.data(), port.data() + port.size(), address.port);
+  return address;
+}
+
 Error Closed() { return {ErrorCode::kUnavailable, "the store is closed"}; }
 
 }  // namespace
@@ -156,7 +163,12 @@ asio::awaitable<Expected<Connection::Options>> Router::FindAny() {
 
 asio::awaitable<Expected<Address>> Router::AskSentinels() {
   Error last{ErrorCode::kUnavailable, "no Sentinel was asked"};
-  for (const Address& sentinel : options_.endpoint.addresses) {
+  std::vector<Address> sentinels = options_.endpoint.addresses;
+  // First the one that is listened to: others may not have heard yet of what it has announced.
+  if (const Address* const listened = sentinel_ ? sentinel_->server() : nullptr) {
+    std::ranges::rotate(sentinels, std::ranges::find(sentinels, *listened));
+  }
+  for (const Address& sentinel : sentinels) {
     const auto connection = std::make_shared<Connection>(executor_, SentinelAt(sentinel));
     if (const auto opened = co_await connection->Open(); !opened) {
       last = opened.error();
@@ -170,13 +182,7 @@ asio::awaitable<Expected<Address>> Router::AskSentinels() {
       last = master.error();
       continue;
     }
-    Address address;
-    if (master->size() == 2) {
-      address.host = master->front();
-      const std::string& port = master->back();
-      std::from_chars(port.data(), port.data() + port.size(), address.port);
-      co_return address;
-    }
+    if (master->size() == 2) co_return AddressOf(master->front(), master->back());
     last = {ErrorCode::kUnavailable,
             text::Cat("Sentinel ", sentinel.ToString(), " knows no master ",
                       text::Quote(options_.endpoint.master_name))};
@@ -210,9 +216,16 @@ void Router::WatchSentinels() {
 void Router::OnSwitch(std::string_view message) {
   const std::string& name = options_.endpoint.master_name;
   if (!message.starts_with(text::Cat(name, " ")) || stopped_) return;
-  if (message.ends_with(text::Cat(" ", master_.host, " ", master_.port))) return;
-  only_->RetryNow();
-  only_->Drop({ErrorCode::kUnavailable, text::Cat("the master ", text::Quote(name), " has moved")});
+  const std::size_t port = message.rfind(' ');
+  const std::size_t host = message.rfind(' ', port - 1);
+  master_ = AddressOf(message.substr(host + 1, port - host - 1), message.substr(port + 1));
+  // Not by what the Sentinels last said: somebody else may have asked them.
+  if (const Address* const server = only_->server(); !server || *server != master_) {
+    only_->RetryNow();
+    only_->Drop(
+        {ErrorCode::kUnavailable, text::Cat("the master ", text::Quote(name), " has moved")});
+  }
+  if (options_.on_routes) options_.on_routes();
 }
 
 asio::awaitable<void> Router::KeepMapped() {

@@ -138,7 +138,7 @@ class Router : public std::enable_shared_from_this<Router> {
   std::size_t outstanding_ = 0;  // Of those that have no deadline of their own.
 
   std::shared_ptr<Link> only_;  // Standalone and Sentinel.
-  Address master_;              // As the Sentinels last said.
+  Address master_;              // As a Sentinel last said.
   std::shared_ptr<Link> sentinel_;
 
   // Cluster.

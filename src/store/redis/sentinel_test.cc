@@ -27,7 +27,10 @@ const Limit kFive = *Limit::Parse("algorithm=fixed_window,limit=5,window=1d");
 
 class Sentinel {
  public:
-  explicit Sentinel(const RedisServer& master) : master_(master.port()) {}
+  enum class Listeners { kWelcome, kRefused };
+
+  explicit Sentinel(const RedisServer& master, Listeners listeners = Listeners::kWelcome)
+      : listeners_(listeners), master_(master.port()) {}
 
   std::string address() const { return "127.0.0.1:" + std::to_string(server_.port()); }
   const ScriptedServer& server() const { return server_; }
@@ -46,6 +49,7 @@ class Sentinel {
   std::optional<std::string> Answer(const ScriptedServer::Arguments& command) const {
     if (command[0] == "PING") return "+PONG\r\n";
     if (command[0] == "CLIENT") return "+OK\r\n";
+    if (command[0] == "SUBSCRIBE" && listeners_ == Listeners::kRefused) return std::nullopt;
     if (command[0] == "SUBSCRIBE") return Reply("subscribe", command[1], "1");
     if (command[0] == "SENTINEL") return Reply("127.0.0.1", std::to_string(master_));
     return std::nullopt;
@@ -59,6 +63,7 @@ class Sentinel {
     return reply;
   }
 
+  const Listeners listeners_;
   std::atomic<int> master_;
   ScriptedServer server_{[this](const auto& command) { return Answer(command); }};
 };
@@ -88,6 +93,58 @@ TEST(SentinelSwitch, EndsTheAttemptToConnectToTheOldMaster) {
   }));
   sentinel.Name(next);
   sentinel.AnnounceSwitch(hangs, next);
+  EXPECT_TRUE(WritesTo(*store, next));
+}
+
+// What is announced through the store is heard by the listener only if both are at the same master.
+TEST(SentinelSwitch, BringsTheStoreAndTheListenerToTheNewMaster) {
+  const RedisServer old;
+  const RedisServer next;
+  Sentinel sentinel(old);
+  const auto store = Open(sentinel.address());
+  const auto heard = std::make_shared<std::atomic<int>>(0);
+  store->Watch([heard](const Charge* charge) { *heard += charge ? 1 : 0; });
+  ASSERT_TRUE(WritesTo(*store, old));
+  ASSERT_TRUE(
+      Eventually([&] { return sentinel.IsListenedTo() && store->GetStats().listening == 1; }));
+  sentinel.Name(next);
+  sentinel.AnnounceSwitch(old, next);
+  // Neither is told to leave by the old master, which lives on as a master of its own.
+  EXPECT_TRUE(WritesTo(*store, next));
+  EXPECT_TRUE(
+      Eventually([&] { return store->Reset({.key = "k", .limit = &kFive}) && *heard > 0; }));
+}
+
+TEST(SentinelSwitch, IsHeardThoughTheListenerWasFaster) {
+  const RedisServer old;
+  const RedisServer next;
+  Sentinel sentinel(old);
+  const auto store = Open(sentinel.address());
+  store->Watch([](const Charge*) {});
+  const auto listens_to = [](const RedisServer& server) {
+    return Eventually([&] { return server.Cli("pubsub numsub sluice:reset").ends_with("\n1\n"); });
+  };
+  ASSERT_TRUE(WritesTo(*store, old));
+  ASSERT_TRUE(Eventually([&] { return sentinel.IsListenedTo(); }));
+  ASSERT_TRUE(listens_to(old));
+  // Sentinels name the new master a little before they announce it.
+  sentinel.Name(next);
+  old.Cli("client kill type pubsub");
+  ASSERT_TRUE(listens_to(next));
+  sentinel.AnnounceSwitch(old, next);
+  EXPECT_TRUE(WritesTo(*store, next));
+}
+
+TEST(SentinelSwitch, IsNotUndoneByASentinelThatHasNotHeardOfIt) {
+  const RedisServer old;
+  const RedisServer next;
+  Sentinel late(old, Sentinel::Listeners::kRefused);
+  Sentinel sentinel(old);
+  const auto store = Open(late.address() + "," + sentinel.address());
+  ASSERT_TRUE(WritesTo(*store, old));
+  ASSERT_TRUE(Eventually([&] { return sentinel.IsListenedTo(); }));
+  sentinel.Name(next);
+  sentinel.AnnounceSwitch(old, next);
   EXPECT_TRUE(WritesTo(*store, next));
 }
 
