@@ -45,10 +45,16 @@ Page ReadPage(std::span<const RespNode> reply) {
 
 // What `start` hands to its argument, sooner or later.
 template <typename T, typename Start>
-Expected<T> Await(Start start) {
+std::future<Expected<T>> Begin(Start start) {
   const auto promise = std::make_shared<std::promise<Expected<T>>>();
   start([promise](Expected<T> value) { promise->set_value(std::move(value)); });
-  return promise->get_future().get();
+  return promise->get_future();
+}
+
+// The same, and wait.
+template <typename T, typename Start>
+Expected<T> Await(Start start) {
+  return Begin<T>(std::move(start)).get();
 }
 
 // The commands that remove keys: one, or one for each slot.
@@ -128,9 +134,16 @@ class RedisStore::Impl {
   }
 
   // For commands that answer with a number.
+  std::future<Expected<std::int64_t>> BeginNumber(std::string command, Target target) {
+    const auto read = [](std::span<const RespNode> reply) { return reply.front().number; };
+    return Begin<std::int64_t>([&](auto done) {
+      Send<std::int64_t>(std::move(command), std::move(target), read, std::move(done));
+    });
+  }
+
+  // The same, and wait.
   Expected<std::int64_t> AskNumber(std::string command, Target target) {
-    return Ask<std::int64_t>(std::move(command), std::move(target),
-                             [](std::span<const RespNode> reply) { return reply.front().number; });
+    return BeginNumber(std::move(command), std::move(target)).get();
   }
 
   using Masters = std::vector<redis::Address>;
@@ -180,6 +193,8 @@ class RedisStore::Impl {
   const redis::RedisLoop& loop() const { return *loop_; }
 
  private:
+  Expected<std::int64_t> Unlink(const std::vector<std::string>& keys);
+
   // A handler that gives `done` what `read` makes of the reply; an error reply is an error.
   template <typename T, typename Read>
   static redis::Connection::Handler Reading(Read read,
@@ -274,6 +289,28 @@ Expected<std::int64_t> RedisStore::CountKeys() {
   return sum;
 }
 
+// How many there were. In a Cluster a command has keys of one slot only, which is hardly ever more
+// than one of a page: all are sent at once.
+Expected<std::int64_t> RedisStore::Impl::Unlink(const std::vector<std::string>& keys) {
+  const bool cluster = loop().endpoint().mode == redis::Mode::kCluster;
+  std::vector<std::future<Expected<std::int64_t>>> answers;
+  for (const auto& [slot, arguments] : BySlot(keys, cluster)) {
+    std::string command;
+    redis::AppendCommand(command, arguments);
+    answers.push_back(BeginNumber(std::move(command), slot));
+  }
+  Expected<std::int64_t> sum = 0;
+  for (auto& answer : answers) {
+    const auto removed = answer.get();
+    if (!removed) {
+      sum = removed;
+    } else if (sum) {
+      *sum += *removed;
+    }
+  }
+  return sum;
+}
+
 Expected<RedisStore::PurgeProgress> RedisStore::Impl::Purge(
     std::string_view pattern, bool dry_run,
     std::move_only_function<void(const PurgeProgress&)> progress) {
@@ -292,19 +329,10 @@ Expected<RedisStore::PurgeProgress> RedisStore::Impl::Purge(
       cursor = page->cursor;
       sum.scanned += kScanCount;
       std::erase_if(page->keys, [&](const std::string& key) { return !wanted.Matches(key); });
-      // A command has keys of one slot only.
-      for (const auto& [slot, keys] :
-           BySlot(page->keys, loop().endpoint().mode == redis::Mode::kCluster)) {
-        std::int64_t matched = static_cast<std::int64_t>(keys.size()) - 1;
-        if (!dry_run) {
-          std::string command;
-          redis::AppendCommand(command, keys);
-          const auto removed = AskNumber(std::move(command), slot);
-          if (!removed) return std::unexpected(removed.error());
-          matched = *removed;
-        }
-        sum.matched += matched;
-      }
+      const auto matched =
+          dry_run ? static_cast<std::int64_t>(page->keys.size()) : Unlink(page->keys);
+      if (!matched) return std::unexpected(matched.error());
+      sum.matched += *matched;
       if (progress) progress(sum);
     } while (cursor != "0" && !cursor.empty());
   }
