@@ -28,7 +28,8 @@ namespace sluice {
 //
 // Every method may be called from any thread at any time, except that Check, CheckAll, Reset and
 // Ping wait for the answer and must not be called from a `done` of Apply, where the store must not
-// be destroyed either. Destroying it answers all that is outstanding.
+// be destroyed either. Destroying it answers all that is outstanding, and what is asked for by a
+// `done` then, with an error; whoever asks again after every error keeps it from ending.
 class RedisStore final : public Store {
  public:
   struct Options {

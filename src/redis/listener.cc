@@ -17,6 +17,7 @@ constexpr auto kHeartbeat = 5s;
 
 void Listener::Subscribe(std::string channel, std::function<void(std::string_view)> on_message,
                          std::function<void()> on_subscribed) {
+  if (stopped_) return;
   subscriptions_.push_back({std::move(channel), std::move(on_message), std::move(on_subscribed)});
   if (!link_) return Listen();
   // While there is no connection, the next one takes all of them.
@@ -26,6 +27,7 @@ void Listener::Subscribe(std::string channel, std::function<void(std::string_vie
 }
 
 void Listener::Stop() {
+  stopped_ = true;
   listening_ = false;
   if (link_) link_->Stop({ErrorCode::kUnavailable, "the client is closed"});
 }

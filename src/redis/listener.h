@@ -48,6 +48,7 @@ class Listener {
   Router& router_;
   std::shared_ptr<Link> link_;  // Null until there is something to listen to.
   std::vector<Subscription> subscriptions_;
+  bool stopped_ = false;
   std::atomic<bool> listening_ = false;
 };
 

@@ -13,7 +13,7 @@ namespace sluice::redis {
 // An event loop on a thread of its own, for those who have none.
 class LoopThread {
  public:
-  LoopThread() : thread_([this] { context_.run(); }) {}
+  LoopThread() : thread_([this] { Run(); }) {}
   LoopThread(const LoopThread&) = delete;
   LoopThread& operator=(const LoopThread&) = delete;
 
@@ -24,7 +24,7 @@ class LoopThread {
     boost::asio::post(context_, std::move(function));
   }
 
-  // Runs `last` on the loop, and ends it.
+  // Runs `last` on the loop, then what that posts, without waiting for anything, and ends it.
   void Stop(std::move_only_function<void()> last) {
     Post([this, last = std::move(last)]() mutable {
       last();
@@ -34,6 +34,12 @@ class LoopThread {
   }
 
  private:
+  void Run() {
+    context_.run();
+    context_.restart();
+    context_.poll();
+  }
+
   boost::asio::io_context context_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_ =
       boost::asio::make_work_guard(context_);

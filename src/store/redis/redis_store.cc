@@ -78,7 +78,7 @@ class RedisStore::Impl {
     thread_.Post([loop = loop_] { loop->Start(); });
   }
 
-  ~Impl() {
+  void Stop() {
     thread_.Stop([this] { loop_->Stop(); });
   }
 
@@ -234,7 +234,9 @@ Expected<std::unique_ptr<RedisStore>> RedisStore::Create(const Options& options)
 }
 
 RedisStore::RedisStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-RedisStore::~RedisStore() = default;
+
+// Before anything is destroyed: those who are answered now may ask for more.
+RedisStore::~RedisStore() { impl_->Stop(); }
 
 void RedisStore::Apply(std::span<Request> requests, std::move_only_function<void()> done) {
   impl_->Apply(requests, std::move(done));

@@ -999,6 +999,30 @@ TEST(RedisStore, AnswersAllThatIsOutstandingWhenItIsDestroyed) {
   EXPECT_THAT(by_coroutine.value(), is_lost);
 }
 
+TEST(RedisStore, AnswersWhatIsAskedForWhileItIsDestroyed) {
+  const RedisServer server;
+  auto store = Open(server.Uri());
+  ASSERT_TRUE(Check(*store));
+  server.Cli("client pause 60000 write");
+  RedisStore& alive = *store;
+  const Charge charge{.key = "k", .limit = &kMany};
+  Request first{.charges = {&charge, 1}};
+  Request second{.charges = {&charge, 1}};
+  Request third{.charges = {&charge, 1}};
+  std::atomic<bool> done = false;
+  std::optional<ErrorCode> reset;
+  alive.Apply({&first, 1}, [&] {
+    alive.Reset(charge, [&](Expected<bool> held) { reset = held.error().code; });
+    alive.Watch([](const Charge*) {});
+    alive.Apply({&second, 1}, [&] { alive.Apply({&third, 1}, [&] { done = true; }); });
+  });
+  store.reset();
+  ASSERT_TRUE(done);
+  EXPECT_EQ(second.outcome.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(third.outcome.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(reset, ErrorCode::kUnavailable);
+}
+
 TEST(RedisStore, RefusesAUriThatIsWrong) {
   EXPECT_EQ(RedisStore::Create({.uri = "http://x"}).error().code, ErrorCode::kInvalidInput);
   EXPECT_EQ(RedisStore::Create({.uri = ""}).error().code, ErrorCode::kInvalidInput);
