@@ -4,7 +4,10 @@
 #include <CLI/CLI.hpp>
 #include <boost/json.hpp>
 #include <cstdio>
+#include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cli/exit_code.h"
 #include "cli/spool.h"
@@ -36,15 +39,37 @@ std::string ToText(const Decision& decision) {
   return text::Cat(out, ", whole in ", Readable(decision.reset_after), "\n");
 }
 
-std::string ToJson(const Decision& decision) {
-  return boost::json::serialize(
-             boost::json::object{{"allowed", decision.allowed},
-                                 {"limit", decision.limit},
-                                 {"remaining", decision.remaining},
-                                 {"retry_after_us", decision.retry_after.count()},
-                                 {"reset_after_us", decision.reset_after.count()},
-                                 {"delay_us", decision.delay.count()}}) +
-         "\n";
+// Several limits have a line each, below the one that counts.
+std::string ToText(const Decision& decision, std::span<const Limit> limits,
+                   std::span<const Decision> each) {
+  std::string out = ToText(decision);
+  if (limits.size() == 1) return out;
+  for (std::size_t i = 0; i < limits.size(); ++i) {
+    out += text::Cat("  ", limits[i].ToString(), ": ", ToText(each[i]));
+  }
+  return out;
+}
+
+boost::json::object ToObject(const Decision& decision) {
+  return {{"allowed", decision.allowed},
+          {"limit", decision.limit},
+          {"remaining", decision.remaining},
+          {"retry_after_us", decision.retry_after.count()},
+          {"reset_after_us", decision.reset_after.count()},
+          {"delay_us", decision.delay.count()}};
+}
+
+std::string ToJson(const Decision& decision, std::span<const Limit> limits,
+                   std::span<const Decision> each) {
+  boost::json::array numbers;
+  for (std::size_t i = 0; i < limits.size(); ++i) {
+    boost::json::object own = ToObject(each[i]);
+    own["spec"] = limits[i].ToString();
+    numbers.push_back(std::move(own));
+  }
+  boost::json::object out = ToObject(decision);
+  out["limits"] = std::move(numbers);
+  return boost::json::serialize(out) + "\n";
 }
 
 int Fail(const Error& error) {
@@ -58,7 +83,8 @@ int Fail(const Error& error) {
 CheckCommand::CheckCommand(CLI::App& app)
     : app_(app.add_subcommand("check", "Asks once whether a request may pass")) {
   app_->footer(
-      "Exit status: 0 allowed, 1 denied, 2 error.\n"
+      "Exit status: 0 allowed, 1 denied, 2 error. With several limits, the first line counts, and\n"
+      "each has a line of its own below it, which says whether it denied.\n"
       "\n"
       "Example:\n"
       "  sluice check --store redis://127.0.0.1:6379 --limit limit=5,window=1m --key alice\n");
@@ -74,7 +100,8 @@ CheckCommand::CheckCommand(CLI::App& app)
   app_->add_option("--cost", cost_, "Units to take; 0 looks without taking")
       ->type_name("N")
       ->capture_default_str();
-  app_->add_flag("--json", json_, "Print the decision as JSON, in microseconds");
+  app_->add_flag("--json", json_,
+                 "Print the decision, and that of each limit, as JSON, in microseconds");
 }
 
 int CheckCommand::Run() const {
@@ -92,13 +119,13 @@ int CheckCommand::Run() const {
   for (const Limit& limit : *limits) {
     charges.push_back({.key = key_, .limit = &limit, .cost = cost_});
   }
-  Request request{.charges = charges};
+  std::vector<Decision> each(charges.size());
+  Request request{.charges = charges, .each = each};
   const auto decision = Decide(*store, request);
   if (!decision) return Fail(decision.error());
-  if (const auto written = WriteAll(stdout, json_ ? ToJson(*decision) : ToText(*decision));
-      !written) {
-    return Fail(written.error());
-  }
+  const std::string answer =
+      json_ ? ToJson(*decision, *limits, each) : ToText(*decision, *limits, each);
+  if (const auto written = WriteAll(stdout, answer); !written) return Fail(written.error());
   return decision->allowed ? kExitOk : kExitDenied;
 }
 

@@ -68,6 +68,23 @@ class RedisCli(unittest.TestCase):
         self.assertEqual(decision["retry_after_us"], 0)
         self.assertGreater(decision["reset_after_us"], 0)
 
+    def test_check_says_which_of_several_limits_denied(self):
+        wide = "algorithm=fixed_window,limit=9,window=1d"
+        self.check("--cost", "2")
+        several = self.check("--limit", wide)
+        self.assertEqual(several.returncode, 1, several.stderr)
+        overall, narrow, other = several.stdout.splitlines()
+        self.assertRegex(overall, r"^denied, 0 of 2 left, retry in ")
+        self.assertRegex(narrow, f"^  {LIMIT}: denied, 0 of 2 left, retry in ")
+        self.assertRegex(other, f"^  {wide}: allowed, 9 of 9 left, whole in ")
+        decision = json.loads(self.check("--limit", wide, "--json").stdout)
+        self.assertEqual((decision["allowed"], decision["limit"]), (False, 2))
+        self.assertEqual([(own["spec"], own["allowed"], own["limit"], own["remaining"])
+                          for own in decision["limits"]],
+                         [(LIMIT, False, 2, 0), (wide, True, 9, 9)])
+        self.assertEqual(decision["limits"][0]["retry_after_us"], decision["retry_after_us"])
+        self.assertEqual(decision["limits"][1]["retry_after_us"], 0)
+
     def test_check_peeks_with_cost_zero(self):
         for _ in range(3):
             self.assertIn("2 of 2 left", self.check("--cost", "0").stdout)
