@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::string_view kAfterScheme = "://";
 constexpr std::string_view kPassword = "password=";
+constexpr std::string_view kCut = "\"...";  // Where text::Quote cuts, the '@' may be missing.
 
 bool IsSecretFlag(std::string_view name) {
   return std::ranges::any_of(config::AllSettings(), [&](const config::Setting& setting) {
@@ -25,7 +26,8 @@ void CoverUri(std::span<char> text) {
   const std::size_t scheme = uri.find(kAfterScheme);
   if (scheme == std::string_view::npos) return;
   const std::size_t begin = scheme + kAfterScheme.size();
-  const std::size_t at = uri.rfind('@');
+  std::size_t at = uri.rfind('@');
+  if (at == std::string_view::npos) at = uri.find(kCut, begin);
   const std::size_t password = uri.find(kPassword, begin);
   if (password != std::string_view::npos) Cover(text.subspan(password + kPassword.size()));
   if (at != std::string_view::npos && at > begin) Cover(text.subspan(begin, at - begin));
@@ -49,6 +51,11 @@ void HideSecrets(std::span<char*> arguments) {
     }
     is_secret = next_is_secret;
   }
+}
+
+std::string WithoutSecrets(std::string text) {
+  CoverUri(text);
+  return text;
 }
 
 }  // namespace sluice::cli

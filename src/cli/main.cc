@@ -71,7 +71,8 @@ int Run(int argc, char** argv) {
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
   app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
     const bool unexpected = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-    return "sluice: " + (unexpected ? Unexpected(*failed) : std::string(error.what())) +
+    return "sluice: " +
+           (unexpected ? Unexpected(*failed) : sluice::cli::WithoutSecrets(error.what())) +
            "\nTry 'sluice --help' or 'sluice COMMAND --help'.\n";
   });
   const sluice::cli::ReplayCommand replay(app);

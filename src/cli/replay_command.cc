@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "cli/exit_code.h"
+#include "cli/hide_secrets.h"
 #include "cli/progress.h"
 #include "cli/spool.h"
 #include "cli/stores.h"
@@ -84,7 +85,7 @@ struct Input {
 Expected<Input> Open(const std::string& path) {
   const bool standard_input = path == "-";
   Input input{.file = {standard_input ? stdin : std::fopen(path.c_str(), "rbe"), &std::fclose},
-              .name = standard_input ? "standard input" : path};
+              .name = standard_input ? "standard input" : WithoutSecrets(path)};
   struct stat status{};
   int error = 0;
   if (!input.file || ::fstat(::fileno(input.file.get()), &status) != 0) error = errno;

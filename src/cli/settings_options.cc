@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/hide_secrets.h"
 #include "core/text.h"
 
 namespace sluice::cli {
@@ -59,7 +60,7 @@ std::expected<config::Settings, Problems> SettingsOptions::Load() const {
 
 void Print(const Problems& problems) {
   for (const Problem& problem : problems) {
-    std::fprintf(stderr, "%s\n", problem.ToString().c_str());
+    std::fprintf(stderr, "%s\n", WithoutSecrets(problem.ToString()).c_str());
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <future>
 
+#include "cli/hide_secrets.h"
 #include "core/text.h"
 
 namespace sluice::cli {
@@ -36,8 +37,12 @@ Expected<std::vector<Limit>> ParseLimits(const std::vector<std::string>& texts) 
   for (const std::string& text : texts) {
     auto limit = Limit::Parse(text);
     if (!limit) {
-      return std::unexpected(Error{limit.error().code, text::Cat("--limit ", text::Quote(text),
-                                                                 ": ", limit.error().message)});
+      const std::string shown = WithoutSecrets(text);
+      // What is wrong with it in detail may be a part of a password.
+      const std::string why =
+          shown == text ? limit.error().message : "expected a limit such as limit=5,window=1m";
+      return std::unexpected(
+          Error{limit.error().code, text::Cat("--limit ", text::Quote(shown), ": ", why)});
     }
     limits.push_back(*limit);
   }

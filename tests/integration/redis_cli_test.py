@@ -100,7 +100,18 @@ class RedisCli(unittest.TestCase):
             self.assertNotIn("wr0ng", done.stdout + done.stderr)
         # Nor do those of the command line itself.
         for arguments in (("check", "--stor", "redis://:wr0ng@h"), ("check", "redis://:wr0ng@h"),
-                          ("serve", "--admin-tokn=wr0ng"), ("redis://:wr0ng@h",)):
+                          ("serve", "--admin-tokn=wr0ng"), ("redis://:wr0ng@h",),
+                          ("check", "--store", self.uri, "--key", "k", "--limit",
+                           "redis://:wr0ng,wr0ng=wr0ng@h"),
+                          ("check", "--store", self.uri, "--key", "k", "--limit",
+                           "redis://:" + 20 * "wr0ng" + "@h"),
+                          ("check", "--store", self.uri, "--key", "k", "--limit", LIMIT,
+                           "--cost", "redis://:wr0ng@h"),
+                          ("replay", "--limit", LIMIT, "redis://:wr0ng@h"),
+                          ("replay", "--limit", LIMIT, "--format", "redis://:wr0ng@h"),
+                          ("serve", "--threads", "redis://:" + 20 * "wr0ng" + "@h"),
+                          ("serve", "--http", "redis-sentinel://h/m?sentinel_password=wr0ng"),
+                          ("serve", "--config", "redis://:wr0ng@h")):
             done = support.sluice(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertNotIn("wr0ng", done.stdout + done.stderr)
