@@ -239,9 +239,12 @@ void RedisLoop::FinishSpan(const std::shared_ptr<Span>& span, Request& request,
            });
 }
 
-// Whoever was denied between taking and giving back would take that for the truth.
+// Whoever was denied between taking and giving back would take that for the truth. Announced also
+// if it is not known whether it was given back.
 void RedisLoop::AnnounceRefund(const Span::Part& part) {
-  if (!endpoint_.announces || part.receipts.empty() || !part.request.outcome) return;
+  const auto& outcome = part.request.outcome;
+  if (!endpoint_.announces || part.receipts.empty()) return;
+  if (!outcome && outcome.error().code != ErrorCode::kOutcomeUnknown) return;
   for (const Charge& charge : part.charges) {
     router_->Send(AnnounceCommand(endpoint_.prefix, &charge), part.slot, [](auto) {});
   }
