@@ -348,59 +348,87 @@ void Router::GiveUp(Errand& errand) {
 
 void Router::Send(const std::shared_ptr<Errand>& errand) { Dispatch(errand); }
 
+// A command for somebody who has no deadline of his own: the reply or the timer answers, whichever
+// comes first.
+class Router::TimedErrand : public std::enable_shared_from_this<TimedErrand> {
+ public:
+  TimedErrand(std::shared_ptr<Router> router, std::string command, Target target,
+              Connection::Handler handler)
+      : router_(std::move(router)),
+        handler_(std::move(handler)),
+        timer_(router_->executor_),
+        pause_(router_->executor_) {
+    ++router_->outstanding_;
+    errand_->command = std::move(command);
+    errand_->target = std::move(target);
+  }
+
+  void Start() {
+    timer_.expires_after(router_->options_.endpoint.command_timeout);
+    timer_.async_wait([self = shared_from_this()](auto cancelled) {
+      if (!cancelled && self->handler_) self->OnTimeout();
+    });
+    Send();
+  }
+
+ private:
+  void Send() {
+    errand_->handler = [self = shared_from_this()](Expected<std::span<const RespNode>> reply) {
+      self->OnReply(std::move(reply));
+    };
+    router_->Dispatch(errand_);
+  }
+
+  void OnReply(Expected<std::span<const RespNode>> reply) {
+    if (!handler_) return;
+    const bool try_again = reply && reply->front().type == RespType::kError &&
+                           reply->front().text.starts_with("TRYAGAIN");
+    if (try_again) return SendLater();
+    timer_.cancel();
+    Answer(std::move(reply));
+  }
+
+  // The keys are on two nodes for the moment.
+  void SendLater() {
+    errand_->sent = false;
+    pause_.expires_after(kTryAgainPause);
+    pause_.async_wait([self = shared_from_this()](auto) {
+      if (self->handler_) self->Send();
+    });
+  }
+
+  void OnTimeout() {
+    const bool sent = errand_->sent;
+    if (!sent) errand_->handler = nullptr;
+    errand_->given_up = true;
+    Answer(std::unexpected(sent ? router_->NotAnswered() : router_->NotSent()));
+    if (!sent) return;
+    timer_.expires_after((kTimeoutsMax - 1) * router_->options_.endpoint.command_timeout);
+    timer_.async_wait([self = shared_from_this()](auto cancelled) {
+      if (!cancelled && self->errand_->handler) self->router_->GiveUp(*self->errand_);
+    });
+  }
+
+  void Answer(Expected<std::span<const RespNode>> reply) {
+    --router_->outstanding_;
+    std::exchange(handler_, nullptr)(std::move(reply));
+  }
+
+  const std::shared_ptr<Router> router_;
+  Connection::Handler handler_;  // Null once it has been told.
+  asio::steady_timer timer_;
+  asio::steady_timer pause_;
+  const std::shared_ptr<Errand> errand_ = std::make_shared<Errand>();
+};
+
 void Router::Send(std::string command, Target target, Connection::Handler handler) {
-  // Whoever comes first, the reply or the timer, takes the handler.
-  struct Wait {
-    Connection::Handler handler;
-    asio::steady_timer timer;
-    std::shared_ptr<Errand> errand = std::make_shared<Errand>();
-  };
   if (outstanding_ == kOutstandingMax) {
     return handler(std::unexpected(Error{
         ErrorCode::kUnavailable, text::Cat(outstanding_, " commands wait for Redis already")}));
   }
-  ++outstanding_;
-  const auto self = shared_from_this();
-  auto counted = [this, self, handler = std::move(handler)](auto reply) mutable {
-    --outstanding_;
-    handler(std::move(reply));
-  };
-  const auto wait = std::make_shared<Wait>(std::move(counted), asio::steady_timer(executor_));
-  // TRYAGAIN: the keys are on two nodes for the moment.
-  const auto send = [this, self, wait](const auto& again) -> void {
-    wait->errand->handler = [this, wait, again](Expected<std::span<const RespNode>> reply) {
-      if (!wait->handler) return;
-      if (reply && reply->front().type == RespType::kError &&
-          reply->front().text.starts_with("TRYAGAIN")) {
-        wait->errand->sent = false;
-        const auto pause = std::make_shared<asio::steady_timer>(executor_, kTryAgainPause);
-        pause->async_wait([wait, again, pause](auto) {
-          if (wait->handler) again(again);
-        });
-        return;
-      }
-      wait->timer.cancel();
-      std::exchange(wait->handler, nullptr)(std::move(reply));
-    };
-    Dispatch(wait->errand);
-  };
-  wait->errand->command = std::move(command);
-  wait->errand->target = std::move(target);
-  const auto timeout = options_.endpoint.command_timeout;
-  wait->timer.expires_after(timeout);
-  wait->timer.async_wait([this, self, wait, timeout](auto error) {
-    if (error || !wait->handler) return;
-    const bool sent = wait->errand->sent;
-    if (!sent) wait->errand->handler = nullptr;
-    wait->errand->given_up = true;
-    std::exchange(wait->handler, nullptr)(std::unexpected(sent ? NotAnswered() : NotSent()));
-    if (!sent) return;
-    wait->timer.expires_after((kTimeoutsMax - 1) * timeout);
-    wait->timer.async_wait([this, self, wait](auto cancelled) {
-      if (!cancelled && wait->errand->handler) GiveUp(*wait->errand);
-    });
-  });
-  send(send);
+  std::make_shared<TimedErrand>(shared_from_this(), std::move(command), std::move(target),
+                                std::move(handler))
+      ->Start();
 }
 
 void Router::DispatchPending() {

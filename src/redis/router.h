@@ -97,6 +97,8 @@ class Router : public std::enable_shared_from_this<Router> {
  private:
   using Clock = std::chrono::steady_clock;
 
+  class TimedErrand;
+
   struct Node {
     Address address;
     std::shared_ptr<Link> link;
