@@ -347,19 +347,36 @@ class Redis(Process):
     def __init__(self, *arguments, port=None, password=None, env=None):
         self.port = port or free_port()
         self.password = password
-        data = tempfile.mkdtemp(prefix="sluice-test-redis-")
-        self.data = data
+        self.data = tempfile.mkdtemp(prefix="sluice-test-redis-")
         super().__init__(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1",
-                          "--save", "", "--dir", data,
+                          "--save", "", "--dir", self.data,
                           *(["--requirepass", password] if password else []), *arguments], env)
         try:
-            self.wait_until_up()
+            tries = 1 if port else 10
+            while not self.comes_up():
+                # Somebody may have taken the port between its choice and its use.
+                tries -= 1
+                if not tries or "Address already in use" not in self.output():
+                    raise AssertionError(f"redis-server ended: {self.output()}")
+                self.port = free_port()
+                self.arguments[2] = str(self.port)
+                self.run()
         except BaseException:
             self.remove()
             raise
 
+    def comes_up(self):
+        """Whether it is up, before it has ended. Only its log tells it from another one that has
+        its port."""
+        def up():
+            return ("Ready to accept connections" in self.output()
+                    and self.cli("ping").strip() == "PONG")
+        eventually(lambda: not self.running() or up(), "redis-server answers")
+        return self.running()
+
     def wait_until_up(self):
-        eventually(lambda: self.cli("ping").strip() == "PONG", "redis-server answers")
+        if not self.comes_up():
+            raise AssertionError(f"redis-server ended: {self.output()}")
 
     def restart(self):
         self.run()

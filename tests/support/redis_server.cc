@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <stdexcept>
-#include <thread>
+
+#include "support/eventually.h"
 
 namespace sluice::testing_support {
 
@@ -35,8 +35,15 @@ int FreePort() {
 }
 
 RedisServer::RedisServer(Options options) : options_(std::move(options)) {
-  port_ = options_.port != 0 ? options_.port : FreePort();
-  Start();
+  // Somebody may take a port between its choice and its use.
+  for (int tries = 0; tries < 10; ++tries) {
+    port_ = options_.port != 0 ? options_.port : FreePort();
+    StartWithoutWaiting();
+    if (!options_.wait || WaitUntilReady()) return;
+    Kill();
+    if (options_.port != 0) break;
+  }
+  throw std::runtime_error("redis-server does not start");
 }
 
 RedisServer::~RedisServer() { Kill(); }
@@ -75,11 +82,21 @@ void RedisServer::StartWithoutWaiting() {
 }
 
 bool RedisServer::WaitUntilReady() const {
-  for (int i = 0; i < 500; ++i) {
-    if (Cli("ping").starts_with("PONG")) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
+  // Not another one that has the port.
+  const std::string process = "process_id:" + std::to_string(pid_) + "\r\n";
+  bool ready = false;
+  Eventually([&] {
+    if (HasEnded()) return true;
+    ready = Cli("ping").starts_with("PONG") && Cli("info server").contains(process);
+    return ready;
+  });
+  return ready;
+}
+
+bool RedisServer::HasEnded() const {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid_;
 }
 
 void RedisServer::Signal(int number) const { ::kill(pid_, number); }

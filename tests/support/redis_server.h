@@ -44,9 +44,11 @@ class RedisServer {
   void StartWithoutWaiting();
   void Kill();  // kill -9
   void Signal(int number) const;
-  bool WaitUntilReady() const;
+  bool WaitUntilReady() const;  // Whether it is, before it ends.
 
  private:
+  bool HasEnded() const;
+
   Options options_;
   int port_;
   TemporaryFolder folder_;
