@@ -25,6 +25,9 @@ using testing_support::Ask;
 using testing_support::RedisCluster;
 using testing_support::RedisServer;
 
+// For a client that must succeed, however busy the machine is.
+const std::string kPatient = "?timeout=60s&connect_timeout=60s";
+
 // What a channel said, to be waited for.
 class Mailbox {
  public:
@@ -49,7 +52,7 @@ TEST(Client, SendsAndListensAgainAfterTheServerWasGone) {
   RedisServer server;
   Mailbox box;
   std::atomic<int> subscribed = 0;
-  const auto client = Client::Create(server.Uri()).value();
+  const auto client = Client::Create(server.Uri(kPatient)).value();
   client->Subscribe(
       "news", [&](std::string_view text) { box.Put(text); },
       [&] { box.Put("subscribed " + std::to_string(++subscribed)); });
@@ -70,7 +73,7 @@ TEST(Client, SendsAndListensAgainAfterTheServerWasGone) {
 
 TEST(Client, IsBackSoonHoweverOftenItsConnectionIsKilled) {
   const RedisServer server;
-  const auto client = Client::Create(server.Uri()).value();
+  const auto client = Client::Create(server.Uri(kPatient)).value();
   const auto begun = std::chrono::steady_clock::now();
   for (int i = 0; i < 30; ++i) {
     while (!Ask(*client, Command("PING"), "")) std::this_thread::sleep_for(5ms);
@@ -82,7 +85,7 @@ TEST(Client, IsBackSoonHoweverOftenItsConnectionIsKilled) {
 
 TEST(Client, ReachesEveryMasterOfACluster) {
   RedisCluster cluster({.replicas = false});
-  const auto client = Client::Create(cluster.Uri()).value();
+  const auto client = Client::Create(cluster.Uri(kPatient)).value();
   Mailbox box;
   client->Subscribe(
       "news", [&](std::string_view text) { box.Put(text); }, [&] { box.Put("subscribed"); });
@@ -101,7 +104,7 @@ TEST(Client, ReachesEveryMasterOfACluster) {
 
 TEST(Client, SendsToEveryMaster) {
   RedisCluster cluster({.replicas = false});
-  const auto client = Client::Create(cluster.Uri()).value();
+  const auto client = Client::Create(cluster.Uri(kPatient)).value();
   ASSERT_TRUE(Ask(*client, Command("PING"), "")) << "the masters are known";
   Mailbox box;
   client->SendToMasters(Command("PING"), [&](const Address& master, const auto& reply) {

@@ -157,7 +157,7 @@ TEST_F(LookupTest, EveryAddressOfANameIsTried) {
 }
 
 TEST_F(LookupTest, AnUnknownNameIsUnavailable) {
-  const auto unknown = Check(*Open("redis://unknown"));
+  const auto unknown = Check(*Open("redis://unknown?timeout=60s&connect_timeout=60s"));
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(unknown.error().message, "Redis at unknown:6379: Host not found (authoritative)");

@@ -9,4 +9,4 @@ find_program(SLUICE_DEBIAN_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRE
 add_test(NAME resp_door
   COMMAND ${SLUICE_DEBIAN_PYTHON} ${PROJECT_SOURCE_DIR}/tests/integration/resp_door_test.py
           $<TARGET_FILE:sluice_program>)
-set_tests_properties(resp_door PROPERTIES TIMEOUT 300)
+set_tests_properties(resp_door PROPERTIES TIMEOUT 900)

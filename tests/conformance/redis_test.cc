@@ -112,8 +112,8 @@ class RedisConformance : public testing::Test {
  protected:
   static std::unique_ptr<RedisStore> MakeRedis() {
     static int count = 0;
-    return RedisStore::Create(
-               {.uri = Server().Uri("?timeout=60s&prefix=r" + std::to_string(++count))})
+    return RedisStore::Create({.uri = Server().Uri("?timeout=60s&connect_timeout=60s&prefix=r" +
+                                                   std::to_string(++count))})
         .value();
   }
   // Whatever was written expires by itself (defect 12).
@@ -218,7 +218,8 @@ TEST(RedisClusterConformance, SingleLimitsAndGroupsInOneSlotAndOverSeveral) {
     SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
     Random random(seed);
     const auto redis =
-        RedisStore::Create({.uri = cluster.Uri("?timeout=60s&prefix=s" + std::to_string(seed))})
+        RedisStore::Create({.uri = cluster.Uri("?timeout=60s&connect_timeout=60s&prefix=s" +
+                                               std::to_string(seed))})
             .value();
     MemoryStore memory(MemoryStore::Options{.recovered_kept_for = Micros::max()});
     Recording recording;

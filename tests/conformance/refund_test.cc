@@ -28,7 +28,7 @@ using redis::Task;
 class RefundTest : public testing::Test {
  protected:
   void SetUp() override {
-    client_ = Client::Create(server_.Uri("?timeout=60s")).value();
+    client_ = Client::Create(server_.Uri("?timeout=60s&connect_timeout=60s")).value();
     std::promise<std::string> sha;
     client_->Send(redis::Command("SCRIPT", "LOAD", redis::kScript), "",
                   [&](auto reply) { sha.set_value(std::string(reply->front().text)); });

@@ -113,8 +113,8 @@ Decider OnModel() {
 Decider OnRedis() {
   static testing_support::RedisServer server;
   static int vectors = 0;
-  const std::string prefix = "v" + std::to_string(++vectors);
-  return OnStore(RedisStore::Create({.uri = server.Uri("?prefix=" + prefix)}).value());
+  const std::string query = "?timeout=60s&connect_timeout=60s&prefix=v" + std::to_string(++vectors);
+  return OnStore(RedisStore::Create({.uri = server.Uri(query)}).value());
 }
 
 struct Subject {

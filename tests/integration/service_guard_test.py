@@ -78,7 +78,7 @@ defaults:
         eventually(lambda: by_key(two).status == 200, "the reset over the API, elsewhere")
 
         self.deny_everywhere(services, by_rule)
-        purged = support.sluice("purge", "--store", redis.uri, "--match", "ip:*")
+        purged = support.sluice("purge", "--store", redis.patient_uri, "--match", "ip:*")
         self.assertEqual(purged.returncode, 0, purged.stderr)
         eventually(lambda: by_rule(two).status == 200, "the purge")
         return services, by_rule

@@ -39,7 +39,7 @@ class SharedRules(support.ServiceTest):
 
         # Rule sets survive the instances, and removing states does not touch them.
         redis.cli("set", "sluice:other", "x")
-        purged = support.sluice("purge", "--store", redis.uri, "--match", "*")
+        purged = support.sluice("purge", "--store", redis.patient_uri, "--match", "*")
         self.assertEqual(purged.returncode, 0, purged.stderr)
         three = self.start(*redis.patient_store(), "--rules-redis", "store", *POLL_NEVER)
         self.assertEqual(self.limit_at(three), 7)
@@ -51,7 +51,7 @@ class SharedRules(support.ServiceTest):
 
     def test_another_redis_may_keep_them_and_be_away(self):
         redis = self.redis()
-        service = self.start("--rules-redis", redis.uri, *POLL_NEVER)
+        service = self.start("--rules-redis", redis.patient_uri, *POLL_NEVER)
         self.assertEqual(service.admin("POST", SETS, rule_set(3)).status, 201)
         self.assertEqual(redis.cli("hkeys", "sluice:rules").strip(), "shared")
         redis.kill()

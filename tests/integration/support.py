@@ -69,8 +69,9 @@ def free_port():
 
 def sluice(*arguments, env=None, stdin=""):
     """Runs a command of the program to its end."""
+    # A long replay with sanitizers takes a good part of a minute beside other tests.
     return subprocess.run([PROGRAM, *arguments], input=stdin, capture_output=True, text=True,
-                          timeout=PATIENCE, check=False, env=clean_environment(env))
+                          timeout=2 * PATIENCE, check=False, env=clean_environment(env))
 
 
 def clean_environment(extra=None):
@@ -387,10 +388,15 @@ class Redis(Process):
         credentials = f":{self.password}@" if self.password else ""
         return f"redis://{credentials}127.0.0.1:{self.port}"
 
+    @property
+    def patient_uri(self):
+        """For whoever must succeed, however busy the machine is."""
+        return f"{self.uri}?timeout=60s&connect_timeout=60s"
+
     def patient_store(self):
         """Flags for a service that uses it and waits: for tests of exactness, in which a busy
         machine must not make the policy of an outage step in."""
-        return ("--store", f"{self.uri}?timeout=60s&connect_timeout=60s", "--deadline", "60s",
+        return ("--store", self.patient_uri, "--deadline", "60s",
                 "--breaker-slow-after", "60s", "--breaker-slow-percent", "100")
 
     def cli(self, *command):
@@ -406,15 +412,16 @@ class Redis(Process):
 
 
 class RedisCluster:
-    """Three masters without replicas: what one of them had is gone with it."""
+    """Three masters without replicas: what one of them had is gone with it. They call one dead
+    after the time that is given; a busy machine must not make them do so."""
 
-    def __init__(self):
+    def __init__(self, node_timeout_ms=15_000):
         self.nodes = []
         try:
             for number in range(3):
                 bus = free_port()
                 node = Redis("--cluster-enabled", "yes", "--cluster-port", str(bus),
-                             "--cluster-node-timeout", "1000")
+                             "--cluster-node-timeout", str(node_timeout_ms))
                 self.nodes.append(node)
                 node.cli("cluster", "set-config-epoch", str(number + 1))
                 node.cli("cluster", "addslotsrange", str(16384 * number // 3),
@@ -431,6 +438,7 @@ class RedisCluster:
     def uri(self):
         return "redis://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
+    patient_uri = Redis.patient_uri
     patient_store = Redis.patient_store
 
     def remove(self):

@@ -50,7 +50,7 @@ std::unique_ptr<RedisStore> Open(const std::string& uri) {
 
 std::string Prefix() {
   static int count = 0;
-  return "?timeout=10s&prefix=t" + std::to_string(++count);
+  return "?timeout=60s&connect_timeout=60s&prefix=t" + std::to_string(++count);
 }
 
 std::uint16_t SlotOfKey(std::string_view key) {
@@ -103,16 +103,16 @@ TEST(RedisCluster, StartsFromAnySeedEvenIfOthersAreGone) {
   }
   const auto alone = Open("redis://127.0.0.1:" + live + Prefix() + "&mode=cluster");
   ASSERT_TRUE(alone->Check({.key = "k", .limit = &kFive}));
-  const auto nowhere = Open("redis://127.0.0.1:1,127.0.0.1:2");
+  const auto nowhere = Open("redis://127.0.0.1:1,127.0.0.1:2?timeout=60s");
   EXPECT_EQ(nowhere->Check({.key = "k", .limit = &kFive}).error().code, ErrorCode::kUnavailable);
   const testing_support::RedisServer plain;
-  const auto no_cluster = Open(plain.Uri("?mode=cluster"));
+  const auto no_cluster = Open(plain.Uri("?mode=cluster&timeout=60s&connect_timeout=60s"));
   EXPECT_THAT(no_cluster->Check({.key = "k", .limit = &kFive}).error().message,
               HasSubstr("cluster support disabled"));
 }
 
 TEST(RedisCluster, SaysSoToWhomeverTakesItForASingleServer) {
-  const auto store = Open(Cluster().node(0).Uri("?timeout=10s"));
+  const auto store = Open(Cluster().node(0).Uri("?timeout=60s&connect_timeout=60s"));
   const std::string here = KeysInSlot(0, 1).front();
   const std::string there = KeysInSlot(16'383, 1).front();
   EXPECT_TRUE(store->Check({.key = here, .limit = &kFive, .cost = 0}));
@@ -168,7 +168,7 @@ class Load {
 };
 
 TEST(RedisCluster, ReshardsUnderLoadWithNoCountLostAndNoneTooMany) {
-  const auto store = Open(Cluster().Uri("?timeout=10s"));
+  const auto store = Open(Cluster().Uri("?timeout=60s&connect_timeout=60s"));
   constexpr std::uint16_t kSlot = 7'000;
   const std::vector<std::string> keys = KeysInSlot(kSlot, 6);
   const Limit scarce = *Limit::Parse("algorithm=sliding_window,limit=400,window=1d");
@@ -333,7 +333,7 @@ TEST(RedisCluster, NeedsNoMoreThanTheDocumentedAcl) {
     ASSERT_EQ(Cluster().node(i).Cli(testing_support::DocumentedAcl("sluice-cluster", "pw")),
               "OK\n");
   }
-  std::string uri = Cluster().Uri("?timeout=10s");
+  std::string uri = Cluster().Uri("?timeout=60s&connect_timeout=60s");
   uri.insert(std::string("redis://").size(), "sluice-cluster:pw@");
   const auto store = Open(uri);
   constexpr std::uint16_t kSlot = 100;
