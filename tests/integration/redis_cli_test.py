@@ -9,6 +9,8 @@ import json
 import os
 import pathlib
 import pty
+import re
+import select
 import subprocess
 import sys
 import tempfile
@@ -38,7 +40,7 @@ class RedisCli(unittest.TestCase):
         cls.addClassCleanup(cls.server.remove)
         cls.redis = cls.server.cli
         cls.port = cls.server.port
-        cls.uri = f"{cls.server.uri}?timeout=30s&connect_timeout=30s"
+        cls.uri = cls.server.patient_uri
 
     def setUp(self):
         self.redis("flushall")
@@ -152,7 +154,8 @@ class RedisCli(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "removed 1 states\n"))
 
     def test_several_addresses_with_mode_standalone_use_the_first_and_warn(self):
-        uri = f"redis://:s3cret@127.0.0.1:{self.port},127.0.0.1:1?mode=standalone"
+        uri = (f"redis://:s3cret@127.0.0.1:{self.port},127.0.0.1:1?mode=standalone"
+               "&timeout=60s&connect_timeout=60s")
         done = support.sluice("check", "--store", uri, "--limit", LIMIT, "--key", "k")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("only the first of 2 addresses", done.stderr)
@@ -180,21 +183,33 @@ class RedisCli(unittest.TestCase):
     def test_purge_shows_its_progress_on_a_terminal(self):
         self.check(key="user:1")
         # Looking around is no writing; removing waits for longer than a command is silent.
-        self.redis("client", "pause", "1500", "write")
+        self.redis("client", "pause", "60000", "write")
+        self.addCleanup(self.redis, "client", "unpause")
         screen, terminal = pty.openpty()
-        done = subprocess.run([support.PROGRAM, "purge", "--store", self.uri, "--match", "user:*"],
-                              stdout=subprocess.PIPE, stderr=terminal, check=False)
-        os.close(terminal)
-        self.assertEqual((done.returncode, done.stdout), (0, b"removed 1 states\n"))
+        self.addCleanup(os.close, screen)
+        # Open until all is read: what was written is lost with the last writer.
+        self.addCleanup(os.close, terminal)
+        with subprocess.Popen([support.PROGRAM, "purge", "--store", self.uri, "--match", "user:*"],
+                              stdout=subprocess.PIPE, stderr=terminal) as purge:
+            try:
+                support.eventually(lambda: re.search(" flags=b .* cmd=unlink ",
+                                                     self.redis("client", "list")),
+                                   "it removes, and waits")
+                time.sleep(1.1)
+                self.redis("client", "unpause")
+                output, _ = purge.communicate(timeout=support.PATIENCE)
+            finally:
+                purge.kill()
+        self.assertEqual((purge.returncode, output), (0, b"removed 1 states\n"))
         shown = b""
         while not shown.endswith(b"\x1b[K"):  # Drawn, and wiped at the end.
+            self.assertTrue(select.select([screen], [], [], support.PATIENCE)[0], shown)
             shown += os.read(screen, 4096)
-        os.close(screen)
         self.assertRegex(shown.decode(), r"purge: \[#+\] 100 %")
 
     def test_purge_says_why_it_cannot(self):
-        for uri, why in (("redis://127.0.0.1:1", "UNAVAILABLE"), ("redis://:wr0ng@127.0.0.1:"
-                                                                  f"{self.port}", "ACCESS_DENIED")):
+        wrong = self.uri.replace("s3cret", "wr0ng")
+        for uri, why in (("redis://127.0.0.1:1", "UNAVAILABLE"), (wrong, "ACCESS_DENIED")):
             done = support.sluice("purge", "--store", uri, "--match", "*")
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(why, done.stderr)
@@ -242,9 +257,9 @@ class RedisCli(unittest.TestCase):
         self.redis("client", "pause", "60000", "write")
         self.addCleanup(self.redis, "client", "unpause")
         done = support.sluice("replay", "--limit", LIMIT, "--store",
-                              f"{self.server.uri}?timeout=100ms", stdin="1,a\n")
+                              f"{self.server.uri}?timeout=2s", stdin="1,a\n")
         self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertIn("OUTCOME_UNKNOWN: no answer from Redis within 100 ms", done.stderr)
+        self.assertIn("OUTCOME_UNKNOWN: no answer from Redis within 2000 ms", done.stderr)
 
     def test_replay_needs_no_more_than_the_documented_acl(self):
         self.assertEqual(self.redis(*documented_acl("sluice")), "OK\n")
@@ -309,7 +324,7 @@ class ClusterCli(unittest.TestCase):
     def setUpClass(cls):
         cls.cluster = support.RedisCluster()
         cls.addClassCleanup(cls.cluster.remove)
-        cls.uri = cls.cluster.uri
+        cls.uri = cls.cluster.patient_uri
 
     def sizes(self):
         return [int(node.cli("dbsize")) for node in self.cluster.nodes]

@@ -172,9 +172,10 @@ class HowChangesArrive(ReloadTest):
         folder = self.folder()
         service = self.start("--rules", folder.write("rules.yaml", rules(3)),
                              "--rules-poll-interval", "20ms")
-        folder.write("rules.yaml", rules(3))
+        # A poll that found a file half written would load the whole one again.
+        folder.replace("rules.yaml", rules(3))
         folder.write("other.txt", "x")
-        folder.write("rules.yaml", rules(4))
+        folder.replace("rules.yaml", rules(4))
         self.wait_for_limit(service, 4)
         self.assertEqual(service.generation(), 2)
 

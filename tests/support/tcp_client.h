@@ -62,7 +62,10 @@ class TcpClient {
   // What comes next; empty at the end, and when the connection was reset.
   std::string ReadSome() {
     std::array<char, 65536> piece;
-    const ssize_t got = ::recv(fd_, piece.data(), piece.size(), 0);
+    ssize_t got = 0;
+    do {
+      got = ::recv(fd_, piece.data(), piece.size(), 0);
+    } while (got < 0 && errno == EINTR);  // As it is when the program was stopped for a while.
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       throw std::runtime_error("nothing to read for too long");
     }

@@ -123,13 +123,14 @@ TEST(RedisStore, ManyClientsNeverExceedTheLimitAndReachIt) {
   std::mutex mutex;
   Clock::time_point first = Clock::time_point::max();  // By then it was less than full.
   Clock::time_point empty = Clock::time_point::min();  // By then all was taken.
+  std::atomic<bool> emptied = false;
   const auto start = Clock::now();
   {
     std::vector<std::jthread> clients;
     for (int i = 0; i < 4; ++i) {
       clients.emplace_back([&] {
         const auto store = Open(server.Uri());
-        while (Clock::now() - start < 1500ms) {
+        while (Clock::now() - start < (emptied ? 1500ms : 1min)) {
           const auto asked = Clock::now();
           const Charge charge{.key = "k", .limit = &limit};
           std::vector<Request> requests(64, Request{.charges = {&charge, 1}});
@@ -142,7 +143,9 @@ TEST(RedisStore, ManyClientsNeverExceedTheLimitAndReachIt) {
           }
           const std::lock_guard lock(mutex);
           first = std::min(first, Clock::now());
-          if (!requests.back().outcome->allowed) empty = std::max(empty, asked);
+          if (requests.back().outcome->allowed) continue;
+          empty = std::max(empty, asked);
+          emptied = true;
         }
       });
     }
@@ -215,11 +218,12 @@ TEST(RedisStore, RecoversFromAServerThatIsKilled) {
 TEST(RedisStore, AnswersInTimeWhenTheServerDoesNot) {
   const RedisServer server;
   const auto store = Open(server.Uri("?timeout=100ms"));
-  ASSERT_TRUE(Check(*store));
+  ASSERT_TRUE(Recovers(*store));
   server.Cli("client pause 60000 write");
-  const auto unknown = Check(*store);
-  ASSERT_FALSE(unknown);
-  EXPECT_EQ(unknown.error().code, ErrorCode::kOutcomeUnknown) << "it may have been charged";
+  EXPECT_TRUE(Eventually([&] {
+    const auto unknown = Check(*store);
+    return !unknown && unknown.error().code == ErrorCode::kOutcomeUnknown;
+  })) << "it may have been charged";
   server.Cli("client unpause");
   EXPECT_TRUE(Recovers(*store));
   // Stopped dead: the connection is given up and made anew.
@@ -312,7 +316,7 @@ TEST(RedisStore, RefusesAServerThatIsNoRedis) {
 
 TEST(RedisStore, RefusesMoreThanMayWait) {
   const RedisServer server;
-  const auto store = Open(server.Uri("?timeout=1s&batch=10&in_flight=1&waiting=100"));
+  const auto store = Open(server.Uri("?timeout=5s&batch=10&in_flight=1&waiting=100"));
   ASSERT_TRUE(Check(*store));
   server.Cli("client pause 60000 write");
   std::vector<std::string> keys;
@@ -749,9 +753,11 @@ TEST(RedisSentinel, GoesToTheNewMasterWhenTheSentinelsSaySo) {
   SentinelGroup group;
   const auto store = Open(group.Uri());
   ASSERT_TRUE(Recovers(*store));
-  ASSERT_EQ(group.sentinel(0).Cli("sentinel failover main"), "OK\n");
+  const auto before = store->GetStats().connects;
+  ASSERT_TRUE(
+      Eventually([&] { return group.sentinel(0).Cli("sentinel failover main") == "OK\n"; }));
   // Not a single request is made that the old master, which lives on, could turn away.
-  EXPECT_TRUE(Eventually([&] { return store->GetStats().connects == 2; }));
+  EXPECT_TRUE(Eventually([&] { return store->GetStats().connects > before; }));
   EXPECT_TRUE(Recovers(*store));
 }
 
@@ -800,23 +806,24 @@ TEST(RedisStore, ReachesAServerByIpv6AndByName) {
 }
 
 TEST(RedisStore, WaitsForAServerThatLoads) {
-  RedisServer server({.arguments = {"--key-load-delay", "400",
-                                    "--loading-process-events-interval-bytes", "1024"}});
+  // Loads for minutes unless told otherwise, and speaks to us after each of the larger keys.
+  RedisServer server(
+      {.arguments = {"--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024",
+                     "--rdbcompression", "no"}});
   const auto store = Open(server.Uri());
   ASSERT_EQ(Check(*store, kFive)->remaining, 4);
-  server.Cli("eval \"for i = 1, 5000 do redis.call('set', 'filler' .. i, 'x') end\" 0");
+  server.Cli(
+      "eval \"for i = 1, 10000 do redis.call('set', 'filler' .. i, string.rep('x', 1024)) end\" 0");
   server.Cli("save");
   server.Kill();
   server.StartWithoutWaiting();
-  bool loading = false;
-  for (int i = 0; i < 1000 && !loading; ++i) {
+  EXPECT_TRUE(Eventually([&] {
     const auto decision = Check(*store);
-    if (decision) break;
+    if (decision) return false;
     EXPECT_TRUE(decision.error().transient());
-    loading = decision.error().message.find("LOADING") != std::string::npos;
-    std::this_thread::sleep_for(5ms);
-  }
-  EXPECT_TRUE(loading);
+    return decision.error().message.contains("LOADING");
+  }));
+  EXPECT_EQ(server.Cli("config set key-load-delay 0"), "OK\n");
   EXPECT_TRUE(Recovers(*store));
   EXPECT_EQ(Check(*store, kFive)->remaining, 3);
 }
@@ -824,19 +831,28 @@ TEST(RedisStore, WaitsForAServerThatLoads) {
 TEST(RedisStore, KeepsItsDeadlines) {
   const RedisServer server;
   const auto store = Open(server.Uri("?timeout=300ms"));
-  ASSERT_TRUE(Check(*store));
-  // However busy the machine is, one of several is on time.
-  auto best = std::chrono::steady_clock::duration::max();
+  ASSERT_TRUE(Recovers(*store));
+  using Clock = std::chrono::steady_clock;
+  // However busy the machine is, one of several is hardly later than a timer is.
+  auto least = Clock::duration::max();
+  auto least_late = Clock::duration::max();
   for (int i = 0; i < 5; ++i) {
     server.Cli("client pause 60000 write");
-    const auto start = std::chrono::steady_clock::now();
+    auto timer = std::async(std::launch::async, [] {
+      const auto start = Clock::now();
+      std::this_thread::sleep_for(300ms);
+      return Clock::now() - start;
+    });
+    const auto start = Clock::now();
     EXPECT_FALSE(Check(*store));
-    best = std::min(best, std::chrono::steady_clock::now() - start);
+    const auto took = Clock::now() - start;
+    least = std::min(least, took);
+    least_late = std::min(least_late, took - timer.get());
     server.Cli("client unpause");
     ASSERT_TRUE(Recovers(*store));
   }
-  EXPECT_GE(best, 299ms);
-  EXPECT_LT(best, 350ms);
+  EXPECT_GE(least, 299ms);
+  EXPECT_LT(least_late, 50ms);
 }
 
 TEST(RedisStore, GivesUpOnAServerThatTakesConnectionsAndSaysNothing) {
