@@ -76,10 +76,10 @@ class Load:
         """All records, in the order of the answers."""
         return self.worker.call("stop")
 
-    def lag(self):
-        """How late requests were sent, at the 99th percentile, in seconds: the noise of the machine
-        in what was measured."""
-        return self.worker.call("lag")
+    def lag(self, share=0.99):
+        """How late requests were sent, at the 99th percentile or another one, in seconds: the noise
+        of the machine in what was measured."""
+        return self.worker.call("lag", share)
 
     def remove(self):
         self.worker.remove()
@@ -235,9 +235,9 @@ class _Generator:
         return [connection for every in self.connections.values() for connection in every
                 if connection.subject]
 
-    def lag(self):
+    def lag(self, share):
         ordered = sorted(self.lags)
-        return ordered[len(ordered) * 99 // 100] if ordered else 0.0
+        return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
 def _request(subject):

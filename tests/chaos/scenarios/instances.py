@@ -53,13 +53,18 @@ def instances(trial):
                "all quotas are used up")
     records = load.stop()
     trial.expect_answers(load, records, but={BROKEN})
-    granted = [sum(record.allowed for record in of_subject)
-               for of_subject in by_subject(records).values()]
-    share = sum(granted) / (LIMIT.capacity * len(asked))
-    trial.measure("granted", f"{sum(granted)} of {LIMIT.capacity * len(asked)} ({share:.2%}), "
-                             f"most to one key {max(granted)} of {LIMIT.capacity}")
+    granted, broken = [], []
+    for of_subject in by_subject(records).values():
+        granted.append(sum(record.allowed for record in of_subject))
+        broken.append(sum(record.error == BROKEN for record in of_subject))
+    in_all = LIMIT.capacity * len(asked)
+    trial.measure("granted", f"{sum(granted)} of {in_all} ({sum(granted) / in_all:.2%}), most to "
+                             f"one key {max(granted)} of {LIMIT.capacity}; {sum(broken)} broken")
     trial.expect(max(granted) <= LIMIT.capacity, "more than the limit was granted")
-    trial.expect(share >= 0.99, f"only {share:.2%} of the limits was granted")
+    # Only what an instance that was killed had taken and not said may be missing: without that, it
+    # is not within 1 % but exact.
+    trial.expect(all(LIMIT.capacity <= took + lost for took, lost in zip(granted, broken)),
+                 f"less than the limits was granted: {granted}, broken {broken}")
 
 
 def remaining(service, subject):
