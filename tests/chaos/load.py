@@ -10,7 +10,7 @@ import typing
 
 from worker import Worker
 
-# Connections to each instance. What finds none free is not sent, and counted.
+# Connections to each instance. What finds none free is not sent.
 CONNECTIONS_MAX = 256
 CONNECTIONS_AT_START = 16
 
@@ -146,7 +146,6 @@ class _Generator:
         self.rate = rate
         self.records = []
         self.lags = []
-        self.held_back = 0
         self.idle = collections.defaultdict(collections.deque)
         self.connections = collections.defaultdict(set)
         self.requests = {}
@@ -187,10 +186,8 @@ class _Generator:
             if not connection.transport.is_closing():
                 connection.ask(subject, self.requests[subject])
                 return
-        if len(self.connections[port]) >= CONNECTIONS_MAX:
-            self.held_back += 1
-            return
-        asyncio.ensure_future(self.connect(port, subject))
+        if len(self.connections[port]) < CONNECTIONS_MAX:
+            asyncio.ensure_future(self.connect(port, subject))
 
     async def connect(self, port, subject=None):
         connection = _Connection(self, port)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP proxy that makes the network worse: late, cut off, or silent."""
+"""A TCP proxy that makes the network worse: late, or silent."""
 
 import asyncio
 import time
@@ -27,10 +27,6 @@ class Proxy:
         """Ends a black hole. What was sent meanwhile arrives now, as TCP would send it again."""
         self.worker.call("set_silent", False)
 
-    def cut(self):
-        """Resets every connection; new ones can be made."""
-        self.worker.call("cut")
-
     def remove(self):
         self.worker.remove()
 
@@ -41,7 +37,6 @@ class _Proxy:
         self.delay = 0.0
         self.passing = asyncio.Event()
         self.passing.set()
-        self.writers = set()
         self.server = None
 
     async def listen(self):
@@ -57,24 +52,16 @@ class _Proxy:
         else:
             self.passing.set()
 
-    def cut(self):
-        for writer in self.writers:
-            writer.transport.abort()
-
     async def serve(self, client_reader, client_writer):
-        self.writers.add(client_writer)
         try:
             await self.passing.wait()
             server_reader, server_writer = await asyncio.open_connection(
                 "127.0.0.1", self.target_port)
         except OSError:
             client_writer.transport.abort()
-            self.writers.discard(client_writer)
             return
-        self.writers.add(server_writer)
         await asyncio.gather(self.carry(client_reader, server_writer, lambda: 0.0),
                              self.carry(server_reader, client_writer, lambda: self.delay))
-        self.writers -= {client_writer, server_writer}
 
     async def carry(self, reader, writer, delay):
         """Reading and writing apart, so that a delay makes answers late and not few."""

@@ -69,8 +69,9 @@ def connection_storm(trial):
             took = storm.connect(port, count, seconds)
             eventually(lambda: storm.held() <= most, "what is refused is closed")
             opened = support.eventually_get(
-                lambda: company.metric("sluice_connections", door=door), lambda open: open <= most,
-                f"no more than {most} connections at {door}")
+                lambda: company.metric("sluice_connections", door=door),
+                lambda open: 0.95 * most <= open <= most,
+                f"{most} connections at {door}, or hardly fewer")
             refused = company.metric("sluice_connections_refused_total", door=door)
             trial.measure(f"storm at {door}", f"{count} connections in {took:.1f} s: {opened:.0f} "
                                               f"open of at most {most}, {refused:.0f} refused")

@@ -38,16 +38,20 @@ def script_flush(trial):
 def client_kill(trial):
     redis = trial.redis()
     service, load = load_of_every_policy(trial, redis)
+    at_first = service.metric("sluice_redis_connects_total")
     begun = time.monotonic()
+    killed = 0
     while time.monotonic() < begun + trial.length(20.0, 4.0):
         # Its own connection is skipped.
-        redis.cli("client", "kill", "type", "normal")
+        killed += int(redis.cli("client", "kill", "type", "normal"))
         time.sleep(0.1)
     healed = time.monotonic()
     wait_for_store(load)
     records = load.stop()
     expect_policies(trial, load, records)
-    trial.measure("connections made", f"{service.metric('sluice_redis_connects_total'):.0f}")
+    made = service.metric("sluice_redis_connects_total") - at_first
+    trial.measure("connections", f"{killed} killed, {made:.0f} made")
+    trial.expect(min(killed, made) >= trial.length(20, 4), "hardly anybody was killed")
     by_store = sum(record.source == "store" for record in records if begun < record.sent < healed)
     trial.measure("by the store meanwhile", by_store)
     trial.expect(by_store > 0, "the store never decided while clients were killed")
