@@ -34,10 +34,6 @@ class Reader {
       : file_(file), out_(out), problems_(problems) {}
 
   void Read(const YamlNode& root) {
-    // It may hold rules, and one that was emptied must not be taken for one without any.
-    if (root.kind == Kind::kNull) {
-      return Complain(root, "the file is empty; expected settings, or {} for none");
-    }
     ForEach(root, "settings such as \"http:\" or \"store:\"",
             [&](const std::string& name, const YamlNode& key, const YamlNode& value) {
               if (name == "limits") {
@@ -243,7 +239,11 @@ std::map<Algorithm, Limit> DefaultLimits() {
 
 File Parse(std::string_view yaml, std::string_view file, Problems& problems) {
   File out;
-  if (const auto document = rules::YamlDocument::Load(yaml, file, problems)) {
+  // It may hold rules, and one that was emptied must not be taken for one without any.
+  if (yaml.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+    problems.push_back({std::string(file), 1, 1,
+                        "the file is empty; expected settings, or a comment if there are none"});
+  } else if (const auto document = rules::YamlDocument::Load(yaml, file, problems)) {
     Reader(file, out, problems).Read(document->root());
   }
   return out;
