@@ -154,8 +154,8 @@ class RedisBackend final : public Backend {
   RedisBackend(const Settings& settings, const Parts& parts, std::unique_ptr<RedisStore> redis,
                std::unique_ptr<redis::Client> client, redis::Mode mode)
       : mode_(redis::ToString(mode)),
+        timed_(*redis, parts.metrics),
         redis_(std::move(redis)),
-        timed_(*redis_, parts.metrics),
         guard_(timed_, GuardOptions(settings, parts.logger, parts.clock)),
         client_(std::move(client)),
         probe_(*client_, mode) {
@@ -225,8 +225,10 @@ class RedisBackend final : public Backend {
   std::string problem_;            // Guarded by mutex_.
   std::atomic<bool> ping_under_way_ = false;
 
-  const std::unique_ptr<RedisStore> redis_;
+  // The guard ends first and decides what waits. Then the store, whose last answers still go
+  // through what is around it.
   service::TimedStore timed_;
+  const std::unique_ptr<RedisStore> redis_;
   GuardedStore guard_;
   const std::unique_ptr<redis::Client> client_;
   RedisProbe probe_;

@@ -7,6 +7,7 @@ Usage: service_metrics_test.py PROGRAM
 import json
 import math
 import os
+import pathlib
 import re
 import resource
 import subprocess
@@ -284,6 +285,8 @@ class Text(support.SharedServiceTest):
 
     def test_connections_that_cannot_be_accepted_are_told(self):
         service = self.start()
+        if "libubsan" in pathlib.Path(f"/proc/{service.pid}/maps").read_text():
+            self.skipTest("the sanitizer itself needs files, and ends the service without them")
         client = service.client()
         self.addCleanup(client.close)
         client.request("GET", "/health")  # On a connection that stays.
