@@ -93,7 +93,9 @@ reload::Keeper::Done AnswerWith(std::shared_ptr<Reply> reply, int status, std::s
       [reply = std::move(reply), status, body = std::move(body)](reload::Keeper::Outcome outcome) {
         if (!outcome.problems.empty()) return reply->Fail(outcome.problems);
         if (outcome.is_other) {
-          return reply->Fail(412, "PRECONDITION_FAILED", outcome.result.error().message);
+          return reply->Fail(412, "PRECONDITION_FAILED",
+                             text::Cat(outcome.result.error().message,
+                                       "; expected the ETag of what is there in If-Match"));
         }
         if (!outcome.result) {
           // What cannot be changed here is a conflict with a file, not a malformed request.

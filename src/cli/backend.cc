@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/backend.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>

@@ -18,8 +18,7 @@ Keeper::Outcome Refused(Error error) { return {std::unexpected(std::move(error))
 Keeper::Outcome IsOther(std::string_view id) {
   return {.result = std::unexpected(
               Error{ErrorCode::kInvalidRequest,
-                    text::Cat("the rule set ", text::Quote(id),
-                              " is not the one of If-Match; expected the ETag of what is there")}),
+                    text::Cat("the rule set ", text::Quote(id), " is not the one that is meant")}),
           .problems = {},
           .is_other = true};
 }
@@ -27,6 +26,7 @@ Keeper::Outcome IsOther(std::string_view id) {
 // Asks about what was read just now, of which another instance may have written more than is in
 // force here.
 bool Holds(Keeper::Condition& condition, const Sources& sources, const std::string& id) {
+  if (!condition) return true;
   const auto found = sources.managed.find(id);
   if (found == sources.managed.end()) return false;
   const auto parsed = rules::ParseRuleSet(found->second, id);
@@ -255,7 +255,7 @@ void Keeper::Save(std::string id, std::string document, Condition condition, Don
     if (catalog_->rules->Find(id) && !sources.managed.contains(id)) {
       return done(Refused(NotManaged(id, "changed")));
     }
-    if (condition && !Holds(condition, sources, id)) return done(IsOther(id));
+    if (!Holds(condition, sources, id)) return done(IsOther(id));
     done(Put(std::move(sources), id, std::move(document)));
   });
 }
@@ -266,7 +266,7 @@ void Keeper::Change(std::string id, Edit edit, Condition condition, Done done) {
     Sources sources = WithManaged();
     const auto found = sources.managed.find(id);
     if (found == sources.managed.end()) return done(Refused(NotManaged(id, "changed")));
-    if (condition && !Holds(condition, sources, id)) return done(IsOther(id));
+    if (!Holds(condition, sources, id)) return done(IsOther(id));
     const auto rule_set = rules::ParseRuleSet(found->second, text::Cat("managed rule set ", id));
     if (!rule_set) {
       return done({std::unexpected(Error{ErrorCode::kInvalidInput, "the rule set is not valid"}),
@@ -281,7 +281,7 @@ void Keeper::Remove(std::string id, Condition condition, Done done) {
         done = std::move(done)]() mutable {
     Sources sources = WithManaged();
     if (!sources.managed.contains(id)) return done(Refused(NotManaged(id, "removed")));
-    if (condition && !Holds(condition, sources, id)) return done(IsOther(id));
+    if (!Holds(condition, sources, id)) return done(IsOther(id));
     sources.managed.erase(id);
     if (auto removed = managed_.Remove(id); !removed) return done(Refused(removed.error()));
     managed_documents_ = sources.managed;
