@@ -11,8 +11,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -22,6 +20,7 @@
 #include "support/eventually.h"
 #include "support/h2_client.h"
 #include "support/rls_engine.h"
+#include "support/thread_store.h"
 
 namespace sluice::grpc {
 namespace {
@@ -30,6 +29,7 @@ using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace)
 using boost::asio::ip::tcp;
 using test::H2Client;
 using testing_support::Eventually;
+using testing_support::ThreadStore;
 
 constexpr const char* kDomain = R"(
 domain: edge
@@ -48,65 +48,6 @@ std::string UserRequest() {
   entry.set_value("ann");
   return request.SerializeAsString();
 }
-
-// Decides on a thread of its own, when told to.
-class ThreadStore final : public Store {
- public:
-  explicit ThreadStore(Store& store) : store_(store), thread_([this] { Run(); }) {}
-  ~ThreadStore() override {
-    {
-      const std::scoped_lock lock(mutex_);
-      stopped_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-
-  void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
-    {
-      const std::scoped_lock lock(mutex_);
-      waiting_.push_back([this, requests, done = std::move(done)]() mutable {
-        store_.Apply(requests, std::move(done));
-      });
-    }
-    changed_.notify_all();
-  }
-  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override {
-    store_.Reset(charge, std::move(done));
-  }
-  void Open() {
-    {
-      const std::scoped_lock lock(mutex_);
-      open_ = true;
-    }
-    changed_.notify_all();
-  }
-  void WaitForRequest() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !waiting_.empty(); });
-  }
-
- private:
-  void Run() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [&] { return stopped_ || (open_ && !waiting_.empty()); });
-      if (stopped_) return;
-      auto work = std::exchange(waiting_, {});
-      lock.unlock();
-      for (auto& one : work) one();
-      lock.lock();
-    }
-  }
-
-  Store& store_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::move_only_function<void()>> waiting_;
-  bool open_ = false;
-  bool stopped_ = false;
-  std::thread thread_;  // Last: it uses the others.
-};
 
 // An H2Client with a socket.
 class Client {
@@ -154,20 +95,27 @@ class Client {
 
 class ServerTest : public testing::Test {
  protected:
-  void Start(Server::Options options = {}) {
+  void Start(Server::Options options = {}) { StartOn(memory_, options); }
+  // With a store that answers on another thread, and holds what it is asked.
+  void StartHeld() {
+    later_.emplace(memory_);
+    later_->Hold(true);
+    StartOn(*later_, {});
+  }
+  void StartOn(Store& store, Server::Options options) {
+    engine_.emplace(store, SystemClock(), std::vector<std::string>{kDomain});
     options.address = {.host = "127.0.0.1", .port = 0};
-    auto server = Server::Start(loops_, *engine_, options);
+    auto server = Server::Start(loops_, **engine_, options);
     ASSERT_TRUE(server) << server.error().message;
     server_ = *std::move(server);
     loops_.Start();
   }
 
-  MemoryStore memory_;
-  ThreadStore slow_{memory_};
-  test::RlsEngine memory_engine_{memory_, SystemClock(), {kDomain}};
-  test::RlsEngine slow_engine_{slow_, SystemClock(), {kDomain}};
-  service::Engine* engine_ = &*memory_engine_;
+  // The store goes before the engine and the loops to which it answers.
   net::Loops loops_{2};
+  MemoryStore memory_;
+  std::optional<test::RlsEngine> engine_;
+  std::optional<ThreadStore> later_;
   std::unique_ptr<Server> server_;
 };
 
@@ -181,9 +129,8 @@ TEST_F(ServerTest, Answers) {
 }
 
 TEST_F(ServerTest, AnswersWhatAStoreDecidesElsewhere) {
-  engine_ = &*slow_engine_;
-  Start();
-  slow_.Open();
+  StartHeld();
+  later_->Hold(false);
   Client client(server_->port());
   std::vector<std::int32_t> ids;
   for (int i = 0; i < 100; ++i) ids.push_back(client.h2().Call(kShouldRateLimit, UserRequest()));
@@ -194,28 +141,26 @@ TEST_F(ServerTest, AnswersWhatAStoreDecidesElsewhere) {
 }
 
 TEST_F(ServerTest, KeepsDeadlinesWhileAStoreIsSlow) {
-  engine_ = &*slow_engine_;
-  Start();
+  StartHeld();
   Client client(server_->port());
   auto headers = H2Client::CallHeaders(kShouldRateLimit);
   headers.emplace_back("grpc-timeout", "20m");
   const std::int32_t id = client.h2().Start(headers, test::Framed(UserRequest()));
   EXPECT_TRUE(client.Until([&] { return client.h2().stream(id).closed; }));
   EXPECT_EQ(client.h2().stream(id).grpc_status(), "4");
-  slow_.Open();
+  later_->Hold(false);
   EXPECT_EQ(server_->counts().deadlines_exceeded, 1U);
 }
 
 TEST_F(ServerTest, OutlivesClientsThatDoNotWait) {
-  engine_ = &*slow_engine_;
-  Start();
+  StartHeld();
   {
     Client client(server_->port());
     client.h2().Call(kShouldRateLimit, UserRequest());
     client.Send(client.h2().Take());
-    slow_.WaitForRequest();
+    later_->WaitForACall();
   }
-  slow_.Open();
+  later_->Hold(false);
   Client other(server_->port());
   const std::int32_t id = other.h2().Call(kShouldRateLimit, UserRequest());
   EXPECT_TRUE(other.Until([&] { return other.h2().stream(id).closed; }));
@@ -267,14 +212,13 @@ TEST_F(ServerTest, RefusesConnectionsBeyondTheMaximum) {
 }
 
 TEST_F(ServerTest, DrainsWithEveryCallAnswered) {
-  engine_ = &*slow_engine_;
-  Start();
+  StartHeld();
   Client client(server_->port());
   const std::int32_t id = client.h2().Call(kShouldRateLimit, UserRequest());
   client.Send(client.h2().Take());
-  slow_.WaitForRequest();
+  later_->WaitForACall();
   server_->StartDrain();
-  slow_.Open();
+  later_->Hold(false);
   std::size_t cut_off = 1;
   std::jthread drain([&] { cut_off = server_->Drain(std::chrono::steady_clock::now() + 60s); });
   EXPECT_TRUE(client.UntilClosed());
@@ -287,15 +231,14 @@ TEST_F(ServerTest, DrainsWithEveryCallAnswered) {
 }
 
 TEST_F(ServerTest, DrainsNoLongerThanToldTo) {
-  engine_ = &*slow_engine_;
-  Start();
+  StartHeld();
   Client client(server_->port());
   client.h2().Call(kShouldRateLimit, UserRequest());
   client.Send(client.h2().Take());
-  slow_.WaitForRequest();
+  later_->WaitForACall();
   EXPECT_EQ(server_->Drain(std::chrono::steady_clock::now() + 20ms), 1U);
   EXPECT_TRUE(client.UntilClosed());
-  slow_.Open();
+  later_->Hold(false);
 }
 
 // Answers that the client does not read fill the sockets, and then nothing more is read from it.

@@ -10,9 +10,6 @@
 #include <boost/asio/ssl.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
-#include <condition_variable>
-#include <deque>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +17,7 @@
 #include "support/certificate.h"
 #include "support/resp_session.h"
 #include "support/tcp_client.h"
+#include "support/thread_store.h"
 
 namespace sluice::resp {
 namespace {
@@ -32,6 +30,7 @@ using testing::StartsWith;
 using testing_support::RespCommand;
 using testing_support::RespEngine;
 using testing_support::TcpClient;
+using testing_support::ThreadStore;
 
 constexpr std::string_view kPong = "+PONG\r\n";
 
@@ -44,85 +43,6 @@ std::string ReadExactly(TcpClient& client, std::size_t size) {
   }
   return all;
 }
-
-// Answers on a thread of its own, one call at a time, while it is not held back.
-class ThreadStore final : public Store {
- public:
-  explicit ThreadStore(Store& store) : store_(store), thread_([this] { Run(); }) {}
-  ~ThreadStore() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-      held_ = false;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-
-  void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
-    {
-      const std::lock_guard lock(mutex_);
-      batches_.push_back(requests.size());
-    }
-    Push([this, requests, done = std::move(done)]() mutable {
-      store_.Apply(requests, std::move(done));
-    });
-  }
-  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override {
-    Push([this, key = std::string(charge.key), name = std::string(charge.name),
-          limit = *charge.limit, done = std::move(done)]() mutable {
-      store_.Reset({.key = key, .limit = &limit, .name = name}, std::move(done));
-    });
-  }
-
-  void Hold(bool held) {
-    {
-      const std::lock_guard lock(mutex_);
-      held_ = held;
-    }
-    changed_.notify_all();
-  }
-  void WaitForACall() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !calls_.empty(); });
-  }
-  // How many requests came with each call.
-  std::vector<std::size_t> batches() {
-    const std::lock_guard lock(mutex_);
-    return batches_;
-  }
-
- private:
-  void Push(std::move_only_function<void()> call) {
-    {
-      const std::lock_guard lock(mutex_);
-      calls_.push_back(std::move(call));
-    }
-    changed_.notify_all();
-  }
-
-  void Run() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [this] { return stop_ || (!held_ && !calls_.empty()); });
-      if (calls_.empty()) return;
-      auto call = std::move(calls_.front());
-      calls_.pop_front();
-      lock.unlock();
-      call();
-      lock.lock();
-    }
-  }
-
-  Store& store_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::move_only_function<void()>> calls_;
-  std::vector<std::size_t> batches_;
-  bool held_ = false;
-  bool stop_ = false;
-  std::thread thread_;
-};
 
 class ServerTest : public testing::Test {
  protected:
