@@ -99,7 +99,10 @@ void Answer(Echo::Held& held) {
 
 class ServerTest : public ::testing::Test {
  protected:
-  ~ServerTest() override { server_.reset(); }
+  ~ServerTest() override {
+    server_.reset();
+    loops_.Stop();
+  }
 
   void Start(const Limits& limits = {}, std::optional<net::TlsFiles> tls = {}) {
     auto server = Server::Start(loops_, handler_,
@@ -122,8 +125,8 @@ class ServerTest : public ::testing::Test {
   }
 
   ManualClock clock_{TimePoint{std::chrono::seconds{784'111'777}}};
+  net::Loops loops_{2};  // Outlive what the handler holds.
   Echo handler_;
-  net::Loops loops_{2};
   std::unique_ptr<Server> server_;
 };
 
