@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "core/text.h"
 #include "redis/listener.h"
 #include "redis/loop_thread.h"
 #include "redis/router.h"
@@ -31,14 +30,14 @@ class Client::Impl {
   void Send(std::string command, std::uint16_t slot, Connection::Handler handler) {
     thread_.Post(
         [this, command = std::move(command), slot, handler = std::move(handler)]() mutable {
-          SendNow(std::move(command), slot, std::move(handler));
+          router_->Send(std::move(command), slot, std::move(handler));
         });
   }
 
   void SendToMasters(std::string command, MasterHandler handler) {
     thread_.Post([this, command = std::move(command), handler = std::move(handler)] {
       for (const Address& master : router_->Masters()) {
-        SendNow(command, master, [handler, master](auto reply) { handler(master, reply); });
+        router_->Send(command, master, [handler, master](auto reply) { handler(master, reply); });
       }
     });
   }
@@ -54,26 +53,10 @@ class Client::Impl {
   const Endpoint& endpoint() const { return endpoint_; }
 
  private:
-  void SendNow(std::string command, Router::Target target, Connection::Handler handler) {
-    if (outstanding_ == kOutstandingMax) {
-      return handler(std::unexpected(Error{
-          ErrorCode::kUnavailable, text::Cat(outstanding_, " commands wait for Redis already")}));
-    }
-    ++outstanding_;
-    router_->Send(std::move(command), std::move(target),
-                  [this, handler = std::move(handler)](auto reply) mutable {
-                    --outstanding_;
-                    handler(std::move(reply));
-                  });
-  }
-
   const Endpoint endpoint_;
   LoopThread thread_;
   const std::shared_ptr<Router> router_;
-
-  // On the loop.
-  Listener listener_{*router_};
-  std::size_t outstanding_ = 0;
+  Listener listener_{*router_};  // On the loop.
 };
 
 Expected<std::unique_ptr<Client>> Client::Create(std::string_view uri) {

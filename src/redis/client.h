@@ -18,8 +18,6 @@ namespace sluice::redis {
 // or a Cluster. Has a thread of its own, on which all handlers run; nothing waits.
 class Client {
  public:
-  static constexpr std::size_t kOutstandingMax = 10'000;
-
   using MasterHandler =
       std::function<void(const Address& master, Expected<std::span<const RespNode>> reply)>;
 

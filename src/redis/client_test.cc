@@ -13,17 +13,22 @@
 #include <tuple>
 #include <vector>
 
+#include "redis/slots.h"
 #include "support/ask.h"
+#include "support/eventually.h"
 #include "support/redis_cluster.h"
 #include "support/redis_server.h"
+#include "support/scripted_server.h"
 
 namespace sluice::redis {
 namespace {
 
 using namespace std::chrono_literals;
 using testing_support::Ask;
+using testing_support::Eventually;
 using testing_support::RedisCluster;
 using testing_support::RedisServer;
+using testing_support::ScriptedServer;
 
 // For a client that must succeed, however busy the machine is.
 const std::string kPatient = "?timeout=60s&connect_timeout=60s";
@@ -112,6 +117,55 @@ TEST(Client, SendsToEveryMaster) {
   });
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_TRUE(box.WaitFor("127.0.0.1:" + std::to_string(cluster.node(i).port()) + " PONG"));
+  }
+}
+
+// A slot that is being moved, and of two keys the new node has none and the old one has one: no
+// node can answer a command on both.
+TEST(Client, AnswersWhatPausesWhenItIsClosed) {
+  RedisCluster cluster({.replicas = false});
+  const std::uint16_t slot = SlotOf("{k}");
+  const std::size_t from = cluster.MasterOf(slot);
+  const std::size_t to = (from + 1) % 3;
+  auto client = Client::Create(cluster.Uri(kPatient)).value();
+  ASSERT_EQ(Ask(*client, Command("SET", "{k}1", ""), "{k}1").value(), "OK");
+  const auto set_slot = [&](std::size_t node, const char* state, std::size_t other) {
+    const std::string id = cluster.node(other).Cli("cluster myid");
+    cluster.node(node).Cli("cluster setslot " + std::to_string(slot) + state + id);
+  };
+  set_slot(to, " importing ", from);
+  set_slot(from, " migrating ", to);
+
+  std::promise<ErrorCode> answer;
+  client->Send(Command("EXISTS", "{k}1", "{k}2"), "{k}1", [&](const auto& reply) {
+    answer.set_value(reply ? ErrorCode::kStoreError : reply.error().code);
+  });
+  ASSERT_TRUE(Eventually([&] {
+    return cluster.node(from).Cli("info errorstats").find("TRYAGAIN") != std::string::npos;
+  }));
+  client.reset();
+  auto answered = answer.get_future();
+  ASSERT_EQ(answered.wait_for(0s), std::future_status::ready);
+  EXPECT_THAT(answered.get(), testing::AnyOf(ErrorCode::kUnavailable, ErrorCode::kOutcomeUnknown));
+}
+
+// What it was about to ask goes with it: the address sanitizer looks for what is left.
+TEST(Client, CanBeClosedWhileItAsksItsWay) {
+  for (const char* const scheme : {"redis-sentinel://", "redis://"}) {
+    std::promise<void> closed;
+    std::promise<void> asked;
+    std::once_flag once;
+    const ScriptedServer silent([&, until = closed.get_future().share()](const auto&) {
+      std::call_once(once, [&] { asked.set_value(); });
+      until.wait();
+      return std::nullopt;
+    });
+    const std::string address = scheme + ("127.0.0.1:" + std::to_string(silent.port()));
+    const auto uri = address + (address.starts_with("redis:") ? "/?mode=cluster&" : "/main?");
+    auto client = Client::Create(uri + "timeout=60s&connect_timeout=60s").value();
+    asked.get_future().wait();
+    client.reset();
+    closed.set_value();
   }
 }
 

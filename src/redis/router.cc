@@ -62,7 +62,11 @@ void Router::Stop() {
   if (only_) only_->Stop(Closed());
   if (sentinel_) sentinel_->Stop(Closed());
   for (const Node& node : nodes_) node.link->Stop(Closed());
+  for (const auto& visit : visits_) {
+    if (const auto connection = visit.lock()) connection->Close(Closed());
+  }
   refresh_timer_.cancel();
+  for (const auto& errand : std::exchange(paused_, {})) Dispatch(errand);
   DispatchPending();
 }
 
@@ -81,6 +85,13 @@ Connection::Options Router::SentinelAt(const Address& address) const {
   to.credentials = options_.endpoint.sentinel_credentials;
   to.database = 0;
   return to;
+}
+
+std::shared_ptr<Connection> Router::Visit(Connection::Options to) {
+  std::erase_if(visits_, [](const auto& visit) { return visit.expired(); });
+  auto connection = std::make_shared<Connection>(executor_, std::move(to));
+  visits_.push_back(connection);
+  return connection;
 }
 
 std::shared_ptr<Link> Router::MakeLink(
@@ -169,7 +180,8 @@ asio::awaitable<Expected<Address>> Router::AskSentinels() {
     std::ranges::rotate(sentinels, std::ranges::find(sentinels, *listened));
   }
   for (const Address& sentinel : sentinels) {
-    const auto connection = std::make_shared<Connection>(executor_, SentinelAt(sentinel));
+    if (stopped_) break;
+    const auto connection = Visit(SentinelAt(sentinel));
     if (const auto opened = co_await connection->Open(); !opened) {
       last = opened.error();
       continue;
@@ -290,7 +302,7 @@ asio::awaitable<Expected<SlotMap>> Router::AskForSlots() {
   std::ranges::shuffle(ask, random_);
   for (const Address& address : ask) {
     if (stopped_) break;
-    const auto connection = std::make_shared<Connection>(executor_, ConnectionTo(address));
+    const auto connection = Visit(ConnectionTo(address));
     if (const auto opened = co_await connection->Open(); !opened) {
       last = opened.error();
       if (last.code == ErrorCode::kAccessDenied) break;  // The others have the same users.
@@ -354,10 +366,7 @@ class Router::TimedErrand : public std::enable_shared_from_this<TimedErrand> {
  public:
   TimedErrand(std::shared_ptr<Router> router, std::string command, Target target,
               Connection::Handler handler)
-      : router_(std::move(router)),
-        handler_(std::move(handler)),
-        timer_(router_->executor_),
-        pause_(router_->executor_) {
+      : router_(std::move(router)), handler_(std::move(handler)), timer_(router_->executor_) {
     ++router_->outstanding_;
     errand_->command = std::move(command);
     errand_->target = std::move(target);
@@ -368,33 +377,27 @@ class Router::TimedErrand : public std::enable_shared_from_this<TimedErrand> {
     timer_.async_wait([self = shared_from_this()](auto cancelled) {
       if (!cancelled && self->handler_) self->OnTimeout();
     });
-    Send();
+    Listen();
+    router_->Dispatch(errand_);
   }
 
  private:
-  void Send() {
+  void Listen() {
     errand_->handler = [self = shared_from_this()](Expected<std::span<const RespNode>> reply) {
       self->OnReply(std::move(reply));
     };
-    router_->Dispatch(errand_);
   }
 
   void OnReply(Expected<std::span<const RespNode>> reply) {
     if (!handler_) return;
     const bool try_again = reply && reply->front().type == RespType::kError &&
                            reply->front().text.starts_with("TRYAGAIN");
-    if (try_again) return SendLater();
+    if (try_again) {  // The keys are on two nodes for the moment.
+      Listen();
+      return router_->DispatchLater(errand_);
+    }
     timer_.cancel();
     Answer(std::move(reply));
-  }
-
-  // The keys are on two nodes for the moment.
-  void SendLater() {
-    errand_->sent = false;
-    pause_.expires_after(kTryAgainPause);
-    pause_.async_wait([self = shared_from_this()](auto) {
-      if (self->handler_) self->Send();
-    });
   }
 
   void OnTimeout() {
@@ -417,7 +420,6 @@ class Router::TimedErrand : public std::enable_shared_from_this<TimedErrand> {
   const std::shared_ptr<Router> router_;
   Connection::Handler handler_;  // Null once it has been told.
   asio::steady_timer timer_;
-  asio::steady_timer pause_;
   const std::shared_ptr<Errand> errand_ = std::make_shared<Errand>();
 };
 
@@ -455,6 +457,15 @@ void Router::Dispatch(const std::shared_ptr<Errand>& errand) {
                                                    std::get<std::uint16_t>(errand->target))}));
   }
   Deliver(errand, std::unexpected(link ? link->down_reason() : unmapped_reason_));
+}
+
+void Router::DispatchLater(const std::shared_ptr<Errand>& errand) {
+  errand->sent = false;
+  paused_.push_back(errand);
+  const auto pause = std::make_shared<asio::steady_timer>(executor_, kTryAgainPause);
+  pause->async_wait([self = shared_from_this(), errand, pause](auto) {
+    if (std::erase(self->paused_, errand) > 0) self->Dispatch(errand);
+  });
 }
 
 void Router::Transmit(const std::shared_ptr<Errand>& errand, const std::shared_ptr<Link>& link) {

@@ -107,6 +107,8 @@ class Router : public std::enable_shared_from_this<Router> {
   bool cluster() const { return options_.endpoint.mode == Mode::kCluster; }
   Connection::Options ConnectionTo(const Address& address) const;
   Connection::Options SentinelAt(const Address& address) const;
+  // A connection for a question or two. Stop closes it, whatever it is at.
+  std::shared_ptr<Connection> Visit(Connection::Options to);
   std::shared_ptr<Link> MakeLink(
       std::function<boost::asio::awaitable<Expected<Connection::Options>>()> find);
   std::shared_ptr<Link> LinkTo(const Address& address);
@@ -125,6 +127,7 @@ class Router : public std::enable_shared_from_this<Router> {
 
   void Dispatch(const std::shared_ptr<Errand>& errand);
   void DispatchPending();
+  void DispatchLater(const std::shared_ptr<Errand>& errand);
   void Transmit(const std::shared_ptr<Errand>& errand, const std::shared_ptr<Link>& link);
   void OnReply(const std::shared_ptr<Errand>& errand, const std::shared_ptr<Link>& link,
                const Address& from, Expected<std::span<const RespNode>> reply);
@@ -135,6 +138,8 @@ class Router : public std::enable_shared_from_this<Router> {
   const Options options_;
   bool stopped_ = false;
   std::deque<std::shared_ptr<Errand>> pending_;  // Until there is a connection.
+  std::vector<std::shared_ptr<Errand>> paused_;  // Until their keys are on one node.
+  std::vector<std::weak_ptr<Connection>> visits_;
   std::minstd_rand random_;
   std::size_t next_any_ = 0;
   std::size_t outstanding_ = 0;  // Of those that have no deadline of their own.
