@@ -79,7 +79,9 @@ void Loops::Start() {
 
 void Loops::Stop() {
   if (!running_) return;
-  for (const auto& loop : loops_) loop->context.stop();
+  for (const auto& loop : loops_) {
+    asio::post(loop->context, [&context = loop->context] { context.stop(); });
+  }
   for (const auto& loop : loops_) loop->thread.join();
   running_ = false;
 }

@@ -27,8 +27,8 @@ class Loops {
   boost::asio::io_context& context(std::size_t loop) { return loops_[loop]->context; }
 
   void Start();
-  // Ends all threads after what they are at, and waits for them. What still waits on a loop is
-  // dropped when the object is destroyed. Not to be called on a loop.
+  // Ends all threads after what was posted to them so far, and waits for them. What still waits on
+  // a loop is dropped when the object is destroyed. Not to be called on a loop.
   void Stop();
 
   // Runs `work(loop)` once on every loop and returns when all have run. Before Start and after Stop

@@ -233,7 +233,6 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
       waiting_ = shared_from_this();
       return;
     }
-    if (state_ == State::kClosed) return;
     begin_ += progress.consumed;
     Write(out);
   }
@@ -244,7 +243,8 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void OnReady() {
-    waiting_.reset();
+    const auto self = std::exchange(waiting_, nullptr);
+    if (state_ == State::kClosed) return;  // And with it what it had still to ask.
     std::string& out = shard_->out;
     out.clear();
     const auto progress = session_.Resume(out);

@@ -150,6 +150,22 @@ class Stop(support.ServiceTest):
         self.assertEqual(service.stop(), 0, service.log())
 
 
+    def test_asks_nothing_more_for_clients_that_are_gone(self):
+        redis = self.redis()
+        service = self.start("--store", f"{redis.uri}?timeout=600s", "--deadline", "10m",
+                             "--drain-timeout", "100ms", "--resp", "127.0.0.1:0")
+        self.assertNotIn("source", service.get(target(CHECK, key="k")).json, "Redis decides")
+        redis.send(signal.SIGSTOP)
+        self.addCleanup(redis.send, signal.SIGCONT)
+        # The second of two commands on one key waits for the first.
+        take, give = b"CL.THROTTLE k 1 1 60\r\n", b"DEL k\r\n"
+        clients = [RawConnection(service.resp_port) for _ in range(4)]
+        for client, commands in zip(clients, [give + take] * 2 + [take + give] * 2):
+            client.send(commands)
+        eventually(lambda: service.metric("sluice_guard_in_flight") == 2, "two checks wait")
+        self.assertEqual(service.stop(), 0, service.log())
+
+
 class Memory(support.ServiceTest):
     def test_that_is_full_is_a_failure_to_which_the_policy_applies(self):
         log = "{label: b, algorithm: SLIDING_WINDOW, limit: 100, window: 1h}"
