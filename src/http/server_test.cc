@@ -142,7 +142,7 @@ TEST_F(ServerTest, AnswersARequest) {
 }
 
 TEST_F(ServerTest, KeepsTheDateUpToDate) {
-  Start({.idle_timeout = 1s});
+  Start({.body_timeout = 40ms});  // How often it looks at the clock goes by the shortest one.
   TcpClient client = Connect();
   client.Send(kGet);
   EXPECT_THAT(client.ReadUntil("GET /? "), HasSubstr("08:49:37"));
@@ -543,7 +543,7 @@ TEST_F(ServerTest, DrainsUnderLoadWithoutLosingARequest) {
       }
     });
   }
-  ASSERT_TRUE(Eventually([&] { return answered > 2000; }));
+  EXPECT_TRUE(Eventually([&] { return answered > 2000; }));
   EXPECT_EQ(server_->Drain(std::chrono::steady_clock::now() + 30s), 0U);
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(broken, 0);

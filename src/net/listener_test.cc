@@ -70,7 +70,10 @@ class ListenerTest : public ::testing::Test {
  protected:
   static constexpr std::size_t kLoops = 2;
 
-  ~ListenerTest() override { greeter_.Drop(loops_); }
+  ~ListenerTest() override {
+    loops_.Stop();
+    greeter_.Drop(loops_);
+  }
 
   std::unique_ptr<Listener> Start(Listener::Options options) {
     auto listener = Listener::Start(loops_, std::move(options), greeter_.OnStream());

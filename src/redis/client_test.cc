@@ -79,19 +79,22 @@ TEST(Client, SendsAndListensAgainAfterTheServerWasGone) {
 TEST(Client, IsBackSoonHoweverOftenItsConnectionIsKilled) {
   const RedisServer server;
   const auto client = Client::Create(server.Uri(kPatient)).value();
-  const auto begun = std::chrono::steady_clock::now();
+  std::vector<std::chrono::steady_clock::duration> took;
   for (int i = 0; i < 30; ++i) {
+    const auto begun = std::chrono::steady_clock::now();
     while (!Ask(*client, Command("PING"), "")) std::this_thread::sleep_for(5ms);
     std::ignore = Ask(*client, Command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"), "");
+    took.push_back(std::chrono::steady_clock::now() - begun);
   }
   // If the pauses grew, as they do while it cannot connect, they would be half a second each.
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, 12s);
+  std::ranges::sort(took);
+  EXPECT_LT(took[took.size() / 2], 400ms);
 }
 
 TEST(Client, ReachesEveryMasterOfACluster) {
   RedisCluster cluster({.replicas = false});
-  const auto client = Client::Create(cluster.Uri(kPatient)).value();
   Mailbox box;
+  const auto client = Client::Create(cluster.Uri(kPatient)).value();
   client->Subscribe(
       "news", [&](std::string_view text) { box.Put(text); }, [&] { box.Put("subscribed"); });
   for (int i = 0; i < 60; ++i) {
@@ -109,11 +112,12 @@ TEST(Client, ReachesEveryMasterOfACluster) {
 
 TEST(Client, SendsToEveryMaster) {
   RedisCluster cluster({.replicas = false});
+  Mailbox box;
   const auto client = Client::Create(cluster.Uri(kPatient)).value();
   ASSERT_TRUE(Ask(*client, Command("PING"), "")) << "the masters are known";
-  Mailbox box;
   client->SendToMasters(Command("PING"), [&](const Address& master, const auto& reply) {
-    box.Put(master.ToString() + " " + std::string(reply.value().front().text));
+    box.Put(master.ToString() + " " +
+            std::string(reply ? reply->front().text : reply.error().message));
   });
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_TRUE(box.WaitFor("127.0.0.1:" + std::to_string(cluster.node(i).port()) + " PONG"));
@@ -127,6 +131,7 @@ TEST(Client, AnswersWhatPausesWhenItIsClosed) {
   const std::uint16_t slot = SlotOf("{k}");
   const std::size_t from = cluster.MasterOf(slot);
   const std::size_t to = (from + 1) % 3;
+  std::promise<ErrorCode> answer;
   auto client = Client::Create(cluster.Uri(kPatient)).value();
   ASSERT_EQ(Ask(*client, Command("SET", "{k}1", ""), "{k}1").value(), "OK");
   const auto set_slot = [&](std::size_t node, const char* state, std::size_t other) {
@@ -136,7 +141,6 @@ TEST(Client, AnswersWhatPausesWhenItIsClosed) {
   set_slot(to, " importing ", from);
   set_slot(from, " migrating ", to);
 
-  std::promise<ErrorCode> answer;
   client->Send(Command("EXISTS", "{k}1", "{k}2"), "{k}1", [&](const auto& reply) {
     answer.set_value(reply ? ErrorCode::kStoreError : reply.error().code);
   });

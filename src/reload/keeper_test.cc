@@ -58,7 +58,7 @@ class KeeperTest : public ::testing::Test {
 
   bool Comes(std::string_view id) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, 10s, [&] { return catalog_->rules->Find(id) != nullptr; });
+    return changed_.wait_for(lock, 60s, [&] { return catalog_->rules->Find(id) != nullptr; });
   }
 
   template <typename Ask>

@@ -152,9 +152,8 @@ TEST(Counter, CountsExactlyAcrossThreadsThatComeAndGo) {
 TEST(Counter, NeverGoesBackWhileOthersCount) {
   Registry registry;
   const Counter counter = registry.AddCounter("a_total", "A.");
-  std::atomic<bool> stop = false;
-  std::jthread writer([&] {
-    while (!stop) counter.Add();
+  const std::jthread writer([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) counter.Add();
   });
   std::uint64_t last = 0;
   for (int i = 0; i < 10'000; ++i) {
@@ -162,7 +161,6 @@ TEST(Counter, NeverGoesBackWhileOthersCount) {
     ASSERT_GE(now, last);
     last = now;
   }
-  stop = true;
 }
 
 struct AtThreadExit {

@@ -61,10 +61,18 @@ def eventually_get(get, accept, what):
     return eventually(lambda: [value for value in [get()] if accept(value)], what)[0]
 
 
+HELD_PORTS = []
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that is free, and stays so until a server takes it that was told to. It is bound to
+    the end of this process, though nobody listens: others who want any port get another one, and
+    servers set SO_REUSEADDR."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    HELD_PORTS.append(held)
+    return held.getsockname()[1]
 
 
 def sluice(*arguments, env=None, stdin=""):
@@ -353,30 +361,15 @@ class Redis(Process):
                           "--save", "", "--dir", self.data,
                           *(["--requirepass", password] if password else []), *arguments], env)
         try:
-            tries = 1 if port else 10
-            while not self.comes_up():
-                # Somebody may have taken the port between its choice and its use.
-                tries -= 1
-                if not tries or "Address already in use" not in self.output():
-                    raise AssertionError(f"redis-server ended: {self.output()}")
-                self.port = free_port()
-                self.arguments[2] = str(self.port)
-                self.run()
+            self.wait_until_up()
         except BaseException:
             self.remove()
             raise
 
-    def comes_up(self):
-        """Whether it is up, before it has ended. Only its log tells it from another one that has
-        its port."""
-        def up():
-            return ("Ready to accept connections" in self.output()
-                    and self.cli("ping").strip() == "PONG")
-        eventually(lambda: not self.running() or up(), "redis-server answers")
-        return self.running()
-
     def wait_until_up(self):
-        if not self.comes_up():
+        eventually(lambda: not self.running() or self.cli("ping").strip() == "PONG",
+                   "redis-server answers")
+        if not self.running():
             raise AssertionError(f"redis-server ended: {self.output()}")
 
     def restart(self):

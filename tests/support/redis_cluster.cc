@@ -29,7 +29,7 @@ RedisCluster::RedisCluster(Options options) : options_(std::move(options)) {
                                           "--cluster-port",
                                           std::to_string(bus.back()),
                                           "--cluster-node-timeout",
-                                          "2000",
+                                          std::to_string(options_.node_timeout.count()),
                                           "--cluster-replica-validity-factor",
                                           "0",
                                           "--cluster-allow-replica-migration",

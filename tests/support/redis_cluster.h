@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,6 +18,8 @@ class RedisCluster {
   struct Options {
     std::vector<std::string> arguments = {};  // For every node.
     bool replicas = true;
+    // After which the others call a node dead. A busy machine must not make them do so.
+    std::chrono::milliseconds node_timeout{15'000};
     std::string scheme = "redis";
     std::string auth = {};
   };

@@ -21,7 +21,11 @@
 namespace sluice::testing_support {
 
 int FreePort() {
+  // Bound to the end of the process, though it does not listen: others who want any port get
+  // another one. Whoever asks for this one may have it, as servers set SO_REUSEADDR.
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -30,20 +34,17 @@ int FreePort() {
       ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
     throw std::runtime_error("no free port");
   }
-  ::close(fd);
   return ntohs(address.sin_port);
 }
 
-RedisServer::RedisServer(Options options) : options_(std::move(options)) {
-  // Somebody may take a port between its choice and its use.
-  for (int tries = 0; tries < 10; ++tries) {
-    port_ = options_.port != 0 ? options_.port : FreePort();
-    StartWithoutWaiting();
-    if (!options_.wait || WaitUntilReady()) return;
+RedisServer::RedisServer(Options options)
+    : options_(std::move(options)), port_(options_.port != 0 ? options_.port : FreePort()) {
+  try {
+    Start();
+  } catch (...) {
     Kill();
-    if (options_.port != 0) break;
+    throw;
   }
-  throw std::runtime_error("redis-server does not start");
 }
 
 RedisServer::~RedisServer() { Kill(); }

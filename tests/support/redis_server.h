@@ -11,7 +11,7 @@
 
 namespace sluice::testing_support {
 
-// A port of 127.0.0.1 that was free a moment ago.
+// A port of 127.0.0.1 that is free, and stays so until a server takes it that was told to.
 int FreePort();
 
 // A real redis-server (or redis-sentinel) in a temporary folder, ended with the object.

@@ -82,7 +82,7 @@ class GuardRedisTest : public testing::Test {
 TEST_F(GuardRedisTest, StartsWithoutRedisAndReportsWhatWasTakenMeanwhile) {
   const int port = FreePort();
   options.instances = 2;
-  Connect("redis://127.0.0.1:" + std::to_string(port));
+  Connect("redis://127.0.0.1:" + std::to_string(port) + kPatient);
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(Ask(kThousand, kLocal).source, Source::kLocal);
     EXPECT_EQ(Ask(kThousand, kOpen).source, Source::kFailOpen);
@@ -154,13 +154,10 @@ TEST_F(GuardRedisTest, AKilledServerIsUsedAgainWhenItIsBack) {
   RedisServer server;
   Connect(server.Uri());
   ASSERT_TRUE(Eventually([&] { return StoreDecides(); }));
-  std::atomic<bool> stop = false;
-  std::atomic<std::int64_t> answered = 0;
-  std::jthread load([&] {
-    while (!stop) {
-      const Answer answer = Ask(kThousand, kOpen, std::to_string(answered % 100));
+  std::jthread load([&](const std::stop_token& stop) {
+    for (int i = 0; !stop.stop_requested(); ++i) {
+      const Answer answer = Ask(kThousand, kOpen, std::to_string(i % 100));
       EXPECT_TRUE(answer.outcome) << answer.outcome.error().message;
-      ++answered;
     }
   });
   for (int round = 0; round < 3; ++round) {
@@ -171,7 +168,7 @@ TEST_F(GuardRedisTest, AKilledServerIsUsedAgainWhenItIsBack) {
     const auto by_store = guard->GetStats().by_store;
     ASSERT_TRUE(Eventually([&] { return guard->GetStats().by_store > by_store + 100; }));
   }
-  stop = true;
+  load.request_stop();
   load.join();
   ASSERT_TRUE(Eventually([&] { return guard->GetStats().in_flight == 0; }));
 }

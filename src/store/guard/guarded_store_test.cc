@@ -549,11 +549,12 @@ TEST_F(GuardTest, AReportIsAProbeOfOneStateWhenNobodyAsks) {
   store.Fail(ErrorCode::kUnavailable);
   for (const char* key : {"a", "b", "c"}) Ask(kTen, kLocal, 1, key);
   ASSERT_EQ(breaker(), State::kOpen);
+  const auto debits = store.debits();
   store.Fail(ErrorCode::kOutcomeUnknown);
   time.Advance(1s);
   ASSERT_TRUE(Eventually([&] { return stats().dropped_units == 1; }));
   EXPECT_EQ(breaker(), State::kOpen);
-  EXPECT_EQ(store.debits(), 1) << "one state at stake, not all";
+  EXPECT_EQ(store.debits(), debits + 1) << "one state at stake, not all";
   store.AnswerAtOnce();
   time.Advance(1s);
   ASSERT_TRUE(Eventually([&] { return stats().reported_units == 2; }));

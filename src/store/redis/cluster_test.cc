@@ -381,7 +381,7 @@ TEST(RedisCluster, LeavesNoStateWithoutExpiry) {
 }
 
 TEST(RedisClusterFailover, SurvivesAMasterThatIsKilledUnderLoad) {
-  RedisCluster cluster;
+  RedisCluster cluster({.node_timeout = 2s});
   const auto store = Open(cluster.Uri("?timeout=1s"));
   constexpr int kKeys = 60;
   constexpr std::int64_t kLimit = 50;
@@ -446,7 +446,7 @@ TEST(RedisClusterFailover, ListensToNoneThatHasLeftTheCluster) {
 }
 
 TEST(RedisClusterFailover, SaysThatItIsDownAndComesBack) {
-  RedisCluster cluster({.replicas = false});
+  RedisCluster cluster({.replicas = false, .node_timeout = 2s});
   const auto store = Open(cluster.Uri("?timeout=1s"));
   const std::string key = KeysInSlot(16'383, 1).front();
   ASSERT_TRUE(Recovers(*store, key));
