@@ -15,11 +15,17 @@ using Reason = GuardedStore::Reason;
 using Stats = GuardedStore::Stats;
 using enum telemetry::Registry::Type;
 
+// An outage has a line when it begins and one when it is over; what is tried in between, several
+// times a second, is for those who look closer.
+telemetry::LogLevel LevelOf(const GuardedStore::Transition& transition) {
+  if (transition.from == State::kClosed) return telemetry::LogLevel::kWarn;
+  if (transition.to == State::kClosed) return telemetry::LogLevel::kInfo;
+  return telemetry::LogLevel::kDebug;
+}
+
 void LogTransition(telemetry::Logger& logger, const GuardedStore::Transition& transition) {
-  const auto level =
-      transition.to == State::kClosed ? telemetry::LogLevel::kInfo : telemetry::LogLevel::kWarn;
   logger.Log(
-      level, "circuit breaker",
+      LevelOf(transition), "circuit breaker",
       {{"from", ToString(transition.from)},
        {"to", ToString(transition.to)},
        {"number", transition.number},

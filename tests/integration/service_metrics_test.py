@@ -423,10 +423,11 @@ class Health(support.ServiceTest):
 
         def opened():
             service.get(target(CHECK, key="k"))
-            return service.metric("sluice_breaker_transitions_total", to="open") > 0
+            return service.metric("sluice_breaker_transitions_total", to="open") > 2
 
-        eventually(opened, "the breaker opened")
-        self.assertTrue(service.log_lines("WARN", "circuit breaker", "to=open"))
+        eventually(opened, "the breaker opened, and again after each probe")
+        self.assertTrue(service.log_lines("WARN", "circuit breaker", "from=closed", "to=open"))
+        self.assertFalse(service.log_lines("circuit breaker", "half_open"), "only with debug")
         guard = service.admin("GET", "/admin/v1/status").json["guard"]
         self.assertIn(guard["breaker"], ("open", "half_open"))
         reason = guard["lastTransition"]["reason"]
