@@ -205,10 +205,18 @@ class Reader {
   Problems& problems_;
 };
 
+// What a header can carry: others see blanks around it as none.
+bool IsToken(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
+}
+
 template <typename Complain>
 void ValidateAdmin(const Settings::Admin& admin, Complain complain) {
   if (!admin.token.empty() && !admin.token_file.empty()) {
     complain("admin.tokenFile", "expected it or admin.token, not both");
+  }
+  if (!admin.token.empty() && !IsToken(admin.token)) {
+    complain("admin.token", "expected visible ASCII characters without blanks");
   }
   const auto address = net::ListenAddress::Parse(admin.listen);
   const bool has_token = !admin.token.empty() || !admin.token_file.empty();
@@ -318,6 +326,10 @@ Problems Validate(const File& file) {
       complain("client.trustedProxies", parsed.error().message);
     }
   }
+  if (const auto count = settings.client.trusted_proxies.size(); count > net::CidrSet::kCidrsMax) {
+    complain("client.trustedProxies",
+             text::Cat(count, " networks; expected at most ", net::CidrSet::kCidrsMax));
+  }
   const auto check_uri = [&](std::string_view path, std::string_view uri) {
     auto endpoint = redis::Endpoint::Parse(uri);
     if (!endpoint) complain(path, endpoint.error().message);
@@ -349,10 +361,12 @@ Expected<std::string> ReadAdminToken(const Settings::Admin& admin) {
   if (admin.token_file.empty()) return admin.token;
   auto token = ReadFile(admin.token_file, FileKind::kAny, kTokenBytesMax);
   if (!token) return token;
-  while (token->ends_with('\n') || token->ends_with('\r')) token->pop_back();
-  if (token->empty()) {
+  const auto is_blank = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
+  while (!token->empty() && is_blank(token->back())) token->pop_back();
+  if (!IsToken(*token)) {
     return std::unexpected(
-        Error{ErrorCode::kInvalidInput, text::Cat(admin.token_file, ": expected a token")});
+        Error{ErrorCode::kInvalidInput,
+              text::Cat(admin.token_file, ": expected a token of visible ASCII characters")});
   }
   return token;
 }

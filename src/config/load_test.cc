@@ -4,9 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "support/temporary_folder.h"
+
 namespace sluice::config {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -113,6 +118,32 @@ TEST(Validate, FindsWhatDoesNotFitTogether) {
   const auto texts = Texts(Validate(file));
   EXPECT_EQ(texts.size(), 6U);
   for (const std::string& text : texts) EXPECT_THAT(text, Not(HasSubstr("hunter2")));
+}
+
+TEST(Validate, RefusesWhatServingWould) {
+  File file;
+  file.settings.client.trusted_proxies.assign(1025, "10.0.0.0/8");
+  EXPECT_THAT(Texts(Validate(file)),
+              ElementsAre(HasSubstr("1025 networks; expected at most 1024")));
+}
+
+TEST(Validate, ATokenIsWhatAHeaderCanCarry) {
+  File file;
+  for (const char* token : {" secret", "secret ", "sec ret",
+                            "s\xc3\xa9"
+                            "cret",
+                            "sec\nret"}) {
+    file.settings.admin.token = token;
+    EXPECT_THAT(Texts(Validate(file)),
+                ElementsAre(AllOf(HasSubstr("admin.token: expected visible ASCII"),
+                                  Not(HasSubstr("cret")))));
+  }
+  const testing_support::TemporaryFolder folder;
+  file.settings.admin.token_file = folder.path() / "token";
+  std::ofstream(file.settings.admin.token_file) << "secret \r\n";
+  EXPECT_EQ(ReadAdminToken(file.settings.admin).value(), "secret");
+  std::ofstream(file.settings.admin.token_file) << "sec ret";
+  EXPECT_FALSE(ReadAdminToken(file.settings.admin));
 }
 
 TEST(Validate, SomethingMustListen) {

@@ -165,8 +165,8 @@ constexpr std::int64_t kHour = 3'600'000'000;
 constexpr std::int64_t kDay = 24 * kHour;
 
 constexpr std::array kSettings = {
-    Within<FIELD(threads), 0, 1024>("threads", "--threads", "N",
-                                    "Event loops, one a thread; 0 is one a core"),
+    Within<FIELD(threads), 0, 256>("threads", "--threads", "N",
+                                   "Event loops, one a thread; 0 is one a core"),
     Row<FIELD(store)>("store", "--store", "URI",
                       "Where the state lives: memory, redis://host:port, redis://a:1,b:2,c:3, "
                       "redis-sentinel://…",
