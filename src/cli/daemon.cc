@@ -63,29 +63,50 @@ void Announce(std::string_view door, const net::ListenAddress& address) {
   std::fflush(stdout);
 }
 
-// Files, Redis and whatever else is not a client's connection.
-constexpr std::int64_t kOwnDescriptors = 256;
+std::size_t LoopCount(const Settings& settings) {
+  const auto cores = std::max(1U, std::thread::hardware_concurrency());
+  const auto count = settings.threads > 0 ? static_cast<std::size_t>(settings.threads) : cores;
+  return std::min(count, net::Loops::kCountMax);
+}
 
-std::int64_t DescriptorsNeeded(const Settings& settings) {
-  std::int64_t needed = kOwnDescriptors;
-  if (!settings.http.listen.empty()) needed += settings.http.connections_max;
-  if (!settings.resp.listen.empty()) needed += settings.resp.connections_max;
-  if (!settings.grpc.listen.empty()) needed += settings.grpc.connections_max;
-  return needed;
+rlim_t DescriptorsNeeded(const Settings& settings) {
+  constexpr std::int64_t kOwn = 256;     // Files, Redis and what else is no client's connection.
+  constexpr std::int64_t kEachLoop = 3;  // epoll, eventfd and timerfd.
+  const auto loops = static_cast<std::int64_t>(LoopCount(settings));
+  std::int64_t needed = kOwn + kEachLoop * loops;
+  const auto add_door = [&](const std::string& listen, std::int64_t connections_max) {
+    if (!listen.empty()) needed += loops + connections_max;  // An acceptor on each loop.
+  };
+  add_door(settings.http.listen, settings.http.connections_max);
+  add_door(settings.admin.listen, settings.http.connections_max);
+  add_door(settings.resp.listen, settings.resp.connections_max);
+  add_door(settings.grpc.listen, settings.grpc.connections_max);
+  return static_cast<rlim_t>(needed);
 }
 
 // Otherwise a flood of connections would take what snapshots, rules and Redis need, too: what most
 // systems let a program open at first is a tenth of the connections it may have here.
-void ReserveDescriptors(const Settings& settings, telemetry::Logger& logger) {
-  const auto needed = static_cast<rlim_t>(DescriptorsNeeded(settings));
+void ReserveDescriptors(const Settings& settings) {
+  const rlim_t needed = DescriptorsNeeded(settings);
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
   limit.rlim_cur = std::min(needed, limit.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &limit);
-  if (limit.rlim_cur == needed) return;
+}
+
+rlim_t DescriptorsMax() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
+
+void WarnOfFewDescriptors(const Settings& settings, telemetry::Logger& logger) {
+  const rlim_t needed = DescriptorsNeeded(settings);
+  const rlim_t most = DescriptorsMax();
+  if (most >= needed) return;
   logger.Warn(
       "fewer files may be open than there may be connections; raise the limit of the system",
-      {{"files_max", limit.rlim_cur}, {"needed", needed}});
+      {{"files_max", most}, {"needed", needed}});
 }
 
 void WarnOfTokenInClear(const Settings& settings, telemetry::Logger& logger) {
@@ -104,9 +125,7 @@ class Daemon::Impl {
       : settings_(settings),
         logger_({.level = settings.log.level, .format = settings.log.format}),
         metrics_(registry_, {.version = SLUICE_VERSION}),
-        loops_(static_cast<std::size_t>(settings.threads > 0
-                                            ? settings.threads
-                                            : std::max(1U, std::thread::hardware_concurrency()))),
+        loops_(LoopCount(settings)),
         config_path_(config_path) {
     telemetry::AddProcessMetrics(registry_);
     registry_.AddCallback(telemetry::Registry::Type::kCounter, "sluice_log_lines_lost_total",
@@ -129,6 +148,8 @@ class Daemon::Impl {
   }
 
   std::expected<void, Problems> Start() {
+    std::signal(SIGPIPE, SIG_IGN);  // Whoever reads the log may go; the service stays.
+    ReserveDescriptors(settings_);
     auto backend = Backend::Open(settings_, {logger_, registry_, metrics_, clock_});
     if (!backend) return std::unexpected(ProblemOf("store", backend.error()));
     backend_ = *std::move(backend);
@@ -157,7 +178,7 @@ class Daemon::Impl {
     if (auto opened = OpenGrpc(); !opened) return opened;
     WatchConnections();
     if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
-    ReserveDescriptors(settings_, logger_);
+    WarnOfFewDescriptors(settings_, logger_);
     WarnOfTokenInClear(settings_, logger_);
     keeper_->Start();
     backend_->Start();
@@ -287,10 +308,8 @@ class Daemon::Impl {
     add(grpc_);
     const std::uint64_t before = std::exchange(accept_errors_told_, errors);
     if (errors == before) return;
-    rlimit limit{};
-    ::getrlimit(RLIMIT_NOFILE, &limit);
     logger_.Error("connections cannot be accepted; too few files may be open, or memory is short",
-                  {{"attempts", errors - before}, {"files_max", limit.rlim_cur}});
+                  {{"attempts", errors - before}, {"files_max", DescriptorsMax()}});
   }
 
   void Drain() {

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 
 import support
@@ -552,6 +553,33 @@ class Serve(support.ServiceTest):
         service = self.start("--http-connections-max", "1000000")
         self.assertEqual(service.metric("process_max_fds"), hard)
         self.assertTrue(service.log_lines("WARN", f"files_max={hard}"))
+
+    def test_has_descriptors_for_all_its_loops(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        service = self.start("--threads", "100", "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+        self.assertEqual(service.get("/health").status, 200)
+
+    def test_outlives_whoever_reads_its_log(self):
+        port = support.free_port()
+        with subprocess.Popen([support.PROGRAM, "serve", "--http", f"127.0.0.1:{port}",
+                               "--admin", ""], env=support.clean_environment(),
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as program:
+            self.addCleanup(program.kill)
+            program.stderr.readline()
+            program.stderr.close()
+            client = support.Client(port)
+            self.addCleanup(client.close)
+
+            def lost():
+                program.send_signal(signal.SIGHUP)  # Which is logged.
+                text = client.request("GET", "/metrics").body.decode()
+                return support.parse_metrics(text)["sluice_log_lines_lost_total", frozenset()]
+
+            support.eventually(lambda: lost() > 0, "lines are lost, and counted")
+            program.send_signal(signal.SIGTERM)
+            self.assertEqual(program.wait(support.PATIENCE), 0)
 
     def test_folders_of_rules_may_be_empty(self):
         folder = self.folder()
