@@ -118,6 +118,7 @@ std::chrono::milliseconds Keeper::Look() {
   if (!sources) {
     // Said once: a missing file is looked for again with every poll.
     if (unreadable_ != sources.error().message) NoteUnreadable(sources.error());
+    TakeManaged();
     return poll;
   }
   unreadable_.clear();
@@ -136,8 +137,17 @@ std::chrono::milliseconds Keeper::Look() {
     if (now - unsettled_since_ < settle) return settle;
   }
   unsettled_.reset();
-  Take(*std::move(sources));
+  if (!Take(*std::move(sources)).result) TakeManaged();
   return poll;
+}
+
+// Files that are no good do not keep from this instance what all others have changed.
+void Keeper::TakeManaged() {
+  Sources known = WithManaged();
+  if (known == sources_ || !Build(known, 0)) return;
+  auto refused = std::move(refused_);
+  Adopt(std::move(known));
+  refused_ = std::move(refused);
 }
 
 Keeper::Outcome Keeper::Refresh() {
@@ -202,12 +212,14 @@ Keeper::Outcome Keeper::Adopt(Sources sources) {
 void Keeper::Publish(std::shared_ptr<service::Catalog> catalog) {
   std::vector<std::pair<std::string_view, std::string_view>> names;
   for (const auto& rule_set : catalog->rules->rule_sets()) {
+    for (const rules::Rule& rule : rule_set->rules()) names.emplace_back(rule_set->id(), rule.id);
+  }
+  metrics_.RetainRules(names);  // First: those that are gone make room.
+  for (const auto& rule_set : catalog->rules->rule_sets()) {
     for (const rules::Rule& rule : rule_set->rules()) {
-      names.emplace_back(rule_set->id(), rule.id);
       catalog->rule_metrics.emplace(&rule, metrics_.Rule(rule_set->id(), rule.id));
     }
   }
-  metrics_.RetainRules(names);
   catalog_ = std::move(catalog);
   options_.publish(catalog_);
   metrics_.Reloaded(telemetry::ReloadResult::kOk, static_cast<std::int64_t>(catalog_->generation));
@@ -221,8 +233,13 @@ void Keeper::Reload(Done done) {
   Post([this, done = std::move(done)]() mutable { done(Refresh()); });
 }
 
+// Not so if others have removed it of which this instance has not heard.
+bool Keeper::IsOfFile(const std::string& id) const {
+  return catalog_->rules->Find(id) && !catalog_->managed.contains(id);
+}
+
 Error Keeper::NotManaged(const std::string& id, std::string_view expected) const {
-  if (!catalog_->rules->Find(id)) {
+  if (!IsOfFile(id)) {
     return {ErrorCode::kNotFound, text::Cat("there is no rule set ", text::Quote(id))};
   }
   return {ErrorCode::kInvalidRequest,
@@ -252,9 +269,7 @@ void Keeper::Save(std::string id, std::string document, Condition condition, Don
   Post([this, id = std::move(id), document = std::move(document), condition = std::move(condition),
         done = std::move(done)]() mutable {
     Sources sources = WithManaged();
-    if (catalog_->rules->Find(id) && !sources.managed.contains(id)) {
-      return done(Refused(NotManaged(id, "changed")));
-    }
+    if (IsOfFile(id)) return done(Refused(NotManaged(id, "changed")));
     if (!Holds(condition, sources, id)) return done(IsOther(id));
     done(Put(std::move(sources), id, std::move(document)));
   });

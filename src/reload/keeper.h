@@ -94,6 +94,8 @@ class Keeper {
   Expected<Sources> ReadAll();
   void ReadManaged(Sources& sources);
   Sources WithManaged();
+  void TakeManaged();
+  bool IsOfFile(const std::string& id) const;
   Error NotManaged(const std::string& id, std::string_view expected) const;
   Outcome Put(Sources sources, const std::string& id, std::string document);
   void NoteUnreadable(const Error& error);

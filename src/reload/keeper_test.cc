@@ -111,6 +111,44 @@ TEST_F(KeeperTest, SeesKubernetesSwapItsSymlink) {
   EXPECT_TRUE(Comes("two"));
 }
 
+TEST_F(KeeperTest, TakesWhatOthersManageWhateverBecomesOfTheFiles) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  const auto save = [&](const std::string& id) {
+    const std::string rules = "rules: [{id: r, scope: GLOBAL, bands: [{limit: 3, window: 1m}]}]";
+    EXPECT_TRUE(managed_.Save(id, "{id: " + id + ", " + rules + "}"));
+  };
+  keeper_->Post([&] {
+    save("three");
+    Write("rules.yaml", "ruleSets: [{id: one, rulez: []}]");
+  });
+  EXPECT_TRUE(Comes("three"));
+  keeper_->Post([&] {
+    save("four");
+    fs::remove(folder_ / "rules.yaml");
+  });
+  EXPECT_TRUE(Comes("four"));
+  EXPECT_NE(catalog()->rules->Find("one"), nullptr) << "as it was";
+}
+
+TEST_F(KeeperTest, CreatesWhatOthersHaveRemoved) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  const auto save = [&](auto done) {
+    keeper_->Save("three", std::string(kManaged), nullptr, std::move(done));
+  };
+  ASSERT_TRUE(Await(save).result);
+  const auto saved = Await([&](auto done) {
+    keeper_->Post([&, done = std::move(done)]() mutable {
+      EXPECT_TRUE(managed_.Remove("three"));
+      // What follows comes before the keeper has looked.
+      keeper_->Remove("three", nullptr, [](const Keeper::Outcome& outcome) {
+        EXPECT_EQ(outcome.result.error().code, ErrorCode::kNotFound);
+      });
+      save(std::move(done));
+    });
+  });
+  EXPECT_TRUE(saved.result);
+}
+
 TEST_F(KeeperTest, KeepsTheOldRulesWhenTheNewOnesAreNotValid) {
   ASSERT_TRUE(Open("rules.yaml").empty());
   Write("rules.yaml", "ruleSets: [{id: one, rulez: []}]");
