@@ -241,6 +241,18 @@ TEST_F(ServerTest, DrainsNoLongerThanToldTo) {
   later_->Hold(false);
 }
 
+TEST_F(ServerTest, ClosesWhoNeitherListensNorSpeaks) {
+  Start({.address = {}, .idle_timeout = 100ms});
+  Client client(server_->port());
+  boost::system::error_code error;
+  while (!error) {
+    client.h2().Call("/" + std::string(50, 'x'), "");
+    boost::asio::write(client.socket(), boost::asio::buffer(client.h2().Take()), error);
+  }
+  EXPECT_EQ(server_->counts().timeouts, 1U);
+  EXPECT_TRUE(Eventually([&] { return server_->counts().connections.open == 0; }));
+}
+
 // Answers that the client does not read fill the sockets, and then nothing more is read from it.
 TEST_F(ServerTest, DoesNotListenToWhoDoesNotListen) {
   static constexpr int kCallsMax = 500'000;

@@ -509,7 +509,7 @@ void Session::TakeMessage(Call& call, std::string_view framed) {
   std::string unpacked;
   std::string_view message = body;
   if (framed.front() == kCompressed && call.encoding == Call::Encoding::kGzip) {
-    auto result = Gunzip(body, limits_.message_bytes_max);
+    auto result = Gunzip(body, limits_.unpacked_bytes_max);
     if (!result) {
       const bool large = result.error().code == ErrorCode::kStoreFull;
       Refuse(call, large ? StatusCode::kResourceExhausted : StatusCode::kInternal,

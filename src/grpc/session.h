@@ -35,7 +35,9 @@ struct Method {
 class Session {
  public:
   struct Limits {
-    std::size_t message_bytes_max = std::size_t{4} << 20;  // Unpacked; as gRPC has it.
+    std::size_t message_bytes_max = std::size_t{4} << 20;  // As gRPC has it.
+    // Of one that comes compressed. Few bytes can ask for much work, on a loop that others share.
+    std::size_t unpacked_bytes_max = std::size_t{64} << 10;
 
     // Messages of all calls that have arrived in part.
     std::size_t buffered_bytes_max = std::size_t{16} << 20;

@@ -219,6 +219,7 @@ void Connection::CheckSilence(SteadyTime now) {
     session().Ping();
   } else {
     shard_->counters.timeouts.Add();
+    if (writing_) return Close();  // It does not take what we have to say, either.
     session().Terminate();
   }
   Pump();
