@@ -180,7 +180,10 @@ void Connection::Pump() {
   } else if (starved_ && MayHandle()) {
     Read();
   }
-  if (!closed_) UpdateDeadline();
+  if (closed_) return;
+  // What was answered before the drain began does not say that it is the last.
+  if (shard_->draining() && !last_) StartDrain();
+  UpdateDeadline();
 }
 
 // For answers that come later: all that come in this turn of the loop leave together.

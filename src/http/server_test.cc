@@ -550,6 +550,19 @@ TEST_F(ServerTest, DrainsUnderLoadWithoutLosingARequest) {
   EXPECT_EQ(server_->counts().requests, static_cast<std::uint64_t>(answered));
 }
 
+TEST_F(ServerTest, DrainsWhoTakesItsLastAnswerAndSaysNothingMore) {
+  Start();
+  TcpClient client = Connect(65'536);
+  client.Send("GET /large?20000000 HTTP/1.1\r\nHost: a\r\n\r\n");
+  const std::string begun = client.ReadSome();
+  server_->StartDrain();
+  const std::string all = begun + client.ReadAll();
+  EXPECT_THAT(all, Not(HasSubstr("Connection: close"))) << "it was answered before";
+  EXPECT_GT(all.size(), 20'000'000U);
+  EXPECT_EQ(server_->Drain(std::chrono::steady_clock::now() + 30s), 0U);
+  EXPECT_EQ(server_->counts().timeouts, 0U);
+}
+
 TEST_F(ServerTest, ClosesWhatIsNotDrainedByTheDeadline) {
   Start();
   TcpClient client = Connect();

@@ -134,7 +134,7 @@ class Listener::Acceptor : public std::enable_shared_from_this<Acceptor> {
     acceptor_.async_accept(peer_,
                            [self = shared_from_this()](error_code error, tcp::socket socket) {
                              // Taken even if the address was closed after it was accepted.
-                             if (!error) self->Take(std::move(socket));
+                             if (!error) self->Take(std::move(socket), self->peer_);
                              if (!self->acceptor_.is_open()) return;
                              if (error) {
                                self->shared_->accept_errors.fetch_add(1, std::memory_order_relaxed);
@@ -151,11 +151,13 @@ class Listener::Acceptor : public std::enable_shared_from_this<Acceptor> {
   void TakeAllAndClose() {
     if (!acceptor_.is_open()) return;
     while (true) {
+      // Not peer_: one may be accepted already of which nobody has been told.
+      tcp::endpoint peer;
       error_code error;
-      tcp::socket socket = acceptor_.accept(peer_, error);
+      tcp::socket socket = acceptor_.accept(peer, error);
       if (error == asio::error::connection_aborted) continue;
       if (error) break;
-      Take(std::move(socket));
+      Take(std::move(socket), peer);
     }
     Close();
   }
@@ -181,15 +183,14 @@ class Listener::Acceptor : public std::enable_shared_from_this<Acceptor> {
     });
   }
 
-  // A connection from peer_.
-  void Take(tcp::socket socket) {
+  void Take(tcp::socket socket, const tcp::endpoint& peer) {
     auto slot = ConnectionCount::Take(shared_->count);
     if (!slot) {
       shared_->refused.fetch_add(1, std::memory_order_relaxed);
       return;
     }
     shared_->accepted.fetch_add(1, std::memory_order_relaxed);
-    Stream stream(std::move(socket), peer_.address(), std::move(*slot),
+    Stream stream(std::move(socket), peer.address(), std::move(*slot),
                   shared_->tls.load(std::memory_order_acquire));
     if (stream.tls()) {
       ShakeHands(std::move(stream));

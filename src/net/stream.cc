@@ -57,7 +57,11 @@ std::size_t Stream::TryRead(std::span<char> room) {
 
 bool Stream::readable() {
   error_code error;
-  return (tls_ && ::SSL_has_pending(tls_->native_handle()) != 0) || socket().available(error) > 0;
+  if (socket().available(error) > 0) return true;
+  if (!tls_) return false;
+  // What is left of a record that was read in part, or records that came with it.
+  SSL* const tls = tls_->native_handle();
+  return ::SSL_has_pending(tls) != 0 || ::BIO_ctrl_pending(::SSL_get_rbio(tls)) > 0;
 }
 
 void Stream::Cancel() {

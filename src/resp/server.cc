@@ -356,6 +356,7 @@ void Server::Shard::Take(net::Stream stream) {
   connection->set_place(connections.begin());
   if (connection->admitted()) {
     connection->Read();
+    if (draining_) connection->StartDrain();
   } else {
     shared_->Refused();
     connection->Refuse();

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -22,7 +23,9 @@
 namespace sluice::resp {
 namespace {
 
+namespace asio = boost::asio;
 using namespace std::chrono_literals;
+using namespace std::string_literals;
 using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
@@ -288,31 +291,61 @@ TEST_F(ServerTest, SurvivesClientsThatGoAway) {
   EXPECT_EQ(ReadExactly(client, 7), kPong);
 }
 
-TEST_F(ServerTest, SpeaksTls) {
-  const testing_support::Certificate certificate;
-  Start({.tls = net::TlsFiles{.cert = certificate.cert(), .key = certificate.key()}},
-        Answers::kLater);
-  namespace asio = boost::asio;
-  asio::io_context context;
-  asio::ssl::context tls(asio::ssl::context::tls_client);
-  tls.load_verify_file(certificate.cert());
-  tls.set_verify_mode(asio::ssl::verify_peer);
-  asio::ssl::stream<asio::ip::tcp::socket> client(context, tls);
-  client.next_layer().connect({asio::ip::address_v4::loopback(), server_->port()});
-  client.handshake(asio::ssl::stream_base::client);
+class TlsServerTest : public ServerTest {
+ protected:
+  void Connect() {
+    Start({.tls = net::TlsFiles{.cert = certificate_.cert(), .key = certificate_.key()}},
+          Answers::kLater);
+    tls_.load_verify_file(certificate_.cert());
+    tls_.set_verify_mode(asio::ssl::verify_peer);
+    client.emplace(context_, tls_);
+    client->next_layer().connect({asio::ip::address_v4::loopback(), server_->port()});
+    client->handshake(asio::ssl::stream_base::client);
+  }
+  std::string ReadAll() {
+    std::string all;
+    boost::system::error_code error;
+    asio::read(*client, asio::dynamic_buffer(all), error);
+    return all;
+  }
+
+  std::optional<asio::ssl::stream<asio::ip::tcp::socket>> client;
+
+ private:
+  const testing_support::Certificate certificate_;
+  asio::io_context context_;
+  asio::ssl::context tls_{asio::ssl::context::tls_client};
+};
+
+TEST_F(TlsServerTest, Answers) {
+  Connect();
   // One record, and more than a connection reads at first.
   constexpr std::size_t kCommands = 200;
   std::string sent;
   for (std::size_t i = 0; i < kCommands; ++i) {
     sent += RespCommand({"CL.THROTTLE", "k", "0", "1", "60"});
   }
-  asio::write(client, asio::buffer(sent + "QUIT\r\n"));
-  std::string all;
-  boost::system::error_code error;
-  asio::read(client, asio::dynamic_buffer(all), error);
+  asio::write(*client, asio::buffer(sent + "QUIT\r\n"));
+  const std::string all = ReadAll();
   EXPECT_THAT(all, StartsWith("*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n*5\r\n:1\r\n"));
   EXPECT_THAT(all, EndsWith("+OK\r\n"));
   EXPECT_THAT(later_->batches(), ElementsAre(kCommands));
+}
+
+TEST_F(TlsServerTest, DrainAnswersAllThatWasReceived) {
+  Connect();
+  later_->Hold(true);
+  // Two records that come together.
+  int on = 1;
+  setsockopt(client->next_layer().native_handle(), IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
+  asio::write(*client, asio::buffer(RespCommand({"CL.THROTTLE", "k", "0", "1", "60"})));
+  asio::write(*client, asio::buffer("PING\r\n"s));
+  on = 0;
+  setsockopt(client->next_layer().native_handle(), IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
+  later_->WaitForACall();
+  server_->StartDrain();
+  later_->Hold(false);
+  EXPECT_EQ(ReadAll(), "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n+PONG\r\n");
 }
 
 TEST_F(ServerTest, RefusesABoundOfZero) {
