@@ -116,11 +116,17 @@ std::size_t RedisCluster::MasterOf(std::uint16_t slot) const {
   throw std::runtime_error("nobody serves the slot");
 }
 
-void RedisCluster::MoveSlot(std::uint16_t slot, std::size_t to) {
+void RedisCluster::BeginMove(std::uint16_t slot, std::size_t to) {
   const std::size_t from = MasterOf(slot);
   const std::string number = std::to_string(slot);
   nodes_[to]->Cli("cluster setslot " + number + " importing " + IdOf(from));
   nodes_[from]->Cli("cluster setslot " + number + " migrating " + IdOf(to));
+}
+
+void RedisCluster::MoveSlot(std::uint16_t slot, std::size_t to) {
+  const std::size_t from = MasterOf(slot);
+  const std::string number = std::to_string(slot);
+  BeginMove(slot, to);
   while (true) {
     std::istringstream lines(nodes_[from]->Cli("cluster getkeysinslot " + number + " 2"));
     std::string keys;

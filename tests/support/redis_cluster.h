@@ -36,6 +36,9 @@ class RedisCluster {
   // The node that serves a slot, as it says itself.
   std::size_t MasterOf(std::uint16_t slot) const;
 
+  // Tells both masters that the slot moves from one to the other. New keys are on the new one.
+  void BeginMove(std::uint16_t slot, std::size_t to);
+
   // Moves a slot to another master with all its keys, as redis-cli --cluster reshard does, a few
   // keys at a time.
   void MoveSlot(std::uint16_t slot, std::size_t to);

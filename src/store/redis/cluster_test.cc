@@ -9,6 +9,7 @@
 #include <atomic>
 #include <filesystem>
 #include <future>
+#include <latch>
 #include <map>
 #include <mutex>
 #include <set>
@@ -378,6 +379,40 @@ TEST(RedisCluster, LeavesNoStateWithoutExpiry) {
                           "if redis.call('pttl', k) == -1 then n = n + 1 end end return n\" 0"),
             0);
   EXPECT_EQ(store->Purge("*", false)->matched, 200);
+}
+
+// Groups in a slot that is being moved wait for that, and nobody else on that master does.
+TEST(RedisClusterReshard, AMovingSlotHoldsUpItsOwnGroupsOnly) {
+  RedisCluster cluster({.replicas = false});
+  const auto store = Open(cluster.Uri("?timeout=60s&in_flight=2"));
+  constexpr std::uint16_t kMoving = 100;
+  const std::string still = KeysInSlot(kMoving + 1, 1).front();
+  ASSERT_TRUE(Recovers(*store, still));
+  cluster.BeginMove(kMoving, 1);
+  constexpr std::size_t kGroups = 5;
+  const std::vector<std::string> keys = KeysInSlot(kMoving, kGroups);
+  std::vector<std::array<Charge, 2>> charges;
+  for (const std::string& key : keys) {
+    charges.push_back({Charge{.key = key, .limit = &kFive}, Charge{.key = key, .limit = &kMany}});
+  }
+  std::vector<Request> requests(kGroups);
+  for (std::size_t i = 0; i < kGroups; ++i) requests[i].charges = charges[i];
+  std::latch answered(kGroups);
+  for (Request& request : requests) store->Apply({&request, 1}, [&] { answered.count_down(); });
+  ASSERT_TRUE(Eventually([&] {
+    return cluster.node(1).Cli("info errorstats").find("TRYAGAIN") != std::string::npos;
+  }));
+  for (int i = 0; i < 100; ++i) {
+    const auto decision = store->Check({.key = still, .limit = &kMany});
+    ASSERT_TRUE(decision) << decision.error().message;
+  }
+  EXPECT_FALSE(answered.try_wait()) << "otherwise nothing was tested";
+  cluster.MoveSlot(kMoving, 1);
+  answered.wait();
+  for (const Request& request : requests) {
+    ASSERT_TRUE(request.outcome) << request.outcome.error().message;
+    EXPECT_TRUE(request.outcome->allowed);
+  }
 }
 
 TEST(RedisClusterFailover, SurvivesAMasterThatIsKilledUnderLoad) {

@@ -21,6 +21,7 @@ using namespace std::chrono_literals;
 
 constexpr int kLoadsMax = 8;  // How often a call is made again because the script was not there.
 constexpr auto kTryAgainPause = 10ms;
+constexpr int kPauseDoublingsMax = 3;
 
 Error TooMany(std::size_t waiting) {
   return {ErrorCode::kUnavailable, text::Cat(waiting, " requests wait for Redis already")};
@@ -307,14 +308,17 @@ std::vector<std::shared_ptr<RedisLoop::Flight>> RedisLoop::Gather(
     const Waiting& next = lane->waiting.front();
     std::shared_ptr<Flight> flight;
     if (!next.alone) {
-      const auto same_slot = [&](const auto& other) { return other->slot == next.slot; };
-      const auto found = std::ranges::find_if(flights, same_slot);
+      const auto takes_it = [&](const auto& other) {
+        return !other->alone && other->slot == next.slot;
+      };
+      const auto found = std::ranges::find_if(flights, takes_it);
       if (found != flights.end()) flight = *found;
     }
     const bool is_new = !flight;
     if (is_new) {
       flight = std::make_shared<Flight>();
       flight->slot = next.slot;
+      flight->alone = next.alone;
       flight->round = round;
     }
     const std::size_t before = flight->batch.operations();
@@ -388,12 +392,7 @@ bool RedisLoop::TryAgain(const std::shared_ptr<Flight>& flight, std::string_view
   // The slot is moving and some of its keys have moved already: no node has all of them. What can
   // go on its own does; a group has to wait.
   if (flight->batch.operations() == 1) {
-    const auto pause = std::make_shared<asio::steady_timer>(executor_, kTryAgainPause);
-    pause->async_wait([this, self = shared_from_this(), flight, pause](auto) {
-      if (!flight->answered) Launch(flight);
-    });
-    // Nothing of it is on its way now.
-    flight->errand->sent = false;
+    Pause(flight);
     return true;
   }
   const auto lane = flight->round->lane;
@@ -408,6 +407,23 @@ bool RedisLoop::TryAgain(const std::shared_ptr<Flight>& flight, std::string_view
   flight->calls.clear();
   Release(flight);
   return true;
+}
+
+// Launches it again after a while. As long as the slot moves, which may be long, others are not to
+// wait for its place in a round; and many that pause are not to keep the master busy.
+void RedisLoop::Pause(const std::shared_ptr<Flight>& flight) {
+  const auto wait = kTryAgainPause * (1 << std::min(flight->pauses++, kPauseDoublingsMax));
+  const auto pause = std::make_shared<asio::steady_timer>(executor_, wait);
+  pause->async_wait([this, self = shared_from_this(), flight, pause](auto) {
+    if (!flight->answered) Launch(flight);
+  });
+  flight->errand->sent = false;  // Nothing of it is on its way now.
+  if (!flight->round) return;
+  waiting_ += flight->batch.requests();
+  const auto lane = flight->round->lane;
+  LeaveRound(*flight);
+  flight->round = nullptr;
+  Pump(lane);
 }
 
 // Once, however many calls found the script missing. They follow it on the same connection.
@@ -433,10 +449,17 @@ void RedisLoop::Land(Flight& flight) {
 
 void RedisLoop::Release(const std::shared_ptr<Flight>& flight) {
   flights_.erase(flight->place);
-  const auto lane = flight->round->lane;
-  lane->sent -= flight->batch.requests();
-  if (--flight->round->open == 0) --lane->rounds;
-  Pump(lane);
+  if (!flight->round) {
+    waiting_ -= flight->batch.requests();
+    return;
+  }
+  LeaveRound(*flight);
+  Pump(flight->round->lane);
+}
+
+void RedisLoop::LeaveRound(const Flight& flight) {
+  flight.round->lane->sent -= flight.batch.requests();
+  if (--flight.round->open == 0) --flight.round->lane->rounds;
 }
 
 void RedisLoop::Finish(const std::shared_ptr<Call>& call) {

@@ -102,9 +102,11 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
     std::shared_ptr<Round> round;
     std::shared_ptr<Router::Errand> errand;
     std::multimap<Clock::time_point, std::shared_ptr<Flight>>::iterator place;  // In flights_.
+    bool alone = false;  // As Waiting has it.
     bool launched = false;
     bool answered = false;
     int loads = 0;
+    int pauses = 0;
   };
 
   // A request with a moment of its own, in a Cluster: see PumpOrdered.
@@ -137,10 +139,12 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   void Launch(const std::shared_ptr<Flight>& flight);
   void OnReply(const std::shared_ptr<Flight>& flight, Expected<std::span<const RespNode>> reply);
   bool TryAgain(const std::shared_ptr<Flight>& flight, std::string_view error);
+  void Pause(const std::shared_ptr<Flight>& flight);
   void LoadScript(const std::shared_ptr<Link>& link);
   void Fail(Flight& flight, const Error& error);
   void Land(Flight& flight);
   void Release(const std::shared_ptr<Flight>& flight);
+  void LeaveRound(const Flight& flight);
   void Finish(const std::shared_ptr<Call>& call);
   void CountFailure(const Error& error);
   void DropIdleLanes();
@@ -156,8 +160,8 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   Listener listener_;
   bool stopped_ = false;
 
-  std::unordered_map<const Link*, std::shared_ptr<Lane>> lanes_;       // By the master's link.
-  std::size_t waiting_ = 0;                                            // In all lanes.
+  std::unordered_map<const Link*, std::shared_ptr<Lane>> lanes_;  // By the master's link.
+  std::size_t waiting_ = 0;  // In all lanes, and those that pause.
   std::multimap<Clock::time_point, std::shared_ptr<Flight>> flights_;  // By deadline.
   std::set<std::shared_ptr<Link>> loading_;                            // The script.
 
