@@ -57,6 +57,11 @@ void Link::Drop(const Error& reason) {
   if (const auto connection = connection_) connection->Close(reason);
 }
 
+void Link::DropUseless(const Error& reason) {
+  useless_ = true;
+  Drop(reason);
+}
+
 void Link::RetryNow() {
   retry_now_ = true;
   if (!connection_) retry_timer_.cancel();
@@ -92,7 +97,7 @@ asio::awaitable<void> Link::KeepConnected() {
   std::chrono::milliseconds backoff = kBackoffMin;
   while (!stopped_) {
     attempting_ = true;
-    retry_now_ = false;
+    retry_now_ = useless_ = false;
     const auto connected = co_await Connect();
     const auto since = Clock::now();
     if (connected) {
@@ -111,10 +116,10 @@ asio::awaitable<void> Link::KeepConnected() {
       Tell(Event::kUp);
       while (connection_) co_await retry_timer_.async_wait(kAwait);
     } else if (!stopped_) {
-      down_reason_ = connected.error();
+      down_reason_ = NotSentFor(connected.error());
     }
     if (stopped_) co_return;
-    if (retry_now_ || connected) backoff = kBackoffMin;
+    if (retry_now_ || (connected && !useless_)) backoff = kBackoffMin;
     if (retry_now_ || (connected && Clock::now() - since >= kGoodFor)) continue;
     attempting_ = false;
     Tell(Event::kPaused);

@@ -58,6 +58,8 @@ class Link : public std::enable_shared_from_this<Link> {
 
   // Closes the connection, or gives up making one; another one is made.
   void Drop(const Error& reason);
+  // The same, of one that turned out to be of no use: as if it had not come to be.
+  void DropUseless(const Error& reason);
 
   // Ends the pause, or does without the next one. If it is being found out where to connect to,
   // that is done again.
@@ -79,6 +81,7 @@ class Link : public std::enable_shared_from_this<Link> {
   bool attempting_ = true;
   bool stopped_ = false;
   bool retry_now_ = false;
+  bool useless_ = false;
   boost::asio::steady_timer retry_timer_;
   boost::asio::steady_timer heartbeat_timer_;
   std::minstd_rand random_;

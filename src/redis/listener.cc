@@ -72,7 +72,7 @@ void Listener::Begin(Connection& connection, std::size_t number) {
   const auto begun = [this, link = link_, number](Expected<std::span<const RespNode>> reply) {
     if (!reply) return;  // The link makes another connection.
     if (reply->front().type == RespType::kError) {
-      return link->Drop(ErrorOf(reply->front().text));
+      return link->DropUseless(ErrorOf(reply->front().text));
     }
     listening_ = number + 1 == subscriptions_.size();
     const auto on_subscribed = subscriptions_[number].on_subscribed;
