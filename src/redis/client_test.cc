@@ -130,17 +130,10 @@ TEST(Client, AnswersWhatPausesWhenItIsClosed) {
   RedisCluster cluster({.replicas = false});
   const std::uint16_t slot = SlotOf("{k}");
   const std::size_t from = cluster.MasterOf(slot);
-  const std::size_t to = (from + 1) % 3;
   std::promise<ErrorCode> answer;
   auto client = Client::Create(cluster.Uri(kPatient)).value();
   ASSERT_EQ(Ask(*client, Command("SET", "{k}1", ""), "{k}1").value(), "OK");
-  const auto set_slot = [&](std::size_t node, const char* state, std::size_t other) {
-    const std::string id = cluster.node(other).Cli("cluster myid");
-    cluster.node(node).Cli("cluster setslot " + std::to_string(slot) + state + id);
-  };
-  set_slot(to, " importing ", from);
-  set_slot(from, " migrating ", to);
-
+  cluster.BeginMove(slot, (from + 1) % 3);
   client->Send(Command("EXISTS", "{k}1", "{k}2"), "{k}1", [&](const auto& reply) {
     answer.set_value(reply ? ErrorCode::kStoreError : reply.error().code);
   });
@@ -171,6 +164,18 @@ TEST(Client, CanBeClosedWhileItAsksItsWay) {
     client.reset();
     closed.set_value();
   }
+}
+
+TEST(Client, DoesNotStormAServerThatRefusesItsChannel) {
+  const RedisServer server;
+  server.Cli("acl setuser default resetchannels");
+  const auto client = Client::Create(server.Uri(kPatient)).value();
+  client->Subscribe("news", [](std::string_view) {});
+  std::this_thread::sleep_for(3s);
+  const std::string stats = server.Cli("info stats");
+  const std::string name = "total_connections_received:";
+  // With a pause that does not grow it would be about 75.
+  EXPECT_LT(std::stoi(stats.substr(stats.find(name) + name.size())), 40) << stats;
 }
 
 TEST(Client, SaysWhatIsWrong) {

@@ -50,6 +50,11 @@ Error ErrorOf(std::string_view reply) {
   return {code, text::Cat("Redis says ", text::Quote(reply))};
 }
 
+Error NotSentFor(Error reason) {
+  if (reason.code == ErrorCode::kOutcomeUnknown) reason.code = ErrorCode::kUnavailable;
+  return reason;
+}
+
 Connection::Connection(asio::any_io_executor executor, Options options)
     : executor_(std::move(executor)), options_(std::move(options)) {}
 

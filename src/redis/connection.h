@@ -28,6 +28,10 @@ namespace sluice::redis {
 // What an error reply means to us, by its first word.
 Error ErrorOf(std::string_view reply);
 
+// The same reason for a command that was not sent because of it: it was not executed, whatever
+// became of the one that failed.
+Error NotSentFor(Error reason);
+
 // One connection to one Redis server. Commands are pipelined; replies come in their order. Lives on
 // one event loop: every method is called there, and every handler runs there. Nothing blocks.
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -163,7 +167,8 @@ boost::asio::awaitable<Expected<T>> Connection::AskFor(const std::string& comman
     state->timer.async_wait([self, complete](boost::system::error_code error) {
       if (!error) complete(std::unexpected(self->TooLate()));
     });
-    self->Send(bytes, [complete, read](Expected<std::span<const RespNode>> reply) {
+    self->Send(bytes, [state, complete, read](Expected<std::span<const RespNode>> reply) {
+      if (!state->pending) return;  // It comes too late.
       if (!reply) {
         complete(std::unexpected(reply.error()));
       } else if (reply->front().type == RespType::kError) {

@@ -252,7 +252,7 @@ asio::awaitable<void> Router::KeepMapped() {
       Adopt(*map);
       backoff = kRefreshPauseMin;
     } else {
-      unmapped_reason_ = map.error();
+      unmapped_reason_ = NotSentFor(map.error());
       backoff = std::min<std::chrono::milliseconds>(2 * backoff, kRefreshPauseMax);
     }
     mapping_ = false;
@@ -290,9 +290,10 @@ asio::awaitable<Expected<SlotMap>> Router::AskForSlots() {
   for (const auto& link : links) {
     if (stopped_ || !link->connection()) continue;
     const auto connection = link->connection()->shared_from_this();
-    const Connection::Reader<SlotMap> read = [&](std::span<const RespNode> reply) {
-      return ParseSlots(reply, connection->address());
-    };
+    const Connection::Reader<SlotMap> read =
+        [asked = connection->address()](std::span<const RespNode> reply) {
+          return ParseSlots(reply, asked);
+        };
     const auto map = co_await connection->AskFor<SlotMap>(question, read);
     if (map) co_return map;
     last = map.error();

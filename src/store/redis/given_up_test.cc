@@ -164,5 +164,21 @@ TEST(GivenUp, ACommandThatWaitedForAnotherOneToBeWrittenIsNotSentOnTheNextConnec
   EXPECT_TRUE(seen);
 }
 
+// What broke off was the loading of the script; the request was never sent.
+TEST(RedisStore, WhatIsNotSentForWantOfAConnectionIsNotInDoubt) {
+  const ScriptedServer server([](const Arguments& command) -> std::optional<std::string> {
+    if (command[0] == "SCRIPT") return std::nullopt;
+    return "+PONG\r\n";
+  });
+  const auto store =
+      RedisStore::Create({.uri = "redis://127.0.0.1:" + std::to_string(server.port())}).value();
+  const Limit limit = *Limit::Parse("limit=5,window=1d");
+  for (int i = 0; i < 5; ++i) {
+    const auto decision = store->Check({.key = "k", .limit = &limit});
+    ASSERT_FALSE(decision);
+    EXPECT_EQ(decision.error().code, ErrorCode::kUnavailable) << decision.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::redis
