@@ -298,23 +298,21 @@ class TlsServerTest : public ServerTest {
           Answers::kLater);
     tls_.load_verify_file(certificate_.cert());
     tls_.set_verify_mode(asio::ssl::verify_peer);
-    client.emplace(context_, tls_);
-    client->next_layer().connect({asio::ip::address_v4::loopback(), server_->port()});
-    client->handshake(asio::ssl::stream_base::client);
+    client_.emplace(context_, tls_);
+    client_->next_layer().connect({asio::ip::address_v4::loopback(), server_->port()});
+    client_->handshake(asio::ssl::stream_base::client);
   }
   std::string ReadAll() {
     std::string all;
     boost::system::error_code error;
-    asio::read(*client, asio::dynamic_buffer(all), error);
+    asio::read(*client_, asio::dynamic_buffer(all), error);
     return all;
   }
 
-  std::optional<asio::ssl::stream<asio::ip::tcp::socket>> client;
-
- private:
   const testing_support::Certificate certificate_;
   asio::io_context context_;
   asio::ssl::context tls_{asio::ssl::context::tls_client};
+  std::optional<asio::ssl::stream<asio::ip::tcp::socket>> client_;
 };
 
 TEST_F(TlsServerTest, Answers) {
@@ -325,7 +323,7 @@ TEST_F(TlsServerTest, Answers) {
   for (std::size_t i = 0; i < kCommands; ++i) {
     sent += RespCommand({"CL.THROTTLE", "k", "0", "1", "60"});
   }
-  asio::write(*client, asio::buffer(sent + "QUIT\r\n"));
+  asio::write(*client_, asio::buffer(sent + "QUIT\r\n"));
   const std::string all = ReadAll();
   EXPECT_THAT(all, StartsWith("*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n*5\r\n:1\r\n"));
   EXPECT_THAT(all, EndsWith("+OK\r\n"));
@@ -337,11 +335,11 @@ TEST_F(TlsServerTest, DrainAnswersAllThatWasReceived) {
   later_->Hold(true);
   // Two records that come together.
   int on = 1;
-  setsockopt(client->next_layer().native_handle(), IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
-  asio::write(*client, asio::buffer(RespCommand({"CL.THROTTLE", "k", "0", "1", "60"})));
-  asio::write(*client, asio::buffer("PING\r\n"s));
+  setsockopt(client_->next_layer().native_handle(), IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
+  asio::write(*client_, asio::buffer(RespCommand({"CL.THROTTLE", "k", "0", "1", "60"})));
+  asio::write(*client_, asio::buffer("PING\r\n"s));
   on = 0;
-  setsockopt(client->next_layer().native_handle(), IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
+  setsockopt(client_->next_layer().native_handle(), IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
   later_->WaitForACall();
   server_->StartDrain();
   later_->Hold(false);
