@@ -19,7 +19,6 @@ using namespace std::chrono_literals;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr int kDetoursMax = 16;  // Of one command, by MOVED and ASK.
-constexpr auto kTryAgainPause = 10ms;
 constexpr auto kRefreshEvery = 10s;
 constexpr auto kRefreshWhileDown = 200ms;  // A master that is gone may have been replaced.
 constexpr auto kRefreshPauseMin = 100ms;   // However many ask for it.

@@ -74,6 +74,9 @@ class Router : public std::enable_shared_from_this<Router> {
   void Send(std::string command, Target target, Connection::Handler handler);
   static constexpr std::size_t kOutstandingMax = 10'000;
 
+  // Before a command is sent again whose keys are on two nodes for the moment.
+  static constexpr std::chrono::milliseconds kTryAgainPause{10};
+
   // For those who have a deadline of their own: leaves a server that does not answer. Asked for
   // when a command has been on its way for kTimeoutsMax command timeouts.
   void GiveUp(Errand& errand);

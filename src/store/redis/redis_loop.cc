@@ -20,7 +20,6 @@ namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
 constexpr int kLoadsMax = 8;  // How often a call is made again because the script was not there.
-constexpr auto kTryAgainPause = 10ms;
 constexpr int kPauseDoublingsMax = 3;
 
 Error TooMany(std::size_t waiting) {
@@ -412,7 +411,7 @@ bool RedisLoop::TryAgain(const std::shared_ptr<Flight>& flight, std::string_view
 // Launches it again after a while. As long as the slot moves, which may be long, others are not to
 // wait for its place in a round; and many that pause are not to keep the master busy.
 void RedisLoop::Pause(const std::shared_ptr<Flight>& flight) {
-  const auto wait = kTryAgainPause * (1 << std::min(flight->pauses++, kPauseDoublingsMax));
+  const auto wait = Router::kTryAgainPause * (1 << std::min(flight->pauses++, kPauseDoublingsMax));
   const auto pause = std::make_shared<asio::steady_timer>(executor_, wait);
   pause->async_wait([this, self = shared_from_this(), flight, pause](auto) {
     if (!flight->answered) Launch(flight);
