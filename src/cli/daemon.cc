@@ -69,6 +69,9 @@ std::size_t LoopCount(const Settings& settings) {
   return std::min(count, net::Loops::kCountMax);
 }
 
+// People and their tools, not traffic.
+constexpr std::int64_t kAdminConnectionsMax = 256;
+
 rlim_t DescriptorsNeeded(const Settings& settings) {
   constexpr std::int64_t kOwn = 256;     // Files, Redis and what else is no client's connection.
   constexpr std::int64_t kEachLoop = 3;  // epoll, eventfd and timerfd.
@@ -78,7 +81,7 @@ rlim_t DescriptorsNeeded(const Settings& settings) {
     if (!listen.empty()) needed += loops + connections_max;  // An acceptor on each loop.
   };
   add_door(settings.http.listen, settings.http.connections_max);
-  add_door(settings.admin.listen, settings.http.connections_max);
+  add_door(settings.admin.listen, kAdminConnectionsMax);
   add_door(settings.resp.listen, settings.resp.connections_max);
   add_door(settings.grpc.listen, settings.grpc.connections_max);
   return static_cast<rlim_t>(needed);
@@ -443,6 +446,8 @@ class Daemon::Impl {
                              .reload = [this](auto done) { Reload(std::move(done)); },
                              .guard_status = [this] { return backend_->GuardStatus(); },
                              .token = *std::move(token)});
+    http::Limits limits = HttpLimits();
+    limits.connections_max = kAdminConnectionsMax;
     // A token does not travel in the clear if there is a certificate.
     auto server = http::Server::Start(
         loops_, *admin_api_,
@@ -450,7 +455,7 @@ class Daemon::Impl {
          .tls = address.IsLoopback()
                     ? std::nullopt
                     : TlsOf(settings_.http.tls_certificate, settings_.http.tls_key),
-         .limits = HttpLimits()});
+         .limits = limits});
     if (!server) return std::unexpected(ProblemOf("admin", server.error()));
     admin_ = *std::move(server);
     return {};
