@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands that the store decides: CL.THROTTLE, THROTTLE, SLUICE.*, DEL.
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -99,7 +101,8 @@ Expected<Named> FindLimit(const service::Engine& engine, std::string_view text) 
                           "algorithm=token_bucket,capacity=100,refill=10,period=1s"));
 }
 
-// Takes `WORD value` pairs and single words one by one.
+// Takes `WORD value` pairs and single words one by one, each word at most once but for those with a
+// name of their own.
 class Options {
  public:
   explicit Options(Arguments arguments) : rest_(arguments) {}
@@ -110,6 +113,7 @@ class Options {
   bool Take(std::string_view word) {
     if (!text::EqualsIgnoreCase(rest_[0], word)) return false;
     rest_ = rest_.subspan(1);
+    Note(word);
     return true;
   }
 
@@ -118,6 +122,7 @@ class Options {
     if (rest_.size() < 2 || !text::EqualsIgnoreCase(rest_[0], word)) return false;
     value = rest_[1];
     rest_ = rest_.subspan(2);
+    Note(word);
     return true;
   }
 
@@ -128,9 +133,32 @@ class Options {
     return true;
   }
 
+  // The word that was taken twice; empty if there is none.
+  std::string_view repeated() const { return repeated_; }
+
  private:
+  void Note(std::string_view word) {
+    const auto before = std::span(taken_).first(count_);
+    if (std::ranges::find(before, word) != before.end()) {
+      repeated_ = word;
+    } else {
+      taken_[count_++] = word;
+    }
+  }
+
+  static constexpr std::size_t kWordsMax = 8;  // That any command knows.
+
   Arguments rest_;
+  std::array<std::string_view, kWordsMax> taken_;
+  std::size_t count_ = 0;
+  std::string_view repeated_;
 };
+
+// Which of two counts is not to be guessed: a proxy may have added the one and its client the
+// other.
+std::unexpected<Error> RefuseRepeated(std::string_view option) {
+  return Refuse(text::Cat(option, " is given twice; expected it once"));
+}
 
 }  // namespace
 
@@ -183,6 +211,9 @@ Expected<void> Session::CheckLimit(Arguments arguments, Taking taking) {
   if (arguments.size() > 4) {
     const bool costs =
         takes && arguments.size() == 6 && text::EqualsIgnoreCase(arguments[4], "COST");
+    if (takes && arguments.size() > 6 && text::EqualsIgnoreCase(arguments[6], "COST")) {
+      return RefuseRepeated("COST");
+    }
     if (!costs) {
       return Refuse(text::Cat("syntax error at ", text::Quote(arguments[4]), "; ",
                               takes ? kTakeUsage : kOtherUsage));
@@ -221,6 +252,10 @@ Expected<void> Session::CheckRules(Arguments arguments, Taking taking) {
     std::string_view text;
     rules::Attribute attribute;
     if (options.Take("ATTR", attribute)) {
+      if (std::ranges::find(attributes, attribute.name, &rules::Attribute::name) !=
+          attributes.end()) {
+        return RefuseRepeated(text::Cat("ATTR ", text::Quote(attribute.name)));
+      }
       attributes.push_back(attribute);
     } else if (taking == Taking::kTake && options.Take("COST", text)) {
       const auto parsed = kCost.Parse(text);
@@ -239,6 +274,7 @@ Expected<void> Session::CheckRules(Arguments arguments, Taking taking) {
       }
       detail = true;
     }
+    if (!options.repeated().empty()) return RefuseRepeated(options.repeated());
   }
   const std::string ip = net::ClientKey(context.ip, worker_.options().ipv6_prefix);
   context.ip = ip;

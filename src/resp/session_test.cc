@@ -15,7 +15,9 @@
 namespace sluice::resp {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 using testing_support::RespCommand;
 using testing_support::RespEngine;
@@ -179,6 +181,53 @@ TEST_F(SessionTest, SaysWhatIsWrongWithACheck) {
   }
   EXPECT_THAT(Ask({"SLUICE.RESET", "RULESET", "nothing"}),
               StartsWith("-ERR there is no rule set \"nothing\""));
+}
+
+TEST_F(SessionTest, RefusesAnOptionThatIsGivenTwice) {
+  using Words = std::vector<std::string>;
+  struct Case {
+    Words command;
+    Words option;
+    std::string said;
+  };
+  std::vector<Case> cases = {
+      {{"SLUICE.CHECK", "LIMIT", "login", "k"}, {"COST", "1"}, "COST"},
+      {{"SLUICE.CHECK", "RULESET", "api"}, {"COST", "1"}, "COST"},
+  };
+  for (const char* command : {"SLUICE.CHECK", "SLUICE.PEEK", "SLUICE.RESET"}) {
+    for (const char* option : {"IP", "USER", "APIKEY", "METHOD", "PATH"}) {
+      cases.push_back({{command, "RULESET", "api"}, {option, "v"}, option});
+    }
+    cases.push_back({{command, "RULESET", "api"}, {"ATTR", "a", "v"}, "ATTR \"a\""});
+    if (std::string_view(command) != "SLUICE.RESET") {
+      cases.push_back({{command, "RULESET", "api"}, {"DETAIL"}, "DETAIL"});
+    }
+  }
+  for (const Case& each : cases) {
+    Words words = each.command;
+    const auto add = [&](const Words& option) {
+      words.insert(words.end(), option.begin(), option.end());
+    };
+    const auto ask = [&] {
+      std::string bytes;
+      redis::AppendCommand(bytes, std::vector<std::string_view>(words.begin(), words.end()));
+      return peer_.Send(bytes);
+    };
+    add(each.option);
+    EXPECT_THAT(ask(), Not(StartsWith("-"))) << each.said;
+    Words again = each.option;
+    if (again.size() > 1) again.back() = "1";
+    // In the other case, and with something in between.
+    for (char& c : again[0]) c = static_cast<char>(c | 32);
+    if (each.command.size() > 2 && each.command[1] == "RULESET") add({"ATTR", "between", "v"});
+    add(again);
+    const std::string answer = ask();
+    EXPECT_THAT(answer, StartsWith("-ERR ")) << each.command[0] << " " << each.said;
+    EXPECT_THAT(answer, AllOf(HasSubstr(each.said), HasSubstr("given twice")))
+        << each.command[0] << " " << each.said;
+  }
+  EXPECT_EQ(Ask({"SLUICE.CHECK", "RULESET", "api", "IP", "192.0.2.1", "IP", "192.0.2.2"}),
+            "-ERR IP is given twice; expected it once\r\n");
 }
 
 TEST_F(SessionTest, ChecksRuleSets) {
