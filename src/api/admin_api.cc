@@ -43,17 +43,43 @@ std::string Shown(const std::string& key) {
   return shown;
 }
 
-// What a request demands of the rule set that it changes: If-Match of RFC 9110.
-reload::Keeper::Condition ConditionOf(const http::Request& request) {
-  const std::string_view field = request.FindHeader("If-Match");
-  if (field.empty()) return nullptr;
-  return [field = std::string(field)](std::string_view hash) {
-    if (field == "*") return true;
-    const std::string tag = text::Cat("\"", hash, "\"");
-    for (const auto part : std::views::split(field, ',')) {
-      if (text::Trim(std::string_view(part)) == tag) return true;
+// The entity tags that a field lists, over all of its lines.
+std::vector<std::string> TagsOf(const http::Request& request, std::string_view field) {
+  std::vector<std::string> tags;
+  for (const http::Header& header : request.headers) {
+    if (!text::EqualsIgnoreCase(header.name, field)) continue;
+    for (const auto part : std::views::split(header.value, ',')) {
+      const auto tag = text::Trim(std::string_view(part));
+      if (!tag.empty()) tags.emplace_back(tag);
     }
-    return false;
+  }
+  return tags;
+}
+
+// Whether a rule set, of which the hash is empty if there is none, is among them.
+bool IsListed(const std::vector<std::string>& tags, std::string_view hash) {
+  if (hash.empty()) return false;
+  const std::string own = text::Cat("\"", hash, "\"");
+  return std::ranges::any_of(tags,
+                             [&](const std::string& tag) { return tag == "*" || tag == own; });
+}
+
+// The tags of If-None-Match, which are compared weakly.
+std::vector<std::string> UnwantedTags(const http::Request& request) {
+  std::vector<std::string> tags = TagsOf(request, "If-None-Match");
+  for (std::string& tag : tags) {
+    if (tag.starts_with("W/")) tag.erase(0, 2);
+  }
+  return tags;
+}
+
+// What a request demands of the rule set that it changes: If-Match and If-None-Match of RFC 9110.
+reload::Keeper::Condition ConditionOf(const http::Request& request) {
+  auto wanted = TagsOf(request, "If-Match");
+  auto unwanted = UnwantedTags(request);
+  if (wanted.empty() && unwanted.empty()) return nullptr;
+  return [wanted = std::move(wanted), unwanted = std::move(unwanted)](std::string_view hash) {
+    return (wanted.empty() || IsListed(wanted, hash)) && !IsListed(unwanted, hash);
   };
 }
 
@@ -95,7 +121,7 @@ reload::Keeper::Done AnswerWith(std::shared_ptr<Reply> reply, int status, std::s
         if (outcome.is_other) {
           return reply->Fail(412, "PRECONDITION_FAILED",
                              text::Cat(outcome.result.error().message,
-                                       "; expected the ETag of what is there in If-Match"));
+                                       "; expected what If-Match or If-None-Match says"));
         }
         if (!outcome.result) {
           // What cannot be changed here is a conflict with a file, not a malformed request.
@@ -298,6 +324,7 @@ void AdminApi::ReadRuleSet(const http::Request& request, http::Exchange exchange
     return reply.Fail(404, "NOT_FOUND", text::Cat("there is no rule set ", text::Quote(id)));
   }
   reply.headers = text::Cat("ETag: \"", rule_set->hash(), "\"\r\n");
+  if (IsListed(UnwantedTags(request), rule_set->hash())) return reply.Send(304, {});
   reply.body = rule_set->ToJson();
   reply.Send(200);
 }

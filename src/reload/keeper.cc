@@ -28,7 +28,7 @@ Keeper::Outcome IsOther(std::string_view id) {
 bool Holds(Keeper::Condition& condition, const Sources& sources, const std::string& id) {
   if (!condition) return true;
   const auto found = sources.managed.find(id);
-  if (found == sources.managed.end()) return false;
+  if (found == sources.managed.end()) return condition({});
   const auto parsed = rules::ParseRuleSet(found->second, id);
   return parsed && condition((*parsed)->hash());
 }

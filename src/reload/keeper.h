@@ -65,7 +65,8 @@ class Keeper {
   };
   using Done = std::move_only_function<void(Outcome)>;
 
-  // Says by its hash whether the rule set that is there may be changed; null says yes.
+  // Says by its hash, which is empty if there is none, whether the rule set may be changed; null
+  // says yes.
   using Condition = std::move_only_function<bool(std::string_view hash)>;
 
   // Each does not wait; `done` runs on the keeper's thread.

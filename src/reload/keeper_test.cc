@@ -300,9 +300,11 @@ TEST_F(KeeperTest, ChangesOnlyTheRuleSetThatTheConditionWants) {
     return Await(
         [&](auto done) { keeper_->Remove("three", std::move(condition), std::move(done)); });
   };
-  const auto any = [](std::string_view) { return true; };
+  const auto any = [](std::string_view found) { return !found.empty(); };
+  const auto none = [](std::string_view found) { return found.empty(); };
   EXPECT_TRUE(save(any).is_other) << "there is none";
-  ASSERT_TRUE(save(nullptr).result);
+  ASSERT_TRUE(save(none).result);
+  EXPECT_TRUE(save(none).is_other) << "there is one now";
   const std::string hash = catalog()->rules->Find("three")->hash();
   const auto other = [](std::string_view) { return false; };
   EXPECT_TRUE(save(other).is_other);

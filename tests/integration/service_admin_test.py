@@ -334,6 +334,36 @@ class Admin(support.SharedServiceTest):
                                   {"If-Match": f'"x", {kept.header("ETag")}'})
         self.assertEqual(done.status, 200)
 
+    def test_if_none_match(self):
+        def put(limit, tags, name="fresh"):
+            return self.service.admin("PUT", SETS + "/" + name, rule_set(name, limit),
+                                      {"If-None-Match": tags})
+
+        self.assertIn(put(1, "*").status, (200, 201))
+        for tags in ("*", ' "x" , * '):
+            self.assert_error(put(2, tags), 412, "PRECONDITION_FAILED")
+        kept = self.admin("GET", SETS + "/fresh")
+        self.assertEqual(kept.json["rules"][0]["bands"][0]["limit"], 1)
+        tag = kept.header("ETag")
+        for tags in (tag, f'"x", {tag}', "W/" + tag):
+            self.assert_error(put(2, tags), 412, "PRECONDITION_FAILED")
+            unchanged = self.service.admin("GET", SETS + "/fresh", None, {"If-None-Match": tags})
+            self.assertEqual((unchanged.status, unchanged.body), (304, b""))
+            self.assertEqual(unchanged.header("ETag"), tag)
+        other = self.service.admin("GET", SETS + "/fresh", None, {"If-None-Match": '"x"'})
+        self.assertEqual((other.status, other.json), (200, kept.json))
+        self.assertEqual(put(2, '"x"').status, 200)
+        # Several lines are one list, and one that is not there fails no such condition.
+        for field in ("If-Match", "If-None-Match"):
+            with support.RawConnection(self.service.admin_port) as connection:
+                connection.send(f'DELETE {SETS}/fresh HTTP/1.1\r\nHost: localhost\r\n'
+                                f'{field}: "x"\r\n{field}: '
+                                f'{"*" if field == "If-None-Match" else tag}\r\n\r\n'.encode())
+                self.assertEqual(connection.read_answer().status, 412)
+        self.assertEqual(self.admin("DELETE", SETS + "/fresh").status, 200)
+        self.assert_error(self.service.admin("GET", SETS + "/fresh", None,
+                                             {"If-None-Match": "*"}), 404, "NOT_FOUND")
+
     def test_a_request_under_many_bands_counts_once_for_its_key(self):
         for _ in range(20):
             self.service.check("filed", ip="9.9.9.8")
