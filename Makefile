@@ -12,7 +12,7 @@ help: ## This list
 setup: ## Install what is missing: Debian packages (root or sudo), and what the tests run
 	@tools/setup
 	@tools/setup_node
-	@tools/setup_envoy
+	@tools/setup_proxies
 
 build: setup ## The program at build/release/sluice
 	@tools/build release

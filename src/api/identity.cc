@@ -35,15 +35,34 @@ net::IpAddress AddressOf(const boost::asio::ip::address& peer) {
   return net::IpAddress::V6(peer.to_v6().to_bytes());
 }
 
-}  // namespace
+std::unexpected<Error> Ambiguous(std::string_view names) {
+  return std::unexpected(Error{
+      ErrorCode::kInvalidRequest,
+      text::Cat(names, " is given twice; expected that the proxy removes what clients write")});
+}
 
-Identity Identify(const http::Request& request, const ClientOptions& options) {
-  Identity identity;
-  const net::IpAddress peer = AddressOf(request.peer);
-  if (options.trusted_proxies.empty() || !options.trusted_proxies.Contains(peer)) {
-    identity.ip = net::ClientKey(peer, options.ipv6_prefix);
-    return identity;
+// Keeps the one value that a request has; fails if there is another.
+class OneValue {
+ public:
+  bool Add(std::string_view value) {
+    const bool same = !given_ || value == value_;
+    value_ = value;
+    given_ = true;
+    return same;
   }
+  std::string_view get() const { return value_; }
+
+ private:
+  std::string_view value_;
+  bool given_ = false;
+};
+
+bool IsTrusted(const net::IpAddress& peer, const ClientOptions& options) {
+  return !options.trusted_proxies.empty() && options.trusted_proxies.Contains(peer);
+}
+
+std::string ForwardedAddress(const http::Request& request, const net::IpAddress& peer,
+                             const ClientOptions& options) {
   Lines forwarded_for;
   Lines forwarded;
   Lines real_ip;
@@ -54,19 +73,61 @@ Identity Identify(const http::Request& request, const ClientOptions& options) {
       forwarded.Add(header.value);
     } else if (text::EqualsIgnoreCase(header.name, "X-Real-IP")) {
       real_ip.Add(header.value);
-    } else if (text::EqualsIgnoreCase(header.name, "X-User-Id")) {
-      identity.user_id = header.value;
-    } else if (text::EqualsIgnoreCase(header.name, "X-API-Key")) {
-      identity.api_key = header.value;
     }
   }
   const net::Client client = net::FindClient(peer, options.trusted_proxies,
                                              {.x_forwarded_for = forwarded_for.get(),
                                               .forwarded = forwarded.get(),
                                               .x_real_ip = real_ip.get()},
-                                             {.forwarded = options.forwarded});
-  identity.ip = net::ClientKey(client.address, options.ipv6_prefix);
+                                             options.trusted_headers.address);
+  return net::ClientKey(client.address, options.ipv6_prefix);
+}
+
+}  // namespace
+
+std::string ClientAddress(const http::Request& request, const ClientOptions& options) {
+  const net::IpAddress peer = AddressOf(request.peer);
+  if (!IsTrusted(peer, options)) return net::ClientKey(peer, options.ipv6_prefix);
+  return ForwardedAddress(request, peer, options);
+}
+
+Expected<Identity> Identify(const http::Request& request, const ClientOptions& options) {
+  Identity identity{.ip = ClientAddress(request, options), .user_id = {}, .api_key = {}};
+  const net::TrustedHeaders& trusted = options.trusted_headers;
+  if (!trusted.user_id && !trusted.api_key) return identity;
+  if (!IsTrusted(AddressOf(request.peer), options)) return identity;
+  OneValue user_id;
+  OneValue api_key;
+  for (const http::Header& header : request.headers) {
+    if (trusted.user_id && text::EqualsIgnoreCase(header.name, "X-User-Id")) {
+      if (!user_id.Add(header.value)) return Ambiguous("X-User-Id");
+    } else if (trusted.api_key && text::EqualsIgnoreCase(header.name, "X-API-Key")) {
+      if (!api_key.Add(header.value)) return Ambiguous("X-API-Key");
+    }
+  }
+  identity.user_id = user_id.get();
+  identity.api_key = api_key.get();
   return identity;
+}
+
+Expected<ForwardedRequest> ReadForwardedRequest(const http::Request& request) {
+  OneValue method;
+  OneValue uri;
+  OneValue host;
+  for (const auto& [name, value] : request.headers) {
+    if (value.empty()) continue;
+    if (text::EqualsIgnoreCase(name, "X-Forwarded-Method") ||
+        text::EqualsIgnoreCase(name, "X-Original-Method")) {
+      if (!method.Add(value)) return Ambiguous("X-Forwarded-Method or X-Original-Method");
+    } else if (text::EqualsIgnoreCase(name, "X-Forwarded-Uri") ||
+               text::EqualsIgnoreCase(name, "X-Original-URI") ||
+               text::EqualsIgnoreCase(name, "X-Original-URL")) {
+      if (!uri.Add(value)) return Ambiguous("X-Forwarded-Uri, X-Original-URI or X-Original-URL");
+    } else if (text::EqualsIgnoreCase(name, "X-Forwarded-Host")) {
+      if (!host.Add(value)) return Ambiguous("X-Forwarded-Host");
+    }
+  }
+  return ForwardedRequest{.method = method.get(), .uri = uri.get(), .host = host.get()};
 }
 
 }  // namespace sluice::api

@@ -71,7 +71,7 @@ std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& requ
     }
     call->key = *key.value;
   } else {
-    call->key = Identify(request, clients_).ip;
+    call->key = ClientAddress(request, clients_);
   }
   const auto permits = ReadPermits(permits_text.value);
   if (!permits) return refuse("INVALID_PERMITS", permits.error());

@@ -82,15 +82,6 @@ void Run(std::unique_ptr<Call> call, service::Engine& engine) {
   it.check.Run(engine, [call = std::move(call), now = engine.Now()] { Answer(*call, now); });
 }
 
-// The first of these headers that is there.
-std::string_view FirstOf(const http::Request& request,
-                         std::initializer_list<std::string_view> names) {
-  for (const std::string_view name : names) {
-    if (const std::string_view value = request.FindHeader(name); !value.empty()) return value;
-  }
-  return {};
-}
-
 // Without scheme and host, if it has them.
 std::string_view PathOf(std::string_view uri) {
   const auto scheme = uri.find("://");
@@ -213,15 +204,17 @@ void RuleApi::Authorize(std::string_view rule_set, const http::Request& request,
   if (!permits) return call->reply.Fail(400, "INVALID_PERMITS", permits.error());
   // Which request it is about is up to whoever asks: lying would only change its own answer. Who
   // the client is, only trusted peers may say.
-  const Identity identity = Identify(request, clients_);
-  const std::string_view method = FirstOf(request, {"X-Forwarded-Method", "X-Original-Method"});
-  const std::string_view uri =
-      FirstOf(request, {"X-Forwarded-Uri", "X-Original-URI", "X-Original-URL"});
-  const rules::Attribute host{.name = "host",
-                              .value = FirstOf(request, {"X-Forwarded-Host", "Host"})};
-  const rules::Context context{.ip = identity.ip,
-                               .user_id = identity.user_id,
-                               .api_key = identity.api_key,
+  const auto identity = Identify(request, clients_);
+  if (!identity) return call->reply.Fail(identity.error());
+  const auto forwarded = ReadForwardedRequest(request);
+  if (!forwarded) return call->reply.Fail(forwarded.error());
+  const auto& [method, uri, forwarded_host] = *forwarded;
+  const rules::Attribute host{
+      .name = "host",
+      .value = forwarded_host.empty() ? request.FindHeader("Host") : forwarded_host};
+  const rules::Context context{.ip = identity->ip,
+                               .user_id = identity->user_id,
+                               .api_key = identity->api_key,
                                .method = method.empty() ? request.method_text : method,
                                .path = PathOf(uri.empty() ? std::string_view("/") : uri),
                                .attributes = {&host, 1}};

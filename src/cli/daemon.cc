@@ -409,6 +409,10 @@ class Daemon::Impl {
     if (settings_.http.listen.empty()) return {};
     auto trusted = net::CidrSet::Parse(settings_.client.trusted_proxies);
     if (!trusted) return std::unexpected(ProblemOf("client.trustedProxies", trusted.error()));
+    const auto trusted_headers = net::TrustedHeaders::Parse(settings_.client.trusted_headers);
+    if (!trusted_headers) {
+      return std::unexpected(ProblemOf("client.trustedHeaders", trusted_headers.error()));
+    }
     public_api_.emplace(api::PublicApi::Parts{
         .service = {.engine = *engine_,
                     .registry = registry_,
@@ -416,7 +420,7 @@ class Daemon::Impl {
                     .health = [this] { return Health(); },
                     .version = SLUICE_VERSION},
         .clients = {.trusted_proxies = *std::move(trusted),
-                    .forwarded = settings_.client.forwarded,
+                    .trusted_headers = *trusted_headers,
                     .ipv6_prefix = static_cast<int>(settings_.client.ipv6_prefix)},
         .on_store_failure = settings_.http.on_store_failure,
         .rls_json = [this](const http::Request& request, http::Exchange exchange) {

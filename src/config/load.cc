@@ -15,6 +15,7 @@
 #include "core/text.h"
 #include "net/address.h"
 #include "net/listen_address.h"
+#include "net/trusted_headers.h"
 #include "redis/uri.h"
 #include "rules/yaml.h"
 
@@ -329,6 +330,9 @@ Problems Validate(const File& file) {
   if (const auto count = settings.client.trusted_proxies.size(); count > net::CidrSet::kCidrsMax) {
     complain("client.trustedProxies",
              text::Cat(count, " networks; expected at most ", net::CidrSet::kCidrsMax));
+  }
+  if (const auto headers = net::TrustedHeaders::Parse(settings.client.trusted_headers); !headers) {
+    complain("client.trustedHeaders", headers.error().message);
   }
   const auto check_uri = [&](std::string_view path, std::string_view uri) {
     auto endpoint = redis::Endpoint::Parse(uri);

@@ -29,6 +29,7 @@ TEST(ConfigFile, ReadsSettingsLimitsAndDefaults) {
       "  listen: 0.0.0.0:80\n"
       "client:\n"
       "  trustedProxies: [10.0.0.0/8, '::1']\n"
+      "  trustedHeaders: [X-Forwarded-For, X-User-Id]\n"
       "limits:\n"
       "  a: limit=5,window=1m\n"
       "  b: {algorithm: TOKEN_BUCKET, capacity: 3, refill: 1, period: 1s}\n"
@@ -40,6 +41,7 @@ TEST(ConfigFile, ReadsSettingsLimitsAndDefaults) {
   EXPECT_EQ(file->settings.store, "redis://h:1");
   EXPECT_EQ(file->settings.http.listen, "0.0.0.0:80");
   EXPECT_THAT(file->settings.client.trusted_proxies, ElementsAre("10.0.0.0/8", "::1"));
+  EXPECT_THAT(file->settings.client.trusted_headers, ElementsAre("X-Forwarded-For", "X-User-Id"));
   EXPECT_EQ(file->limits.at("a"), *Limit::Parse("limit=5,window=1m"));
   EXPECT_EQ(file->limits.at("b").amount(), 3);
   EXPECT_EQ(file->defaults.at(Algorithm::kFixedWindow).amount(), 7);
@@ -111,12 +113,13 @@ TEST(Validate, FindsWhatDoesNotFitTogether) {
   file.settings.http.listen = "nowhere";
   file.settings.http.tls_key = "key.pem";
   file.settings.client.trusted_proxies = {"10.0.0.1/8"};
+  file.settings.client.trusted_headers = {"X-Client-IP"};
   file.settings.store = "redis://:hunter2@";
   file.settings.admin.token = "a";
   file.settings.admin.token_file = "b";
   file.settings.guard.open_min = file.settings.guard.open_max + Micros{1};
   const auto texts = Texts(Validate(file));
-  EXPECT_EQ(texts.size(), 6U);
+  EXPECT_EQ(texts.size(), 7U);
   for (const std::string& text : texts) EXPECT_THAT(text, Not(HasSubstr("hunter2")));
 }
 

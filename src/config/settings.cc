@@ -254,10 +254,11 @@ constexpr std::array kSettings = {
 
     Row<FIELD(client.trusted_proxies)>(
         "client.trustedProxies", "--trusted-proxies", "CIDRS",
-        "Whose X-Forwarded-For, X-User-Id and X-API-Key are believed, separated by commas"),
-    Row<FIELD(client.forwarded)>("client.forwarded", "--forwarded", "BOOL",
-                                 "Whether their Forwarded field (RFC 7239) is believed, too; they "
-                                 "must then write or remove it"),
+        "Proxies whose headers say who the client is, separated by commas"),
+    Row<FIELD(client.trusted_headers)>(
+        "client.trustedHeaders", "--trusted-headers", "HEADERS",
+        "Which of their headers: X-Forwarded-For, X-Real-IP, Forwarded, X-User-Id, X-API-Key. They "
+        "must write or remove each of these"),
     Within<FIELD(client.ipv6_prefix), 1, 128>("client.ipv6Prefix", "--ipv6-prefix", "BITS",
                                               "How much of an IPv6 address tells clients apart"),
 

@@ -75,7 +75,7 @@ struct Settings {
 
   struct Client {
     std::vector<std::string> trusted_proxies;
-    bool forwarded = false;
+    std::vector<std::string> trusted_headers = {"X-Forwarded-For", "X-Real-IP"};
     std::int64_t ipv6_prefix = 64;
   } client;
 

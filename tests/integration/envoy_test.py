@@ -194,6 +194,6 @@ class EnvoyTest(support.ServiceTest):
 
 if __name__ == "__main__":
     if not os.access(ENVOY, os.X_OK):
-        print(f"skipped: there is no {ENVOY}; tools/setup_envoy installs it")
+        print(f"skipped: there is no {ENVOY}; tools/setup_proxies installs it")
         sys.exit(SKIPPED)
     support.main()

@@ -346,8 +346,8 @@ ruleSets:
     # A value that is not the default, for what each setting takes.
     SAMPLES = {"N": "7", "BYTES": "4096", "BITS": "56", "DURATION": "300ms", "BOOL": "true",
                "ADDRESS:PORT": "127.0.0.1:4711", "URI": "redis://127.0.0.1:6379", "TEXT": "word",
-               "FILE": "some.file", "PATH": "", "CIDRS": "10.0.0.0/8", "LEVEL": "error",
-               "FORMAT": "json", "POLICY": "LOCAL"}
+               "FILE": "some.file", "PATH": "", "CIDRS": "10.0.0.0/8", "HEADERS": "X-Real-IP",
+               "LEVEL": "error", "FORMAT": "json", "POLICY": "LOCAL"}
     # What goes with it, where one setting needs another.
     TOGETHER = {"tlsCertificate": "tlsKey", "tlsKey": "tlsCertificate"}
 

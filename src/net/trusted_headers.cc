@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/trusted_headers.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "core/text.h"
+
+namespace sluice::net {
+
+Expected<TrustedHeaders> TrustedHeaders::Parse(std::span<const std::string> names) {
+  TrustedHeaders headers{
+      .address = {.x_forwarded_for = false, .forwarded = false, .x_real_ip = false}};
+  const std::array<std::pair<std::string_view, bool*>, 5> known = {
+      {{"X-Forwarded-For", &headers.address.x_forwarded_for},
+       {"X-Real-IP", &headers.address.x_real_ip},
+       {"Forwarded", &headers.address.forwarded},
+       {"X-User-Id", &headers.user_id},
+       {"X-API-Key", &headers.api_key}}};
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find_if(
+        known, [&](const auto& each) { return text::EqualsIgnoreCase(each.first, name); });
+    if (found == known.end()) {
+      return std::unexpected(
+          Error{ErrorCode::kInvalidInput,
+                text::Cat(text::Quote(name),
+                          ": expected X-Forwarded-For, X-Real-IP, Forwarded, X-User-Id or "
+                          "X-API-Key")});
+    }
+    *found->second = true;
+  }
+  return headers;
+}
+
+}  // namespace sluice::net
