@@ -18,9 +18,7 @@
 #include "core/json_writer.h"
 #include "core/text.h"
 #include "net/url.h"
-#include "rules/digest.h"
 #include "rules/parse.h"
-#include "service/secret_key.h"
 
 namespace sluice::api {
 namespace {
@@ -30,18 +28,8 @@ using telemetry::HeavyHitters;
 constexpr std::size_t kTopDefault = 20;
 
 constexpr std::string_view kKeysAsShown =
-    "a key as answers show it: ip:192.0.2.1, user:alice, apikey:…, global, or an attribute's name "
-    "and value";
-
-// Keys of /top, of which API keys are secrets: told apart by the beginning of their SHA-256.
-std::string Shown(const std::string& key) {
-  constexpr std::size_t kDigitsShown = 12;
-  if (!key.starts_with(service::kApiKeyPrefix)) return key;
-  std::string shown(service::kHiddenApiKey);
-  rules::AppendDigest(shown, std::string_view(key).substr(service::kApiKeyPrefix.size()));
-  shown.resize(service::kHiddenApiKey.size() + kDigitsShown);
-  return shown;
-}
+    "a key as answers show it: ip:192.0.2.1, user:alice, apikey#…, global, or an attribute's name "
+    "and value; or apikey: and the API key itself";
 
 // The entity tags that a field lists, over all of its lines.
 std::vector<std::string> TagsOf(const http::Request& request, std::string_view field) {
@@ -160,7 +148,7 @@ void AnswerInspection(KeyCall& call) {
   json.BeginObject().Field("key", call.key).Field("generation", call.catalog->generation);
   json.Key("bands").BeginArray();
   for (std::size_t i = 0; i < call.bands.size(); ++i) {
-    const auto& [rule, band] = call.bands[i];
+    const auto& [rule, band, key] = call.bands[i];
     json.BeginObject().Field("rule", rule->id).Field("band", band->label);
     json.Field("spec", band->limit.ToString());
     if (const auto& outcome = call.requests[i].outcome) {
@@ -222,8 +210,10 @@ std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine, const Instruments& 
                                under, "; expected ", kKeysAsShown));
     return nullptr;
   }
+  // Not as it was asked for: that may be a secret.
+  call->key = call->bands.front().key;
   for (const KeyBand& band : call->bands) {
-    call->charges.push_back({.key = call->key,
+    call->charges.push_back({.key = band.key,
                              .limit = &band.band->limit,
                              .name = band.band->name,
                              .cost = 0,
@@ -444,7 +434,7 @@ void AdminApi::Top(const http::Request& request, http::Exchange exchange) const 
   json.BeginObject().Field("by", by).Key("keys").BeginArray();
   for (const auto& entry :
        parts_.keys.Top(kind, static_cast<std::size_t>(*n), std::chrono::steady_clock::now())) {
-    json.BeginObject().Field("key", Shown(entry.key)).Field("cut", entry.cut);
+    json.BeginObject().Field("key", entry.key).Field("cut", entry.cut);
     json.Field("countAtMost", entry.count).Field("countAtLeast", entry.count - entry.error);
     json.EndObject();
   }

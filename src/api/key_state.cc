@@ -6,6 +6,7 @@
 #include <string>
 
 #include "rules/glob.h"
+#include "rules/key.h"
 
 namespace sluice::api {
 namespace {
@@ -13,58 +14,52 @@ namespace {
 using rules::Override;
 using rules::Scope;
 
-// The part of a key before ':' or '#'.
-std::string_view ScopeName(const rules::Rule& rule) {
-  switch (rule.scope) {
-    case Scope::kGlobal:
-      return "global";
-    case Scope::kPerIp:
-      return "ip";
-    case Scope::kPerUser:
-      return "user";
-    case Scope::kPerApiKey:
-      return "apikey";
-    case Scope::kCustom:
-      return rule.attribute;
-  }
-  return {};
+std::span<const rules::Band> BandsOf(const Override& found) {
+  if (found.effect != Override::Effect::kBands) return {};
+  return found.bands;
 }
 
-std::span<const rules::Band> BandsFor(const rules::Rule& rule, std::string_view value) {
-  const auto bands_of = [](const Override& found) {
-    return found.effect == Override::Effect::kBands ? std::span(found.bands)
-                                                    : std::span<const rules::Band>();
+// Of a rule's own scope. A value that is known only by its hash matches no pattern.
+std::span<const rules::Band> BandsFor(const rules::Rule& rule, const rules::KeyScope& scope,
+                                      std::string_view key, std::string_view value) {
+  const auto names = [&](const std::string& named) {
+    return scope.secret ? rules::OverriddenKey(scope, named) == key
+                        : !value.empty() && named == value;
   };
   for (const Override& candidate : rule.overrides) {
-    if (std::ranges::find(candidate.keys, value) != candidate.keys.end()) {
-      return bands_of(candidate);
-    }
+    if (std::ranges::any_of(candidate.keys, names)) return BandsOf(candidate);
   }
+  const auto matches = [&](const std::string& pattern) {
+    return !value.empty() && rules::GlobMatch(pattern, value);
+  };
   for (const Override& candidate : rule.overrides) {
-    if (std::ranges::any_of(candidate.patterns, [&](const std::string& pattern) {
-          return rules::GlobMatch(pattern, value);
-        })) {
-      return bands_of(candidate);
-    }
+    if (std::ranges::any_of(candidate.patterns, matches)) return BandsOf(candidate);
   }
   return rule.bands;
 }
 
 }  // namespace
 
-std::vector<KeyBand> BandsOf(const rules::RuleSet& rule_set, std::string_view key) {
+std::vector<KeyBand> BandsOf(const rules::RuleSet& rule_set, std::string_view written) {
   std::vector<KeyBand> found;
   for (const rules::Rule& rule : rule_set.rules()) {
-    const std::string_view scope = ScopeName(rule);
     const bool uses_ip = rule.on_missing_key == rules::OnMissingKey::kUseIp;
-    for (const std::string_view name : {scope, uses_ip ? std::string_view("ip") : scope}) {
-      if (!key.starts_with(name)) continue;
-      const std::string_view rest = key.substr(name.size());
-      const bool whole = rule.scope == Scope::kGlobal && rest.empty();
+    for (const Scope own : {rule.scope, uses_ip ? Scope::kPerIp : rule.scope}) {
+      const auto scope = rules::KeyScope::Of(own, rule);
+      if (!written.starts_with(scope.name)) continue;
+      const std::string_view rest = written.substr(scope.name.size());
+      const bool whole = own == Scope::kGlobal && rest.empty();
       if (!whole && !rest.starts_with(':') && !rest.starts_with('#')) continue;
+      const std::string_view value = rest.starts_with(':') ? rest.substr(1) : std::string_view();
+      std::string key;
+      if (value.empty()) {
+        key = written;
+      } else {
+        rules::AppendKey(key, scope, value);
+      }
       const auto bands =
-          rest.starts_with(':') ? BandsFor(rule, rest.substr(1)) : std::span(rule.bands);
-      for (const rules::Band& band : bands) found.push_back({&rule, &band});
+          own == rule.scope ? BandsFor(rule, scope, key, value) : std::span(rule.bands);
+      for (const rules::Band& band : bands) found.push_back({&rule, &band, key});
       break;
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,11 +13,13 @@ namespace sluice::api {
 struct KeyBand {
   const rules::Rule* rule;
   const rules::Band* band;
+  std::string key;  // As it is stored.
 };
 
-// All bands of a rule set under which a key, as answers show it ("ip:192.0.2.1", "global"), can
-// have state; those of its override where one applies. A key that was shown as a hash ("ip#…") has
-// the bands of its scope.
-std::vector<KeyBand> BandsOf(const rules::RuleSet& rule_set, std::string_view key);
+// All bands of a rule set under which a key can have state; those of its override where one
+// applies. It is written as answers show it ("ip:192.0.2.1", "apikey#…", "global") or with the
+// value that a hash stands for ("apikey:k"). Overrides by pattern are found in the latter form
+// only.
+std::vector<KeyBand> BandsOf(const rules::RuleSet& rule_set, std::string_view written);
 
 }  // namespace sluice::api

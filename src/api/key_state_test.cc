@@ -38,5 +38,33 @@ TEST(BandsOf, FindsTheBandsOfAKey) {
   EXPECT_THAT(NamesOf("ipx"), IsEmpty());
 }
 
+TEST(BandsOf, FindsSecretsByThemselvesAndByTheirHash) {
+  const std::string hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+  const auto set = rules::ParseRuleSet(R"({id: s, rules: [
+      {id: k, scope: PER_API_KEY, bands: [{label: x, limit: 1, window: 1m}],
+       overrides: [{key: abc, bands: [{label: w, limit: 9, window: 1m}]},
+                   {pattern: "p-*", bands: [{label: v, limit: 9, window: 1m}]}]}]})",
+                                       "test");
+  ASSERT_TRUE(set) << set.error().front().ToString();
+  const auto of = [&](std::string_view written) {
+    const auto bands = BandsOf(**set, written);
+    EXPECT_EQ(bands.size(), 1U) << written;
+    return bands.empty() ? "" : bands[0].band->label + " " + bands[0].key;
+  };
+  EXPECT_EQ(of("apikey:abc"), "w apikey#" + hash);
+  EXPECT_EQ(of("apikey#" + hash), "w apikey#" + hash);
+  EXPECT_THAT(of("apikey:p-1"), ::testing::StartsWith("v apikey#"));
+  EXPECT_THAT(of("apikey:other"), ::testing::StartsWith("x apikey#"));
+}
+
+TEST(BandsOf, FindsLongValuesWrittenOut) {
+  const auto set = rules::ParseRuleSet(
+      R"({id: s, rules: [{id: u, scope: PER_USER, bands: [{limit: 1, window: 1m}]}]})", "test");
+  ASSERT_TRUE(set);
+  const auto bands = BandsOf(**set, "user:" + std::string(kKeyBytesMax, 'x'));
+  ASSERT_EQ(bands.size(), 1U);
+  EXPECT_THAT(bands[0].key, ::testing::StartsWith("user#"));
+}
+
 }  // namespace
 }  // namespace sluice::api

@@ -9,6 +9,7 @@
 #include "cli/spool.h"
 #include "cli/stores.h"
 #include "core/text.h"
+#include "rules/key.h"
 #include "sluice/redis_store.h"
 
 namespace sluice::cli {
@@ -20,14 +21,26 @@ int Fail(const Error& error) {
   return kExitError;
 }
 
+// Secrets are stored as hashes, which only all of them or one as a whole can be found by.
+Expected<std::string> StoredPattern(const std::string& match) {
+  const auto colon = match.find(':');
+  if (colon == std::string::npos || !rules::IsSecretName(match.substr(0, colon))) return match;
+  if (match.substr(colon) == ":*") return text::Cat(match.substr(0, colon), "#*");
+  if (match.find_first_of("*?") == std::string::npos) return rules::StoredKey(match);
+  return std::unexpected(
+      Error{ErrorCode::kInvalidInput,
+            text::Cat("values of ", match.substr(0, colon), " are stored as hashes; expected ",
+                      match.substr(0, colon), ":* or one of them, written out")});
+}
+
 }  // namespace
 
 PurgeCommand::PurgeCommand(CLI::App& app)
     : app_(app.add_subcommand("purge", "Removes the states of keys from a Redis")) {
   app_->footer(
       "Budgets of the keys that match become whole. Works through the server in small steps, by\n"
-      "SCAN and UNLINK, and touches nothing but states. Very long keys are stored as hashes: they\n"
-      "match only '*', and themselves, written out.\n"
+      "SCAN and UNLINK, and touches nothing but states. Very long keys and API keys are stored as\n"
+      "hashes: they match only '*', 'apikey:*', and themselves, written out.\n"
       "\n"
       "Example:\n"
       "  sluice purge --store redis://127.0.0.1:6379 --match 'user:*' --dry-run\n");
@@ -43,12 +56,14 @@ PurgeCommand::PurgeCommand(CLI::App& app)
 }
 
 int PurgeCommand::Run() const {
+  const auto match = StoredPattern(match_);
+  if (!match) return Fail(match.error());
   auto store = OpenRedis({.uri = store_});
   if (!store) return Fail(store.error());
   const auto total = (*store)->CountKeys();
   if (!total) return Fail(total.error());
   Progress progress("purge", *total);
-  const auto done = (*store)->Purge(match_, dry_run_, [&](const RedisStore::PurgeProgress& so_far) {
+  const auto done = (*store)->Purge(*match, dry_run_, [&](const RedisStore::PurgeProgress& so_far) {
     progress.Update(so_far.scanned);
   });
   if (!done) return Fail(done.error());

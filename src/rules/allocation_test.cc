@@ -32,6 +32,8 @@ TEST(Allocation, SelectNeedsNoneAfterTheFirst) {
 id: api
 rules:
   - {id: ip, scope: PER_IP, bands: [{limit: 10, window: 1s}], overrides: [{pattern: "10.*", blocked: true}]}
+  - {id: key, scope: PER_API_KEY, bands: [{limit: 10, window: 1s}], overrides: [{key: [k, "sha256:0"], blocked: true}]}
+  - {id: token, scope: CUSTOM, attribute: access_token, bands: [{limit: 10, window: 1s}]}
   - {id: user, scope: PER_USER, onMissingKey: USE_IP, bands: [{limit: 10, window: 1s}]}
   - id: item
     scope: CUSTOM
@@ -42,27 +44,28 @@ rules:
 )",
                                   "f")
                          .value();
-  const Attribute attributes[] = {{"plan", "free"}, {"tokens", "3"}};
+  const Attribute attributes[] = {{"plan", "free"}, {"tokens", "3"}, {"access_token", "t"}};
   const Context context{.ip = "a rather long address that no short string has room for",
+                        .api_key = "a key that is rather long, too, as API keys are",
                         .method = "GET",
                         .path = "/v1/some/%70laces;x/%2Fdeep/down?query",
                         .attributes = attributes};
   Selection selection;
   ASSERT_TRUE(rules->Select(context, 1, selection));
-  ASSERT_EQ(selection.rules().size(), 3U);
+  ASSERT_EQ(selection.rules().size(), 5U);
   const std::size_t before = allocations;
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(rules->Select(context, 1, selection));
   EXPECT_EQ(allocations, before);
 }
 
 TEST(Allocation, MatchNeedsNoneAfterTheFirst) {
-  const RlsConfig::File file{
-      .name = "f",
-      .text =
-          "domain: d\ndescriptors: [{key: a, value: \"b*\", descriptors: [{key: c, rate_limit: "
-          "{unit: day, requests_per_unit: 1}}]}]"};
+  const RlsConfig::File file{.name = "f",
+                             .text =
+                                 "domain: d\ndescriptors: [{key: a, value: \"b*\", descriptors: "
+                                 "[{key: api_key, rate_limit: "
+                                 "{unit: day, requests_per_unit: 1}}]}]"};
   const auto config = RlsConfig::Parse({&file, 1}).value();
-  const RlsEntry entries[] = {{"a", "by the way, this is long"}, {"c", "and so is this"}};
+  const RlsEntry entries[] = {{"a", "by the way, this is long"}, {"api_key", "and so is this"}};
   RlsMatch match;
   config->Find("d")->Match(entries, match);
   ASSERT_NE(match.limit, nullptr);

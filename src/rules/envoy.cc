@@ -8,10 +8,11 @@
 #include <limits>
 #include <utility>
 
+#include "core/digest.h"
 #include "core/percent.h"
 #include "core/text.h"
-#include "rules/digest.h"
 #include "rules/glob.h"
+#include "rules/key.h"
 #include "rules/schema.h"
 #include "rules/yaml.h"
 #include "sluice/store.h"
@@ -92,10 +93,31 @@ void AppendEntry(std::string& out, std::string_view key, char separator, std::st
   AppendEscaped(out, value);
 }
 
+// A secret's hash stands where others have their value.
+void AppendEntry(std::string& out, const RlsEntry& entry, bool secret) {
+  if (!secret || entry.value.empty()) {
+    return AppendEntry(out, entry.key, kValueSeparator, entry.value);
+  }
+  out += kEntrySeparator;
+  AppendEscaped(out, entry.key);
+  out += kHashed;
+  AppendSha256(out, entry.value);
+}
+
+// A value of the configuration, for people: secrets are told apart by the beginning of their hash.
+std::string ShownValue(std::string_view key, std::string_view value) {
+  constexpr std::size_t kDigitsShown = 12;
+  if (!IsSecretName(key) || value.contains('*')) return std::string(value);
+  std::string shown(1, kHashed);
+  AppendSha256(shown, value);
+  shown.resize(1 + kDigitsShown);
+  return shown;
+}
+
 void Shorten(std::string& key) {
   if (key.size() <= kKeyBytesMax) return;
   std::string hashed(1, kHashed);
-  AppendDigest(hashed, key);
+  AppendSha256(hashed, key);
   key.assign(hashed);
 }
 
@@ -123,6 +145,7 @@ struct Node {
   std::string value;
   const RlsLimit* limit = nullptr;
   bool shared = false;  // All that the wildcard matches shares one state.
+  bool secret = false;  // Its values are hashed.
   std::unordered_map<RlsEntry, const Node*, EntryHash, EntryEqual> children;
   std::vector<Wildcard> wildcards;
 
@@ -205,6 +228,7 @@ class RlsParser {
       child.key = ReadText(*key, "key", kRlsTextBytesMax, reporter_).value_or("");
     }
     child.value = ReadOptionalText(mapping, "value");
+    child.secret = IsSecretName(child.key);
     const bool is_new =
         parent.children.emplace(RlsEntry{.key = child.key, .value = child.value}, &child).second;
     if (!is_new && !child.key.empty()) {
@@ -219,7 +243,8 @@ class RlsParser {
     }
 
     const std::string path =
-        text::Cat(parent_path, ".", child.key, child.value.empty() ? "" : "_", child.value);
+        text::Cat(parent_path, ".", child.key,
+                  child.value.empty() ? "" : "_" + ShownValue(child.key, child.value));
     RlsLimit limit;
     limit.path = path;
     limit.line = node.line;
@@ -396,7 +421,7 @@ void RlsStateKey(std::string_view domain, std::span<const RlsEntry> entries, std
   key.clear();
   AppendEscaped(key, domain);
   for (const RlsEntry& entry : entries) {
-    AppendEntry(key, entry.key, kValueSeparator, entry.value);
+    AppendEntry(key, entry, IsSecretName(entry.key));
   }
   Shorten(key);
 }
@@ -422,7 +447,7 @@ void RlsDomain::Match(std::span<const RlsEntry> entries, RlsMatch& match) const 
     if (node->shared) {
       AppendEntry(match.key, entry.key, kSharedSeparator, node->value);
     } else {
-      AppendEntry(match.key, entry.key, kValueSeparator, entry.value);
+      AppendEntry(match.key, entry, node->secret);
     }
   }
   match.limit = node->limit;
@@ -471,11 +496,11 @@ std::expected<std::shared_ptr<const RlsConfig>, Problems> RlsConfig::Parse(
       domains.emplace_back(std::move(tree));
     }
     std::ranges::move(reporter.Take(), std::back_inserter(problems));
-    AppendDigest(content, file.text);
+    AppendSha256(content, file.text);
   }
   if (!problems.empty()) return std::unexpected(std::move(problems));
   std::string hash;
-  AppendDigest(hash, content);
+  AppendSha256(hash, content);
   return std::shared_ptr<const RlsConfig>(new RlsConfig(std::move(domains), std::move(hash)));
 }
 

@@ -77,9 +77,10 @@ struct RlsEntry {
 inline constexpr std::string_view kRlsStateName = "rls/configured";
 inline constexpr std::string_view kRlsOverrideStatePrefix = "rls/";
 
-// The key of the state of these entries: no two domains or lists of entries share one. At most
-// kKeyBytesMax bytes; longer ones are hashed. Replaces what `key` holds. For limits that a request
-// brings itself; those of the configuration get theirs from Match.
+// The key of the state of these entries: no two domains or lists of entries share one. Values under
+// secret names (rules/key.h) are hashed, and keys longer than kKeyBytesMax as a whole. Replaces
+// what `key` holds. For limits that a request brings itself; those of the configuration get theirs
+// from Match.
 void RlsStateKey(std::string_view domain, std::span<const RlsEntry> entries, std::string& key);
 
 struct RlsMatch {

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 using Texts = std::vector<std::string>;
 using Entries = std::vector<RlsEntry>;
@@ -307,6 +308,37 @@ descriptors:
   EXPECT_TRUE(match.key.starts_with('#'));
   RlsStateKey("#d", {}, given);
   EXPECT_EQ(given, "%23d");
+}
+
+TEST(Rls, HashesValuesOfSecretNames) {
+  const auto config = Parse(R"(
+domain: d
+descriptors:
+  - {key: api_key, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: api_key, value: abc, rate_limit: {unit: day, requests_per_unit: 2}}
+  - {key: Authorization, value: "Bearer *", rate_limit: {unit: day, requests_per_unit: 3}}
+)");
+  const std::string hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+  RlsMatch match;
+  const auto find = [&](const Entries& entries) {
+    config->Find("d")->Match(entries, match);
+    EXPECT_NE(match.limit, nullptr);
+  };
+  find({{"api_key", "abc"}});
+  EXPECT_EQ(match.key, "d|api_key#" + hash);
+  EXPECT_EQ(match.limit->requests_per_unit, 2U) << "it is compared in clear";
+  EXPECT_EQ(match.limit->path, "d.api_key_#" + hash.substr(0, 12)) << "a label of metrics";
+  std::string given;
+  RlsStateKey("d", Entries{{"api_key", "abc"}}, given);
+  EXPECT_EQ(given, match.key);
+  find({{"api_key", "other"}});
+  EXPECT_EQ(match.limit->path, "d.api_key");
+  EXPECT_THAT(match.key, Not(HasSubstr("other")));
+  find({{"Authorization", "Bearer xyz"}});
+  EXPECT_EQ(match.limit->path, "d.Authorization_Bearer *");
+  EXPECT_THAT(match.key, Not(HasSubstr("xyz")));
+  find({{"api_key", ""}});
+  EXPECT_EQ(match.key, "d|api_key=");
 }
 
 TEST(Rls, UnknownKeysAreProblemsWithTheirPlace) {

@@ -3,13 +3,15 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
+#include "core/digest.h"
 #include "core/text.h"
-#include "rules/digest.h"
 #include "rules/glob.h"
+#include "rules/key.h"
 #include "rules/path.h"
 #include "rules/path_trie.h"
 
@@ -34,11 +36,25 @@ MethodSet MethodBit(std::string_view method) {
 }
 
 struct OverrideIndex {
+  // By value; of a secret scope by key, so that a hash that was seen is of no use as a value.
   std::unordered_map<std::string_view, const Override*> keys;
+  std::deque<std::string> hashed;  // What `keys` points to, of a secret scope.
+  bool secret = false;
   std::vector<std::pair<std::string_view, const Override*>> patterns;
 
-  const Override* Find(std::string_view value) const {
-    if (const auto exact = keys.find(value); exact != keys.end()) return exact->second;
+  void Add(const Override& override, const KeyScope& scope) {
+    secret = scope.secret;
+    for (const std::string& key : override.keys) {
+      const std::string_view found_by =
+          secret ? hashed.emplace_back(OverriddenKey(scope, key)) : key;
+      keys.emplace(found_by, &override);
+    }
+    for (const std::string& pattern : override.patterns) patterns.emplace_back(pattern, &override);
+  }
+
+  const Override* Find(std::string_view value, std::string_view key) const {
+    const auto exact = keys.find(secret ? key : value);
+    if (exact != keys.end()) return exact->second;
     for (const auto& [pattern, override] : patterns) {
       if (GlobMatch(pattern, value)) return override;
     }
@@ -131,7 +147,10 @@ class Evaluation {
       key = KeyOf(compiled, Scope::kGlobal, {});
     } else if (const auto value = ScopeValue(compiled, candidate); !value.empty()) {
       key = KeyOf(compiled, compiled.scope, value);
-      if (compiled.overrides != nullptr) override = compiled.overrides->Find(value);
+      if (compiled.overrides != nullptr) {
+        override = compiled.overrides->Find(
+            value, std::string_view(scratch_.key_bytes).substr(key.begin, key.size));
+      }
     } else if (compiled.on_missing_key == OnMissingKey::kSkip) {
       return {};
     } else if (compiled.on_missing_key == OnMissingKey::kUseIp && !context_.ip.empty()) {
@@ -217,44 +236,17 @@ class Evaluation {
     std::unreachable();
   }
 
+  // Rules of one scope share the bytes, unless each may have an attribute of its own.
   KeyRange KeyOf(const CompiledRule& compiled, Scope scope, std::string_view value) {
-    switch (scope) {
-      case Scope::kGlobal:
-        return SharedKey(scope, "global", value);
-      case Scope::kPerIp:
-        return SharedKey(scope, "ip", value);
-      case Scope::kPerUser:
-        return SharedKey(scope, "user", value);
-      case Scope::kPerApiKey:
-        return SharedKey(scope, "apikey", value);
-      case Scope::kCustom:
-        return AppendKey(compiled.rule->attribute, value);
+    KeyRange own;
+    KeyRange& key =
+        scope == Scope::kCustom ? own : scratch_.scope_keys[static_cast<std::size_t>(scope)];
+    if (key.size == 0) {
+      key.begin = scratch_.key_bytes.size();
+      AppendKey(scratch_.key_bytes, KeyScope::Of(scope, *compiled.rule), value);
+      key.size = scratch_.key_bytes.size() - key.begin;
     }
-    std::unreachable();
-  }
-
-  // Rules of one scope share the bytes.
-  KeyRange SharedKey(Scope scope, std::string_view prefix, std::string_view value) {
-    KeyRange& key = scratch_.scope_keys[static_cast<std::size_t>(scope)];
-    if (key.size == 0) key = AppendKey(prefix, value);
     return key;
-  }
-
-  KeyRange AppendKey(std::string_view prefix, std::string_view value) {
-    std::string& bytes = scratch_.key_bytes;
-    const std::size_t begin = bytes.size();
-    bytes += prefix;
-    if (!value.empty()) {
-      // A hash has no colon before it, so that no value can be made to look like one.
-      const bool fits = prefix.size() + 1 + value.size() <= kKeyBytesMax;
-      bytes += fits ? ':' : '#';
-      if (fits) {
-        bytes += value;
-      } else {
-        AppendDigest(bytes, value);
-      }
-    }
-    return {begin, bytes.size() - begin};
   }
 
   Expected<std::int64_t> CostOf(const CompiledRule& compiled, const Candidate& candidate) const {
@@ -339,10 +331,7 @@ void RuleSet::Index::Add(const Rule& rule, std::vector<PathTrie::Source>& source
   if (!rule.overrides.empty()) {
     OverrideIndex& by_value = *overrides.emplace_back(std::make_unique<OverrideIndex>());
     for (const Override& override : rule.overrides) {
-      for (const std::string& key : override.keys) by_value.keys.emplace(key, &override);
-      for (const std::string& pattern : override.patterns) {
-        by_value.patterns.emplace_back(pattern, &override);
-      }
+      by_value.Add(override, KeyScope::Of(rule.scope, rule));
     }
     compiled.overrides = &by_value;
   }
@@ -391,7 +380,7 @@ void RuleSet::Index::FindCandidates(const RequestPath& path, SelectionScratch& s
 
 RuleSet::RuleSet(RuleSetSpec spec)
     : spec_(std::move(spec)), index_(std::make_unique<const Index>(spec_)) {
-  AppendDigest(hash_, ToJson());
+  AppendSha256(hash_, ToJson());
 }
 
 RuleSet::~RuleSet() = default;

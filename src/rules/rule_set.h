@@ -29,9 +29,8 @@ struct Selected {
   const Rule* rule;
   std::span<const Band> bands;  // The rule's, or its override's. Only if it is to be charged.
 
-  // "ip:…", "user:…", "apikey:…", "global" or "<attribute>:…"; no two scopes or values share one.
-  // What would be longer than kKeyBytesMax is "ip#" and a hash instead. Empty if the key is
-  // missing.
+  // "ip:…", "user:…", "apikey#…", "global" or "<attribute>:…" (rules/key.h); no two scopes or
+  // values share one. Empty if the key is missing.
   std::string_view key;
 
   std::int64_t cost;

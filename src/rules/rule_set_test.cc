@@ -56,8 +56,11 @@ rules:
                         .method = {},
                         .path = {},
                         .attributes = {&tenant, 1}};
-  EXPECT_THAT(Select(*rules, context), ElementsAre("g global", "i ip:x", "u user:x", "k apikey:x",
-                                                   "c tenant:acme", "i2 ip:x"));
+  EXPECT_THAT(
+      Select(*rules, context),
+      ElementsAre("g global", "i ip:x", "u user:x",
+                  "k apikey#2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881",
+                  "c tenant:acme", "i2 ip:x"));
   // Without values only what needs none applies.
   EXPECT_THAT(Select(*rules, {}), ElementsAre("g global"));
 }
@@ -372,6 +375,53 @@ TEST(RuleBook, RefusesOneIdTwice) {
   EXPECT_EQ(book.error().at(0).ToString(),
             "other.yaml:2:1: rule set \"a\" is already defined at test.yaml:1; expected an id of "
             "its own");
+}
+
+TEST(RuleSet, OverridesOfSecretsAreFoundByValueAndByHash) {
+  const auto rules = Parse(R"(
+id: api
+rules:
+  - id: k
+    scope: PER_API_KEY
+    bands: [{limit: 10, window: 1s}]
+    overrides:
+      - {key: plain, unlimited: true}
+      # Of "abc".
+      - {key: "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", blocked: true}
+      - {pattern: "test-*", unlimited: true}
+  - {id: t, scope: CUSTOM, attribute: X-Auth-Token, bands: [{limit: 10, window: 1s}],
+     overrides: [{key: plain, blocked: true}]}
+)");
+  const auto verdict = [&](const Context& context) {
+    Selection selection;
+    EXPECT_TRUE(rules->Select(context, 1, selection));
+    EXPECT_EQ(selection.rules().size(), 1U);
+    return selection.rules().front().verdict;
+  };
+  const auto of_key = [&](std::string_view key) { return verdict({.api_key = key}); };
+  EXPECT_EQ(of_key("plain"), Verdict::kUnlimited);
+  EXPECT_EQ(of_key("abc"), Verdict::kBlocked);
+  EXPECT_EQ(of_key("test-1"), Verdict::kUnlimited);
+  EXPECT_EQ(of_key("other"), Verdict::kCharge);
+  // Whoever saw a hash cannot show it instead of the key.
+  EXPECT_EQ(of_key("sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+            Verdict::kCharge);
+  const Attribute token{"X-Auth-Token", "plain"};
+  EXPECT_EQ(verdict({.attributes = {&token, 1}}), Verdict::kBlocked);
+}
+
+TEST(RuleSet, HashesAttributesThatAreNamedAsSecrets) {
+  const auto rules = Parse(R"(
+id: api
+rules:
+  - {id: t, scope: CUSTOM, attribute: auth.token, bands: [{limit: 10, window: 1s}]}
+  - {id: u, scope: CUSTOM, attribute: session_id, onMissingKey: USE_IP, bands: [{limit: 10, window: 1s}]}
+)");
+  const Attribute token{"auth.token", "abc"};
+  EXPECT_THAT(
+      Select(*rules, {.ip = "192.0.2.1", .attributes = {&token, 1}}),
+      ElementsAre("t auth.token#ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+                  "u ip:192.0.2.1"));
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "service/secret_key.h"
 #include "telemetry/heavy_hitters.h"
 #include "telemetry/log.h"
 #include "telemetry/service_metrics.h"
@@ -13,10 +12,6 @@ namespace sluice::service {
 namespace {
 
 using telemetry::LogLevel;
-
-std::string_view Loggable(std::string_view key) {
-  return key.starts_with(kApiKeyPrefix) ? kHiddenApiKey : key;
-}
 
 }  // namespace
 
@@ -72,7 +67,7 @@ void Engine::Account(std::span<const Request> requests, Steady::time_point start
     if (request.source != Source::kStore) AccountWithoutStore(request);
     if (logger_.Enabled(LogLevel::kDebug)) [[unlikely]] {
       logger_.Debug(allowed ? "request allowed" : "request denied",
-                    {{"key", Loggable(request.charges.front().key)},
+                    {{"key", request.charges.front().key},
                      {"remaining", request.outcome->remaining},
                      {"cost", request.charges.front().cost}});
     }
@@ -86,18 +81,18 @@ void Engine::AccountWithoutStore(const Request& request) {
   degraded_->Log(LogLevel::kWarn, "decided without the store",
                  {{"source", request.source == Source::kLocal ? "local" : "fail-open"},
                   {"allowed", request.outcome->allowed},
-                  {"key", Loggable(request.charges.front().key)}});
+                  {"key", request.charges.front().key}});
 }
 
 void Engine::AccountFailure(const Request& request) {
   const Error& error = request.outcome.error();
   if (!error.outage()) return;  // The request's own fault; it is told so.
   for (const Charge& charge : request.charges) metrics_.StoreFailed(charge.on_store_failure);
-  failed_->Log(LogLevel::kError, "the store failed a request",
-               {{"code", ToString(error.code)},
-                {"error", error.message},
-                {"key", request.charges.empty() ? std::string_view{}
-                                                : Loggable(request.charges.front().key)}});
+  failed_->Log(
+      LogLevel::kError, "the store failed a request",
+      {{"code", ToString(error.code)},
+       {"error", error.message},
+       {"key", request.charges.empty() ? std::string_view{} : request.charges.front().key}});
 }
 
 }  // namespace sluice::service

@@ -1,29 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/redis/state_key.h"
 
-#include <openssl/evp.h>
-
-#include <array>
 #include <utility>
 
+#include "core/digest.h"
+#include "core/hex.h"
 #include "core/text.h"
 
 namespace sluice::redis {
 namespace {
 
 constexpr std::size_t kPartBytesMax = 128;
-constexpr std::string_view kDigits = "0123456789abcdef";
-
-void AppendHash(std::string& out, std::string_view text) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
-  unsigned int size = 0;
-  EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr);
-  out += '#';
-  for (unsigned int i = 0; i < size; ++i) {
-    out += kDigits[digest[i] >> 4];
-    out += kDigits[digest[i] & 15];
-  }
-}
+constexpr std::string_view kDigits = text::kLowerHex;
 
 void AppendEscaped(std::string& out, char c) {
   const bool plain =
@@ -42,7 +30,8 @@ void AppendPart(std::string& out, std::string_view text) {
     AppendEscaped(out, c);
     if (out.size() - before > kPartBytesMax) {
       out.resize(before);
-      AppendHash(out, text);
+      out += '#';
+      AppendSha256(out, text);
       return;
     }
   }
