@@ -28,11 +28,12 @@ void CheckRoundTrip(const RuleSet& rules) {
 }
 
 void CheckSelection(const RuleSet& rules, std::string_view path) {
-  const Attribute attributes[] = {{"tenant", path}, {"tokens", "3"}, {"plan", "free"}};
+  const Attribute attributes[] = {
+      {"tenant", path}, {"tokens", "3"}, {"plan", "free"}, {"token", path}};
   Selection selection;
   const auto done = rules.Select({.ip = "192.0.2.1",
                                   .user_id = path,
-                                  .api_key = {},
+                                  .api_key = path,
                                   .method = "GET",
                                   .path = path,
                                   .attributes = attributes},
@@ -45,6 +46,10 @@ void CheckSelection(const RuleSet& rules, std::string_view path) {
     last = selected.rule;
     Expect(selected.rule->enabled && rules.enabled());
     Expect(selected.key.size() <= sluice::kKeyBytesMax && selected.cost >= 0);
+    if (selected.rule->scope == sluice::rules::Scope::kPerApiKey && !path.empty()) {
+      constexpr std::string_view kPrefix = "apikey#";
+      Expect(selected.key.starts_with(kPrefix) && selected.key.size() == kPrefix.size() + 64);
+    }
     const bool charged = selected.verdict == Selected::Verdict::kCharge;
     Expect(charged == !selected.bands.empty() && (!charged || !selected.key.empty()));
     for (const auto& band : selected.bands) Expect(band.name.size() <= sluice::kNameBytesMax);

@@ -406,6 +406,11 @@ class Traefik(BehindProxy, support.ServiceTest):
         self.assertIsNone(headers["X-API-Key"])
         self.assertEqual((headers["X-Own"], headers["X-Forwarded-For"]), ("kept", "127.0.0.1"))
 
+    def test_requests_fail_while_sluice_is_not_there(self):
+        self.service.kill()
+        self.assertEqual(self.ask("GET", "/x").status, 500)
+        self.assertEqual(self.application.requests, [])
+
 
 class TraefikHeaders(support.ServiceTest):
     """Its ForwardAuth: a GET with these headers; 2xx passes, any other answer is the client's."""
