@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <ranges>
 #include <utility>
 #include <vector>
@@ -27,6 +28,8 @@ using telemetry::HeavyHitters;
 
 constexpr std::size_t kTopDefault = 20;
 
+constexpr std::string_view kRuleSetsPath = "/admin/v1/rule-sets";
+
 constexpr std::string_view kKeysAsShown =
     "a key as answers show it: ip:192.0.2.1, user:alice, apikey#…, global, or an attribute's name "
     "and value; or apikey: and the API key itself";
@@ -44,10 +47,10 @@ std::vector<std::string> TagsOf(const http::Request& request, std::string_view f
   return tags;
 }
 
-// Whether a rule set, of which the hash is empty if there is none, is among them.
-bool IsListed(const std::vector<std::string>& tags, std::string_view hash) {
-  if (hash.empty()) return false;
-  const std::string own = text::Cat("\"", hash, "\"");
+// Whether a rule set is among them; none if there is none, which is never listed.
+bool IsListed(const std::vector<std::string>& tags, std::optional<std::string_view> hash) {
+  if (!hash) return false;
+  const std::string own = text::Cat("\"", *hash, "\"");
   return std::ranges::any_of(tags,
                              [&](const std::string& tag) { return tag == "*" || tag == own; });
 }
@@ -66,7 +69,8 @@ reload::Keeper::Condition ConditionOf(const http::Request& request) {
   auto wanted = TagsOf(request, "If-Match");
   auto unwanted = UnwantedTags(request);
   if (wanted.empty() && unwanted.empty()) return nullptr;
-  return [wanted = std::move(wanted), unwanted = std::move(unwanted)](std::string_view hash) {
+  return [wanted = std::move(wanted),
+          unwanted = std::move(unwanted)](std::optional<std::string_view> hash) {
     return (wanted.empty() || IsListed(wanted, hash)) && !IsListed(unwanted, hash);
   };
 }
@@ -101,32 +105,52 @@ void AppendSummary(JsonWriter& json, const rules::RuleSet& rule_set,
   json.Field("file", rule_set.spec().file).Field("line", rule_set.spec().line).EndObject();
 }
 
-// Answers with what became of a change.
-reload::Keeper::Done AnswerWith(std::shared_ptr<Reply> reply, int status, std::string body) {
-  return
-      [reply = std::move(reply), status, body = std::move(body)](reload::Keeper::Outcome outcome) {
-        if (!outcome.problems.empty()) return reply->Fail(outcome.problems);
-        if (outcome.is_other) {
-          return reply->Fail(412, "PRECONDITION_FAILED",
-                             text::Cat(outcome.result.error().message,
-                                       "; expected what If-Match or If-None-Match says"));
-        }
-        if (!outcome.result) {
-          // What cannot be changed here is a conflict with a file, not a malformed request.
-          const Error& error = outcome.result.error();
-          const int refused = error.code == ErrorCode::kInvalidRequest ? 409 : StatusOf(error.code);
-          return reply->Fail(refused, refused == 409 ? "CONFLICT" : ToString(error.code),
-                             error.message);
-        }
-        reply->body = body;
-        reply->Send(status);
-      };
-}
-
 std::string JsonOf(std::string_view name, std::string_view value) {
   std::string out;
   JsonWriter(out).BeginObject().Field(name, value).EndObject();
   return out;
+}
+
+// More than /health tells to everybody: which documents are not in force, and why.
+void AppendRules(JsonWriter& json, const reload::RulesStatus& rules, std::string_view managed_by) {
+  json.BeginObject().Field("managedBy", managed_by);
+  AppendRulesFields(json, rules);
+  json.Field("revision", rules.revision);
+  if (!rules.keep_problem.empty()) json.Field("keepProblem", rules.keep_problem);
+  json.Key("rejectedRuleSets").BeginArray();
+  for (const auto& rejected : rules.rejected) {
+    json.BeginObject().Field("id", rejected.id).Field("problem", rejected.problem);
+    json.Field("lastGoodInForce", rejected.has_last_good).EndObject();
+  }
+  json.EndArray().EndObject();
+}
+
+// Answers with why a change was not made.
+void Refuse(Reply& reply, const reload::Keeper::Outcome& outcome) {
+  if (!outcome.problems.empty()) return reply.Fail(outcome.problems);
+  const Error& error = outcome.result.error();
+  if (outcome.is_other) {
+    return reply.Fail(
+        412, "PRECONDITION_FAILED",
+        text::Cat(error.message, "; expected what If-Match and If-None-Match say of its ETag"));
+  }
+  // What cannot be changed here is a conflict with what is there, not a malformed request.
+  if (error.code == ErrorCode::kInvalidRequest) return reply.Fail(409, "CONFLICT", error.message);
+  reply.Fail(error);
+}
+
+// Answers with what became of a change: 201 and where it is if it made a rule set, else 200.
+reload::Keeper::Done AnswerWith(std::shared_ptr<Reply> reply, std::string_view done,
+                                std::string id) {
+  return
+      [reply = std::move(reply), done, id = std::move(id)](const reload::Keeper::Outcome& outcome) {
+        if (!outcome.result) return Refuse(*reply, outcome);
+        reply->body = JsonOf(outcome.created ? "created" : done, id);
+        if (outcome.created) {
+          reply->headers = text::Cat("Location: ", kRuleSetsPath, "/", id, "\r\n");
+        }
+        reply->Send(outcome.created ? 201 : 200);
+      };
 }
 
 // The budgets of one key, asked for or made whole together.
@@ -326,11 +350,7 @@ void AdminApi::CreateRuleSet(const http::Request& request, http::Exchange exchan
     const auto parsed = rules::ParseRuleSet(body, "body");
     if (!parsed) return reply->Fail(parsed.error());
     const std::string& id = (*parsed)->id();
-    if (parts_.engine.catalog()->rules->Find(id)) {
-      return reply->Fail(409, "CONFLICT",
-                         text::Cat("there is a rule set ", text::Quote(id), "; PUT replaces it"));
-    }
-    parts_.keeper.Save(id, std::move(body), nullptr, AnswerWith(reply, 201, JsonOf("created", id)));
+    parts_.keeper.Create(id, std::move(body), AnswerWith(reply, "created", id));
   });
 }
 
@@ -347,7 +367,7 @@ void AdminApi::ReplaceRuleSet(const http::Request& request, http::Exchange excha
                                    text::Quote(id)));
     }
     parts_.keeper.Save(id, std::move(body), std::move(condition),
-                       AnswerWith(reply, 200, JsonOf("replaced", id)));
+                       AnswerWith(reply, "replaced", id));
   });
 }
 
@@ -355,7 +375,7 @@ void AdminApi::DeleteRuleSet(const http::Request& request, http::Exchange exchan
                              std::string_view id) const {
   auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
   parts_.keeper.Remove(std::string(id), ConditionOf(request),
-                       AnswerWith(reply, 200, JsonOf("deleted", id)));
+                       AnswerWith(reply, "deleted", std::string(id)));
 }
 
 void AdminApi::SetEnabled(const http::Request& request, http::Exchange exchange,
@@ -369,7 +389,7 @@ void AdminApi::SetEnabled(const http::Request& request, http::Exchange exchange,
         spec.enabled = enabled;
         return rules::RuleSet::Compile(std::move(spec))->ToJson();
       },
-      ConditionOf(request), AnswerWith(reply, 200, JsonOf(enabled ? "enabled" : "disabled", id)));
+      ConditionOf(request), AnswerWith(reply, enabled ? "enabled" : "disabled", std::string(id)));
 }
 
 void AdminApi::Validate(const http::Request& request, http::Exchange exchange) const {
@@ -479,6 +499,8 @@ void AdminApi::Status(const http::Request& request, http::Exchange exchange) con
   json.BeginObject().Field("generation", parts_.engine.catalog()->generation);
   json.Field("draining", health.draining).Key("store");
   AppendStore(json, health.store);
+  json.Key("rules");
+  AppendRules(json, parts_.keeper.status(), parts_.keeper.managed_by());
   json.Key("guard").Raw(parts_.guard_status()).EndObject();
   reply.Send(200);
 }

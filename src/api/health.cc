@@ -45,4 +45,11 @@ void AppendStore(JsonWriter& json, const Health::Store& store) {
   json.EndObject();
 }
 
+void AppendRulesFields(JsonWriter& json, const reload::RulesStatus& rules) {
+  json.Field("status", !rules.ready ? "DOWN" : rules.degraded() ? "DEGRADED" : "UP");
+  if (!rules.problem.empty()) json.Field("problem", rules.problem);
+  json.Field("rejected", rules.rejected_count).Field("restored", rules.restored);
+  if (rules.keeps) json.Field("kept", rules.keep_problem.empty());
+}
+
 }  // namespace sluice::api

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/json_writer.h"
+#include "reload/managed_rules.h"
 #include "sluice/time.h"
 
 namespace sluice::api {
@@ -55,9 +56,21 @@ struct Health {
 
   bool draining = false;
   Store store;
+  // Of the rule sets that the admin API manages, if they outlive the process.
+  std::optional<reload::RulesStatus> rules = {};
+
+  // Whether requests should come here. Without its store it decides by policy; without its rules it
+  // would not find them.
+  bool ready() const { return !draining && (!rules || rules->ready); }
+
+  // Whether it decides as it should, rather than as well as it can.
+  bool degraded() const { return !store.decides() || (rules && rules->degraded()); }
 };
 
 // As an object.
 void AppendStore(JsonWriter& json, const Health::Store& store);
+
+// As fields of an object.
+void AppendRulesFields(JsonWriter& json, const reload::RulesStatus& rules);
 
 }  // namespace sluice::api

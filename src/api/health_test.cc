@@ -37,6 +37,36 @@ TEST(Health, ShowsWhatBecameOfSnapshots) {
                           R"("savedAtSeconds":1700000000,"problem":"no space"}})");
 }
 
+TEST(Health, IsReadyOnceItKnowsItsRules) {
+  Health health{.store = {.kind = "memory"}};
+  EXPECT_TRUE(health.ready());
+  health.draining = true;
+  EXPECT_FALSE(health.ready());
+  health.draining = false;
+  health.rules = reload::RulesStatus{.ready = false, .store_works = false};
+  EXPECT_FALSE(health.ready());
+  health.rules->ready = true;
+  EXPECT_TRUE(health.ready() && health.degraded());
+}
+
+TEST(Health, ShowsHowTheRulesAre) {
+  const auto shown = [](const reload::RulesStatus& rules) {
+    std::string out;
+    JsonWriter json(out);
+    json.BeginObject();
+    AppendRulesFields(json, rules);
+    json.EndObject();
+    return out;
+  };
+  EXPECT_EQ(shown({}), R"({"status":"UP","rejected":0,"restored":0})");
+  EXPECT_EQ(shown({.ready = false, .store_works = false, .problem = "refused"}),
+            R"({"status":"DOWN","problem":"refused","rejected":0,"restored":0})");
+  EXPECT_EQ(shown({.store_works = false, .problem = "refused", .restored = 2}),
+            R"({"status":"DEGRADED","problem":"refused","rejected":0,"restored":2})");
+  EXPECT_EQ(shown({.keeps = true, .keep_problem = "no space", .rejected_count = 3}),
+            R"({"status":"DEGRADED","rejected":3,"restored":0,"kept":false})");
+}
+
 TEST(Health, AClusterThatHasFailedDoesNotWorkEvenIfItAnswers) {
   Health::Store store{.kind = "cluster",
                       .latency = Micros{120},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/service_api.h"
 
+#include <string_view>
 #include <utility>
 
 #include "api/assets.h"
@@ -8,6 +9,17 @@
 #include "core/json_writer.h"
 
 namespace sluice::api {
+namespace {
+
+// Without its store it still decides, by policy: that is worth an alarm, not a restart. Without
+// rules that it has never read it cannot decide.
+std::string_view StatusOf(const Health& health) {
+  if (health.draining) return "OUT_OF_SERVICE";
+  return health.ready() ? "UP" : "DOWN";
+}
+
+}  // namespace
+
 void ServiceApi::Metrics(const http::Request& request, http::Exchange exchange) const {
   Reply reply(std::move(exchange), request, parts_.instruments);
   reply.body = parts_.registry.Text();
@@ -23,23 +35,32 @@ void ServiceApi::Live(const http::Request& request, http::Exchange exchange) con
 void ServiceApi::Ready(const http::Request& request, http::Exchange exchange) const {
   Reply reply(std::move(exchange), request, parts_.instruments);
   const Health health = parts_.health();
-  reply.body =
-      health.draining ? R"({"status":"OUT_OF_SERVICE","reason":"draining"})" : R"({"status":"UP"})";
-  reply.Send(health.draining ? 503 : 200);
+  JsonWriter json(reply.body);
+  json.BeginObject().Field("status", StatusOf(health));
+  if (health.draining) {
+    json.Field("reason", "draining");
+  } else if (!health.ready()) {
+    json.Field("reason", health.rules->problem);
+  }
+  json.EndObject();
+  reply.Send(health.ready() ? 200 : 503);
 }
 
 void ServiceApi::HealthOf(const http::Request& request, http::Exchange exchange) const {
   Reply reply(std::move(exchange), request, parts_.instruments);
   const Health health = parts_.health();
   JsonWriter json(reply.body);
-  // Without its store it still decides, by policy: that is worth an alarm, not a restart.
-  json.BeginObject().Field("status", health.draining          ? "OUT_OF_SERVICE"
-                                     : health.store.decides() ? "UP"
-                                                              : "DEGRADED");
+  json.BeginObject().Field("status",
+                           health.ready() && health.degraded() ? "DEGRADED" : StatusOf(health));
   json.Key("store");
   AppendStore(json, health.store);
+  if (health.rules) {
+    json.Key("rules").BeginObject();
+    AppendRulesFields(json, *health.rules);
+    json.EndObject();
+  }
   json.EndObject();
-  reply.Send(health.draining ? 503 : 200);
+  reply.Send(health.ready() ? 200 : 503);
 }
 
 void ServiceApi::Info(const http::Request& request, http::Exchange exchange) const {

@@ -51,14 +51,14 @@ int ConfigCommand::Run() const {
     Print({{.file = "sluice config", .message = sources.error().message}});
     return kExitError;
   }
-  const auto catalog = reload::Build(*sources, 1);
-  if (!catalog) {
-    Print(catalog.error());
+  const auto built = reload::Build(*sources, 1);
+  if (!built) {
+    Print(built.error());
     return kExitError;
   }
   std::string text = Notes(*settings);
   settings->rules.path.clear();
-  text += config::ToYaml(*settings) + ToYaml(**catalog);
+  text += config::ToYaml(*settings) + ToYaml(*built->catalog);
   if (const auto written = WriteAll(stdout, text); !written) {
     std::fprintf(stderr, "sluice config: %s\n", written.error().message.c_str());
     return kExitError;

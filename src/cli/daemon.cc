@@ -168,6 +168,7 @@ class Daemon::Impl {
                                            .rules = settings_.rules.path,
                                            .rls = settings_.rules.rls_path},
                                 .poll_interval = settings_.rules.poll_interval,
+                                .keep_file = settings_.rules.keep_file,
                                 .publish =
                                     [this](auto catalog) {
                                       engine_->SetCatalog(std::move(catalog));
@@ -180,6 +181,7 @@ class Daemon::Impl {
     if (auto opened = OpenResp(); !opened) return opened;
     if (auto opened = OpenGrpc(); !opened) return opened;
     WatchConnections();
+    WatchRules();
     if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
     WarnOfFewDescriptors(settings_, logger_);
     WarnOfTokenInClear(settings_, logger_);
@@ -291,6 +293,21 @@ class Daemon::Impl {
     watch(Door::kGrpc, grpc_);
   }
 
+  void WatchRules() {
+    metrics_.WatchRules([this]() -> telemetry::ServiceMetrics::ManagedRules {
+      const reload::RulesStatus status = keeper_->status();
+      telemetry::ServiceMetrics::ManagedRules rules{.ready = status.ready,
+                                                    .store_works = status.store_works,
+                                                    .revision = status.revision,
+                                                    .restored = status.restored,
+                                                    .keep_failures = status.keep_failures,
+                                                    .rejected = status.rejected_count,
+                                                    .rejected_names = {}};
+      for (const auto& rejected : status.rejected) rules.rejected_names.push_back(rejected.id);
+      return rules;
+    });
+  }
+
   std::size_t OpenConnections() const {
     std::size_t open = 0;
     if (http_) open += http_->counts().connections.open;
@@ -335,6 +352,8 @@ class Daemon::Impl {
     api::Health health;
     health.draining = draining_;
     health.store = backend_->Health();
+    const Settings::Rules& rules = settings_.rules;
+    if (!rules.redis.empty() || !rules.keep_file.empty()) health.rules = keeper_->status();
     return health;
   }
 

@@ -11,21 +11,23 @@
 
 namespace sluice::cli {
 
-// Keeps rule sets in Redis, for all instances: one hash, `<prefix>:rules`, from ids to documents.
-// Each change is announced on the channel `<prefix>:rules:changed`; what an announcement does not
-// reach, polling does. Neither is a state, so that removing states never touches them.
+// Keeps rule sets in Redis, for all instances: one hash, `<prefix>:rules`, from ids to documents,
+// with the store's revision under `:revision`, which no rule set can be called. One key, so that a
+// script changes it in one step wherever it lies, in a Cluster, too. Each change is announced on
+// the channel `<prefix>:rules:changed`; what an announcement does not reach, polling does. Neither
+// is a state, so that removing states never touches them.
 class RedisRuleSets final : public reload::RuleSetStore {
  public:
   explicit RedisRuleSets(redis::Client& client);
 
-  Expected<reload::Documents> Load() override;
-  Expected<void> Save(const std::string& id, const std::string& document) override;
-  Expected<void> Remove(const std::string& id) override;
+  Expected<reload::Stored> Load() override;
+  Expected<reload::Changed> Apply(const reload::Change& change) override;
+  Expected<bool> Restore(const reload::Restoration& restoration) override;
   void Watch(std::function<void()> changed) override;
   std::string_view Description() const override { return "Redis"; }
 
  private:
-  Expected<void> Change(const std::string& command);
+  void Announce();
 
   // Outlives this object in the handlers of the client.
   struct Watcher {

@@ -122,15 +122,15 @@ int ValidateCommand::Run() const {
   Collector all;
   for (const std::string& path : paths_) all.Add(path);
   all.Follow();
-  auto catalog = reload::Build(all.sources, 1);
-  if (!catalog) std::ranges::move(catalog.error(), std::back_inserter(all.problems));
+  auto built = reload::Build(all.sources, 1);
+  if (!built) std::ranges::move(built.error(), std::back_inserter(all.problems));
   if (!all.problems.empty()) {
     Print(all.problems);
     return kExitError;
   }
-  std::printf("valid: %zu rule sets, %zu limits, %zu domains\n",
-              (*catalog)->rules->rule_sets().size(), (*catalog)->limits.size(),
-              (*catalog)->domains->domains().size());
+  const service::Catalog& catalog = *built->catalog;
+  std::printf("valid: %zu rule sets, %zu limits, %zu domains\n", catalog.rules->rule_sets().size(),
+              catalog.limits.size(), catalog.domains->domains().size());
   return kExitOk;
 }
 

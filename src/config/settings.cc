@@ -248,6 +248,9 @@ constexpr std::array kSettings = {
         "A Redis that keeps rule sets; watched by pub/sub and polling. \"store\" "
         "is the one that keeps the state",
         Secret::kPasswordInUri),
+    Row<FIELD(rules.keep_file)>("rules.keepFile", "--rules-keep", "FILE",
+                                "Keeps the rule sets of rules.redis, and of the admin API, for a "
+                                "start without Redis"),
     Within<FIELD(rules.poll_interval), kMillisecond, kDay>(
         "rules.pollInterval", "--rules-poll-interval", "DURATION",
         "How often rules are looked at again, whatever was announced"),

@@ -70,6 +70,7 @@ struct Settings {
     std::string path;
     std::string rls_path;
     std::string redis;
+    std::string keep_file;
     Micros poll_interval{5'000'000};
   } rules;
 

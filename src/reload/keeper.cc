@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/digest.h"
 #include "core/text.h"
 #include "rules/parse.h"
 #include "rules/schema.h"
@@ -15,6 +16,11 @@ constexpr std::size_t kProblemsLogged = 20;
 
 Keeper::Outcome Refused(Error error) { return {std::unexpected(std::move(error)), {}}; }
 
+Keeper::Outcome Invalid(Problems problems) {
+  return {std::unexpected(Error{ErrorCode::kInvalidInput, "the rule set is not valid"}),
+          std::move(problems)};
+}
+
 Keeper::Outcome IsOther(std::string_view id) {
   return {.result = std::unexpected(
               Error{ErrorCode::kInvalidRequest,
@@ -23,27 +29,56 @@ Keeper::Outcome IsOther(std::string_view id) {
           .is_other = true};
 }
 
-// Asks about what was read just now, of which another instance may have written more than is in
-// force here.
-bool Holds(Keeper::Condition& condition, const Sources& sources, const std::string& id) {
+// Each time that one fails, somebody else has changed the same rule set.
+constexpr int kTriesMax = 32;
+
+// By its content where that is no rule set: nobody has been told such a hash.
+std::string HashOf(const std::string& stored) {
+  const auto parsed = rules::ParseRuleSet(stored, "stored");
+  if (parsed) return (*parsed)->hash();
+  std::string digest;
+  AppendSha256(digest, stored);
+  return digest;
+}
+
+bool Holds(Keeper::Condition& condition, const std::string* stored) {
   if (!condition) return true;
-  const auto found = sources.managed.find(id);
-  if (found == sources.managed.end()) return condition({});
-  const auto parsed = rules::ParseRuleSet(found->second, id);
-  return parsed && condition((*parsed)->hash());
+  return stored ? condition(HashOf(*stored)) : condition(std::nullopt);
+}
+
+// What the store must still hold for a condition that was found to hold.
+Change::If StillThere(const Keeper::Condition& condition, const std::string* stored) {
+  if (!condition) return Change::If::kAny;
+  return stored ? Change::If::kSame : Change::If::kAbsent;
+}
+
+Error NothingChanged(const Error& error) {
+  // Reading is all that was tried.
+  const ErrorCode code =
+      error.code == ErrorCode::kOutcomeUnknown ? ErrorCode::kUnavailable : error.code;
+  return {code,
+          text::Cat("the rule set store cannot be read, and nothing was changed: ", error.message)};
+}
+
+Error NotSaved(const Error& error) {
+  if (error.code != ErrorCode::kOutcomeUnknown) return error;
+  return {error.code, text::Cat("the rule set may have been changed or not: ", error.message,
+                                "; read it again before you repeat this")};
 }
 
 }  // namespace
 
 Keeper::Keeper(Options options, const Parts& parts)
     : options_(std::move(options)),
-      managed_(parts.managed),
+      store_(parts.managed),
       logger_(parts.logger),
-      metrics_(parts.metrics) {}
+      metrics_(parts.metrics),
+      managed_(parts.managed, options_.keep_file, parts.logger) {}
 
 Keeper::~Keeper() { Stop(); }
 
 Problems Keeper::Load() {
+  managed_.LoadKept();
   auto sources = ReadAll();
   if (!sources) return {{.file = "configuration", .message = sources.error().message}};
   return Adopt(*std::move(sources)).problems;
@@ -54,13 +89,13 @@ void Keeper::Start() {
        {options_.places.config, options_.places.rules, options_.places.rls}) {
     watch_.Add(place);
   }
-  managed_.Watch([this] { watch_.Wake(); });
+  store_.Watch([this] { watch_.Wake(); });
   thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
 }
 
 void Keeper::Stop() {
   if (!thread_.joinable()) return;
-  managed_.Watch(nullptr);
+  store_.Watch(nullptr);
   thread_.request_stop();
   watch_.Wake();
   thread_.join();
@@ -88,20 +123,12 @@ void Keeper::Post(std::move_only_function<void()> task) {
   watch_.Wake();
 }
 
+// A store that cannot be read says so in its status, and what is known of it stays.
 Expected<Sources> Keeper::ReadAll() {
   auto sources = Read(options_.places);
-  if (sources) ReadManaged(*sources);
+  static_cast<void>(managed_.Read());
+  if (sources) sources->managed = managed_.documents();
   return sources;
-}
-
-void Keeper::ReadManaged(Sources& sources) {
-  if (auto documents = managed_.Load()) {
-    managed_documents_ = *std::move(documents);
-  } else {
-    logger_.Warn("rule sets cannot be read; those known stay",
-                 {{"from", managed_.Description()}, {"error", documents.error().message}});
-  }
-  sources.managed = managed_documents_;
 }
 
 void Keeper::NoteUnreadable(const Error& error) {
@@ -188,24 +215,25 @@ void Keeper::WarnOfMissing(const service::Catalog& before) {
 
 Keeper::Outcome Keeper::Adopt(Sources sources) {
   const std::uint64_t generation = catalog_ ? catalog_->generation + 1 : 1;
-  auto catalog = Build(sources, generation);
-  if (!catalog) {
+  auto built = Build(sources, generation);
+  if (!built) {
     // The first time there are no old ones: whoever loads them tells what is wrong.
     if (catalog_) {
       refused_ = std::move(sources);
       metrics_.Reloaded(telemetry::ReloadResult::kInvalid, 0);
       std::size_t logged = 0;
-      for (const Problem& problem : catalog.error()) {
+      for (const Problem& problem : built.error()) {
         if (++logged > kProblemsLogged) break;
         logger_.Error("rules are not valid; the old ones stay", {{"problem", problem.ToString()}});
       }
     }
     return {std::unexpected(Error{ErrorCode::kInvalidInput, "the rules are not valid"}),
-            std::move(catalog.error())};
+            std::move(built.error())};
   }
   refused_.reset();
   sources_ = std::move(sources);
-  Publish(*std::move(catalog));
+  managed_.SetSkipped(std::move(built->skipped));
+  Publish(std::move(built->catalog));
   return {};
 }
 
@@ -247,61 +275,105 @@ Error Keeper::NotManaged(const std::string& id, std::string_view expected) const
                     expected, " there")};
 }
 
-Sources Keeper::WithManaged() {
+Sources Keeper::WithManaged() const {
   Sources sources = sources_;
-  ReadManaged(sources);
+  sources.managed = managed_.documents();
   return sources;
 }
 
-Keeper::Outcome Keeper::Put(Sources sources, const std::string& id, std::string document) {
-  const std::string& put = sources.managed.insert_or_assign(id, std::move(document)).first->second;
-  if (auto valid = Build(sources, 0); !valid) {
-    return {std::unexpected(Error{ErrorCode::kInvalidInput, "the rule set is not valid"}),
-            std::move(valid.error())};
+// Whether a document can be put in force beside all others.
+Keeper::Outcome Keeper::CheckFits(const std::string& id, const std::string& document) const {
+  Sources sources = WithManaged();
+  sources.managed.insert_or_assign(id, document);
+  const auto built = Build(sources, 0);
+  if (!built) return Invalid(built.error());
+  const auto skipped = built->skipped.find(id);
+  if (skipped == built->skipped.end()) return {};
+  return Invalid({{.file = text::Cat("rule set ", id), .message = skipped->second}});
+}
+
+void Keeper::Commit(std::string id, Planner plan, Done done) {
+  Post([this, id = std::move(id), plan = std::move(plan), done = std::move(done)]() mutable {
+    done(CommitNow(id, plan));
+  });
+}
+
+// Reads, decides, and changes what was read, or begins again if that has changed.
+Keeper::Outcome Keeper::CommitNow(const std::string& id, Planner& plan) {
+  for (int tries = 0; tries < kTriesMax; ++tries) {
+    if (const auto read = managed_.Read(); !read) return Refused(NothingChanged(read.error()));
+    const std::string* stored = managed_.FindStored(id);
+    auto planned = plan(stored);
+    if (!planned) return std::move(planned.error());
+    if (planned->document) {
+      if (Outcome fits = CheckFits(id, *planned->document); !fits.result) return fits;
+    }
+    const bool removal = !planned->document;
+    // Saved before it is in force: what clients see is what a restart will see.
+    const auto changed = managed_.Apply({.id = id,
+                                         .document = std::move(planned->document),
+                                         .condition = planned->condition,
+                                         .same = stored ? *stored : std::string()});
+    if (!changed) return Refused(NotSaved(changed.error()));
+    if (changed->result != Changed::Result::kDone) continue;
+    if (removal && !changed->existed) return Refused(NotManaged(id, "removed"));
+    Outcome outcome = Adopt(WithManaged());
+    outcome.created = !changed->existed;
+    return outcome;
   }
-  // Saved before it is in force: what clients see is what a restart will see.
-  if (auto saved = managed_.Save(id, put); !saved) return Refused(saved.error());
-  managed_documents_ = sources.managed;
-  return Adopt(std::move(sources));
+  return Refused({ErrorCode::kUnavailable,
+                  text::Cat("the rule set ", text::Quote(id),
+                            " is being changed by others; nothing was changed here")});
+}
+
+void Keeper::Create(std::string id, std::string document, Done done) {
+  auto plan = [this, id, document = std::move(document)](
+                  const std::string* stored) -> std::expected<Plan, Outcome> {
+    if (!stored && !IsOfFile(id)) {
+      return Plan{.document = document, .condition = reload::Change::If::kAbsent};
+    }
+    return std::unexpected(
+        Refused({ErrorCode::kInvalidRequest,
+                 text::Cat("there is a rule set ", text::Quote(id), "; PUT replaces it")}));
+  };
+  Commit(std::move(id), std::move(plan), std::move(done));
 }
 
 void Keeper::Save(std::string id, std::string document, Condition condition, Done done) {
-  Post([this, id = std::move(id), document = std::move(document), condition = std::move(condition),
-        done = std::move(done)]() mutable {
-    Sources sources = WithManaged();
-    if (IsOfFile(id)) return done(Refused(NotManaged(id, "changed")));
-    if (!Holds(condition, sources, id)) return done(IsOther(id));
-    done(Put(std::move(sources), id, std::move(document)));
-  });
+  auto plan = [this, id, document = std::move(document), condition = std::move(condition)](
+                  const std::string* stored) mutable -> std::expected<Plan, Outcome> {
+    if (IsOfFile(id)) return std::unexpected(Refused(NotManaged(id, "changed")));
+    if (!Holds(condition, stored)) return std::unexpected(IsOther(id));
+    return Plan{.document = document, .condition = StillThere(condition, stored)};
+  };
+  Commit(std::move(id), std::move(plan), std::move(done));
 }
 
 void Keeper::Change(std::string id, Edit edit, Condition condition, Done done) {
-  Post([this, id = std::move(id), edit = std::move(edit), condition = std::move(condition),
-        done = std::move(done)]() mutable {
-    Sources sources = WithManaged();
-    const auto found = sources.managed.find(id);
-    if (found == sources.managed.end()) return done(Refused(NotManaged(id, "changed")));
-    if (!Holds(condition, sources, id)) return done(IsOther(id));
-    const auto rule_set = rules::ParseRuleSet(found->second, text::Cat("managed rule set ", id));
+  auto plan = [this, id, edit = std::move(edit), condition = std::move(condition)](
+                  const std::string* stored) mutable -> std::expected<Plan, Outcome> {
+    if (!stored || IsOfFile(id)) return std::unexpected(Refused(NotManaged(id, "changed")));
+    if (!Holds(condition, stored)) return std::unexpected(IsOther(id));
+    const auto rule_set = rules::ParseRuleSet(*stored, text::Cat("managed rule set ", id));
     if (!rule_set) {
-      return done({std::unexpected(Error{ErrorCode::kInvalidInput, "the rule set is not valid"}),
-                   rule_set.error()});
+      return std::unexpected(
+          Refused({ErrorCode::kInvalidRequest,
+                   text::Cat("what is stored as the rule set ", text::Quote(id),
+                             " is not valid; PUT replaces it, DELETE removes it")}));
     }
-    done(Put(std::move(sources), id, edit(**rule_set)));
-  });
+    return Plan{.document = edit(**rule_set), .condition = reload::Change::If::kSame};
+  };
+  Commit(std::move(id), std::move(plan), std::move(done));
 }
 
 void Keeper::Remove(std::string id, Condition condition, Done done) {
-  Post([this, id = std::move(id), condition = std::move(condition),
-        done = std::move(done)]() mutable {
-    Sources sources = WithManaged();
-    if (!sources.managed.contains(id)) return done(Refused(NotManaged(id, "removed")));
-    if (!Holds(condition, sources, id)) return done(IsOther(id));
-    sources.managed.erase(id);
-    if (auto removed = managed_.Remove(id); !removed) return done(Refused(removed.error()));
-    managed_documents_ = sources.managed;
-    done(Adopt(std::move(sources)));
-  });
+  auto plan = [this, id, condition = std::move(condition)](
+                  const std::string* stored) mutable -> std::expected<Plan, Outcome> {
+    if (!stored) return std::unexpected(Refused(NotManaged(id, "removed")));
+    if (!Holds(condition, stored)) return std::unexpected(IsOther(id));
+    return Plan{.document = std::nullopt, .condition = StillThere(condition, stored)};
+  };
+  Commit(std::move(id), std::move(plan), std::move(done));
 }
 
 }  // namespace sluice::reload

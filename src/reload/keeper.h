@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <expected>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "core/problem.h"
+#include "reload/managed_rules.h"
 #include "reload/rule_set_store.h"
 #include "reload/sources.h"
 #include "reload/watch.h"
@@ -31,7 +33,8 @@ class Keeper {
   struct Options {
     Places places;
     Micros poll_interval{5'000'000};
-    Micros settle{100'000};  // How long files must stay the same before they are taken.
+    Micros settle{100'000};      // How long files must stay the same before they are taken.
+    std::string keep_file = {};  // Keeps the managed rule sets for the next start; empty: none.
     // Gets every new catalog, on the keeper's thread; the first one from Load.
     std::function<void(std::shared_ptr<const service::Catalog>)> publish;
   };
@@ -48,7 +51,8 @@ class Keeper {
   Keeper& operator=(const Keeper&) = delete;
 
   // Reads everything for the first time, here and now. A rule set store that cannot be reached is
-  // no problem; its rule sets come when it can.
+  // no problem, nor is what is wrong in it: what was kept of it holds, and its rule sets come when
+  // they can. Status says whether there are any.
   Problems Load();
 
   // Starts to watch.
@@ -58,33 +62,45 @@ class Keeper {
   void Stop();
 
   // What became of a change: nothing, or why it was refused. kInvalidInput comes with problems.
+  // kOutcomeUnknown: it may have been made; everything else: it was not.
   struct Outcome {
     Expected<void> result;
     Problems problems;
     bool is_other = false;  // The rule set is not the one that the condition wants.
+    bool created = false;   // There was none before.
   };
   using Done = std::move_only_function<void(Outcome)>;
 
-  // Says by its hash, which is empty if there is none, whether the rule set may be changed; null
-  // says yes.
-  using Condition = std::move_only_function<bool(std::string_view hash)>;
+  // Says by the hash of the rule set that is there, or nothing if there is none, whether it may be
+  // changed; null says yes. It is asked again if the rule set changes before the change is made:
+  // what it said yes to is what is changed.
+  using Condition = std::move_only_function<bool(std::optional<std::string_view> hash)>;
 
-  // Each does not wait; `done` runs on the keeper's thread.
+  // Each does not wait; `done` runs on the keeper's thread. A change is one step in the store:
+  // instances that share it never overwrite each other unseen.
   // Takes the files as they are now.
   void Reload(Done done);
-  // Error: kInvalidRequest if the id belongs to a rule set of a file, which is changed there.
+  // Error: kInvalidRequest if there is such a rule set, of a file or not.
+  void Create(std::string id, std::string document, Done done);
+  // Creates or replaces it. Error: kInvalidRequest if the id belongs to a rule set of a file, which
+  // is changed there.
   void Save(std::string id, std::string document, Condition condition, Done done);
   // Replaces a rule set by what `edit` makes of it, as it is when its turn comes: what was asked
-  // before is not lost. Errors: kNotFound; kInvalidRequest as above.
+  // before is not lost. `edit` runs again if others changed it meanwhile. Errors: kNotFound;
+  // kInvalidRequest as above, or if what is stored is not valid.
   using Edit = std::move_only_function<std::string(const rules::RuleSet&)>;
   void Change(std::string id, Edit edit, Condition condition, Done done);
-  // Errors as Change.
+  // Removes it from the store, also if it is not valid or a file defines it, too. Errors:
+  // kNotFound; kInvalidRequest if only a file defines it.
   void Remove(std::string id, Condition condition, Done done);
 
   // Runs something that takes its time on the keeper's thread.
   void Post(std::move_only_function<void()> task);
 
-  std::string_view managed_by() const { return managed_.Description(); }
+  std::string_view managed_by() const { return store_.Description(); }
+
+  // How the rule sets of the store are. From any thread.
+  RulesStatus status() const { return managed_.status(); }
 
  private:
   void Run(const std::stop_token& stop);
@@ -93,19 +109,27 @@ class Keeper {
   Outcome Take(Sources sources);
   Outcome Adopt(Sources sources);
   Expected<Sources> ReadAll();
-  void ReadManaged(Sources& sources);
-  Sources WithManaged();
+  Sources WithManaged() const;
   void TakeManaged();
   bool IsOfFile(const std::string& id) const;
   Error NotManaged(const std::string& id, std::string_view expected) const;
-  Outcome Put(Sources sources, const std::string& id, std::string document);
+
+  // A change that was decided on from what is stored; or why there is none to be made.
+  struct Plan {
+    std::optional<std::string> document;  // Nothing: the rule set is to be removed.
+    reload::Change::If condition = reload::Change::If::kAny;
+  };
+  using Planner = std::move_only_function<std::expected<Plan, Outcome>(const std::string* stored)>;
+  void Commit(std::string id, Planner plan, Done done);
+  Outcome CommitNow(const std::string& id, Planner& plan);
+  Outcome CheckFits(const std::string& id, const std::string& document) const;
   void NoteUnreadable(const Error& error);
   void WarnOfMissing(const service::Catalog& before);
   void Publish(std::shared_ptr<service::Catalog> catalog);
 
   // Constant after construction.
   const Options options_;
-  RuleSetStore& managed_;
+  RuleSetStore& store_;
   telemetry::Logger& logger_;
   telemetry::ServiceMetrics& metrics_;
 
@@ -114,8 +138,8 @@ class Keeper {
   std::optional<Sources> refused_;    // What is there instead, so that it is counted once.
   std::optional<Sources> unsettled_;  // What is there instead, until it stays the same.
   std::chrono::steady_clock::time_point unsettled_since_;
-  std::string unreadable_;       // Why nothing could be read, so that it is said once.
-  Documents managed_documents_;  // As they were when the store could be reached.
+  std::string unreadable_;  // Why nothing could be read, so that it is said once.
+  ManagedRules managed_;
   std::shared_ptr<const service::Catalog> catalog_;
 
   FolderWatch watch_;

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <optional>
+#include <utility>
 
 #include "support/eventually.h"
 #include "support/temporary_folder.h"
@@ -29,6 +31,42 @@ constexpr std::string_view kTwo =
 constexpr std::string_view kManaged =
     "{id: three, rules: [{id: r, scope: GLOBAL, bands: [{limit: 3, window: 1m}]}]}";
 
+// As Redis is: it can be away, lose what it holds, and be changed by others between two steps.
+class LossyStore final : public RuleSetStore {
+ public:
+  Expected<Stored> Load() override {
+    if (away) return std::unexpected(Error{ErrorCode::kUnavailable, "it is away"});
+    return store.Load();
+  }
+  Expected<Changed> Apply(const Change& change) override {
+    if (const auto others = std::exchange(before_apply, nullptr)) others();
+    if (silent) return std::unexpected(Error{ErrorCode::kOutcomeUnknown, "no answer"});
+    return store.Apply(change);
+  }
+  Expected<bool> Restore(const Restoration& restoration) override {
+    if (read_only) return std::unexpected(Error{ErrorCode::kAccessDenied, "read only"});
+    return store.Restore(restoration);
+  }
+  void Watch(std::function<void()>) override {}
+  std::string_view Description() const override { return "a test"; }
+
+  // As somebody with redis-cli does.
+  void Write(const std::string& id, std::string_view document) {
+    Stored stored = *store.Load();
+    stored.documents.insert_or_assign(id, std::string(document));
+    ASSERT_TRUE(*store.Restore({.marker = stored.marker,
+                                .revision = Revision::Parse(stored.marker).value_or(Revision{}),
+                                .documents = stored.documents,
+                                .mode = Restoration::Mode::kReplace}));
+  }
+
+  ProcessRuleSetStore store;
+  bool away = false;
+  bool silent = false;
+  bool read_only = false;
+  std::function<void()> before_apply;  // Once.
+};
+
 class KeeperTest : public ::testing::Test {
  protected:
   KeeperTest() { Write("rules.yaml", kOne); }
@@ -44,6 +82,7 @@ class KeeperTest : public ::testing::Test {
         Keeper::Options{.places = {.config = {}, .rules = (folder_ / rules).string(), .rls = {}},
                         .poll_interval = 1h,  // So that only watching helps.
                         .settle = settle_,
+                        .keep_file = keep_file_,
                         .publish =
                             [this](auto catalog) {
                               const std::scoped_lock lock(mutex_);
@@ -68,6 +107,32 @@ class KeeperTest : public ::testing::Test {
     return promise.get_future().get();
   }
 
+  Keeper::Outcome Create(const std::string& id, std::string_view document) {
+    return Await([&](auto done) { keeper_->Create(id, std::string(document), std::move(done)); });
+  }
+
+  Keeper::Outcome Save(const std::string& id, std::string_view document,
+                       Keeper::Condition condition = nullptr) {
+    return Await([&](auto done) {
+      keeper_->Save(id, std::string(document), std::move(condition), std::move(done));
+    });
+  }
+
+  // Has it look at all sources.
+  void Look() {
+    static_cast<void>(Await([&](auto done) { keeper_->Reload(std::move(done)); }));
+  }
+
+  // Runs something on the keeper's thread.
+  void Do(std::move_only_function<void()> task) {
+    std::promise<void> done;
+    keeper_->Post([&] {
+      task();
+      done.set_value();
+    });
+    done.get_future().get();
+  }
+
   std::shared_ptr<const service::Catalog> catalog() {
     const std::scoped_lock lock(mutex_);
     return catalog_;
@@ -78,8 +143,9 @@ class KeeperTest : public ::testing::Test {
   telemetry::Registry registry_;
   telemetry::ServiceMetrics metrics_{registry_};
   telemetry::Logger logger_{{.level = telemetry::LogLevel::kOff}};
-  ProcessRuleSetStore managed_;
+  LossyStore managed_;
   Micros settle_ = 10ms;
+  std::string keep_file_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<const service::Catalog> catalog_;
@@ -115,7 +181,7 @@ TEST_F(KeeperTest, TakesWhatOthersManageWhateverBecomesOfTheFiles) {
   ASSERT_TRUE(Open("rules.yaml").empty());
   const auto save = [&](const std::string& id) {
     const std::string rules = "rules: [{id: r, scope: GLOBAL, bands: [{limit: 3, window: 1m}]}]";
-    EXPECT_TRUE(managed_.Save(id, "{id: " + id + ", " + rules + "}"));
+    EXPECT_TRUE(managed_.store.Apply({.id = id, .document = "{id: " + id + ", " + rules + "}"}));
   };
   keeper_->Post([&] {
     save("three");
@@ -138,7 +204,7 @@ TEST_F(KeeperTest, CreatesWhatOthersHaveRemoved) {
   ASSERT_TRUE(Await(save).result);
   const auto saved = Await([&](auto done) {
     keeper_->Post([&, done = std::move(done)]() mutable {
-      EXPECT_TRUE(managed_.Remove("three"));
+      EXPECT_TRUE(managed_.store.Apply({.id = "three", .document = std::nullopt}));
       // What follows comes before the keeper has looked.
       keeper_->Remove("three", nullptr, [](const Keeper::Outcome& outcome) {
         EXPECT_EQ(outcome.result.error().code, ErrorCode::kNotFound);
@@ -300,19 +366,299 @@ TEST_F(KeeperTest, ChangesOnlyTheRuleSetThatTheConditionWants) {
     return Await(
         [&](auto done) { keeper_->Remove("three", std::move(condition), std::move(done)); });
   };
-  const auto any = [](std::string_view found) { return !found.empty(); };
-  const auto none = [](std::string_view found) { return found.empty(); };
+  using Hash = std::optional<std::string_view>;
+  const auto any = [](Hash found) { return found.has_value(); };
+  const auto none = [](Hash found) { return !found.has_value(); };
   EXPECT_TRUE(save(any).is_other) << "there is none";
-  ASSERT_TRUE(save(none).result);
-  EXPECT_TRUE(save(none).is_other) << "there is one now";
+  EXPECT_TRUE(save(none).created);
+  EXPECT_TRUE(save(none).is_other);
+  EXPECT_FALSE(save(nullptr).created);
   const std::string hash = catalog()->rules->Find("three")->hash();
-  const auto other = [](std::string_view) { return false; };
+  const auto other = [](Hash) { return false; };
   EXPECT_TRUE(save(other).is_other);
   EXPECT_TRUE(remove(other).is_other);
   EXPECT_NE(catalog()->rules->Find("three"), nullptr);
-  const auto same = [&](std::string_view found) { return found == hash; };
+  const auto same = [&](Hash found) { return found == hash; };
   EXPECT_TRUE(save(same).result);
   EXPECT_TRUE(remove(same).result);
+}
+
+TEST_F(KeeperTest, KeepsTheRulesOfAStoreThatWasEmptiedAndWritesThemBack) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  ASSERT_TRUE(Create("three", kManaged).result);
+  const Stored before = *managed_.store.Load();
+  Do([&] { managed_.store = {}; });
+  Look();
+  EXPECT_EQ(managed_.store.Load()->documents, before.documents);
+  EXPECT_EQ(managed_.store.Load()->marker, before.marker);
+  EXPECT_NE(catalog()->rules->Find("three"), nullptr);
+  EXPECT_EQ(keeper_->status().restored, 1U);
+  EXPECT_FALSE(keeper_->status().degraded());
+}
+
+TEST_F(KeeperTest, SaysThatItCannotWriteBackWhatAStoreHasLost) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  ASSERT_TRUE(Create("three", kManaged).result);
+  Do([&] {
+    managed_.store = {};
+    managed_.read_only = true;
+  });
+  Look();
+  EXPECT_NE(catalog()->rules->Find("three"), nullptr);
+  EXPECT_TRUE(keeper_->status().degraded());
+  EXPECT_TRUE(keeper_->status().ready);
+  EXPECT_THAT(keeper_->status().problem, AllOf(HasSubstr("lost"), HasSubstr("read only")));
+  // A change would make a new store of the lost one.
+  EXPECT_EQ(Create("four", "{id: four}").result.error().code, ErrorCode::kAccessDenied);
+  EXPECT_TRUE(managed_.store.Load()->documents.empty());
+  Do([&] { managed_.read_only = false; });
+  Look();
+  EXPECT_FALSE(keeper_->status().degraded());
+  EXPECT_TRUE(managed_.store.Load()->documents.contains("three"));
+}
+
+TEST_F(KeeperTest, LetsTheLastRuleSetGoIfSomebodyRemovesIt) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  ASSERT_TRUE(Create("three", kManaged).result);
+  EXPECT_TRUE(Await([&](auto done) { keeper_->Remove("three", nullptr, std::move(done)); }).result);
+  Look();
+  EXPECT_TRUE(managed_.store.Load()->documents.empty());
+  EXPECT_EQ(catalog()->rules->Find("three"), nullptr);
+  EXPECT_EQ(keeper_->status().restored, 0U);
+}
+
+TEST_F(KeeperTest, BringsAStoreForwardThatWentBackInTime) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  ASSERT_TRUE(Create("three", kManaged).result);
+  const ProcessRuleSetStore backup = managed_.store;
+  ASSERT_TRUE(Create("four", "{id: four}").result);
+  EXPECT_TRUE(Await([&](auto done) { keeper_->Remove("three", nullptr, std::move(done)); }).result);
+  const Stored newest = *managed_.store.Load();
+  Do([&] { managed_.store = backup; });
+  Look();
+  EXPECT_EQ(managed_.store.Load()->documents, newest.documents) << "what was removed stays so";
+  EXPECT_EQ(managed_.store.Load()->marker, newest.marker);
+  EXPECT_EQ(keeper_->status().restored, 1U);
+}
+
+TEST_F(KeeperTest, PutsWhatWasLostBesideWhatOthersBeganAnew) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  ASSERT_TRUE(Create("three", kManaged).result);
+  Do([&] {
+    managed_.store = {};
+    ASSERT_TRUE(managed_.store.Apply({.id = "four", .document = "{id: four}"}));
+  });
+  Look();
+  EXPECT_NE(catalog()->rules->Find("three"), nullptr);
+  EXPECT_NE(catalog()->rules->Find("four"), nullptr);
+  EXPECT_TRUE(managed_.store.Load()->documents.contains("three"));
+  const std::string marker = managed_.store.Load()->marker;
+  Look();
+  EXPECT_EQ(managed_.store.Load()->marker, marker) << "once";
+  EXPECT_EQ(keeper_->status().restored, 1U);
+}
+
+TEST_F(KeeperTest, NeverChangesAStoreThatHasJustLostWhatItHeld) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  ASSERT_TRUE(Create("three", kManaged).result);
+  managed_.before_apply = [&] { managed_.store = {}; };
+  EXPECT_TRUE(Create("four", "{id: four}").created);
+  EXPECT_THAT(managed_.store.Load()->documents,
+              testing::ElementsAre(testing::Key("four"), testing::Key("three")));
+}
+
+TEST_F(KeeperTest, LeavesOutADocumentThatIsNotValidAndHoldsUpNothingElse) {
+  managed_.Write("bad", "{id: bad, rules: 5}");
+  managed_.Write("binary", "\xff\xfe");
+  managed_.Write("large", std::string((8U << 20U) + 1, ' '));
+  managed_.Write("named", "{id: other}");
+  managed_.Write("newer", "{id: newer, fieldOfTomorrow: 1}");
+  ASSERT_TRUE(Open("rules.yaml").empty()) << "it starts";
+  RulesStatus status = keeper_->status();
+  EXPECT_TRUE(status.ready && status.degraded());
+  ASSERT_EQ(status.rejected_count, 5U);
+  EXPECT_EQ(status.rejected.front().id, "bad");
+  EXPECT_FALSE(status.rejected.front().has_last_good);
+  // Others are changed, files are taken, and it can be removed.
+  EXPECT_TRUE(Create("three", kManaged).created);
+  Write("rules.yaml", kTwo);
+  EXPECT_TRUE(Comes("two"));
+  EXPECT_EQ(Create("bad", "{id: bad}").result.error().code, ErrorCode::kInvalidRequest);
+  for (const char* id : {"bad", "binary", "large", "named"}) {
+    EXPECT_TRUE(Await([&](auto done) { keeper_->Remove(id, nullptr, std::move(done)); }).result);
+  }
+  EXPECT_EQ(keeper_->status().rejected_count, 1U);
+  EXPECT_TRUE(Save("newer", "{id: newer}").result);
+  EXPECT_FALSE(keeper_->status().degraded());
+}
+
+TEST_F(KeeperTest, KeepsTheLastGoodVersionOfADocumentThatIsNotValid) {
+  keep_file_ = (folder_ / "kept").string();
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  ASSERT_TRUE(Create("three", kManaged).result);
+  Do([&] { managed_.Write("three", "{id: three, rules: 5}"); });
+  Look();
+  for (const bool restarted : {false, true}) {
+    if (restarted) {
+      ASSERT_TRUE(Open("rules.yaml").empty());
+    }
+    ASSERT_NE(catalog()->rules->Find("three"), nullptr) << restarted;
+    EXPECT_EQ(catalog()->rules->Find("three")->rules().size(), 1U);
+    ASSERT_EQ(keeper_->status().rejected_count, 1U);
+    EXPECT_TRUE(keeper_->status().rejected.front().has_last_good);
+  }
+  // The tag of what is in force is not the tag of what is stored.
+  const std::string hash = catalog()->rules->Find("three")->hash();
+  EXPECT_TRUE(Save("three", kManaged, [&](auto found) { return found == hash; }).is_other);
+  const auto edit = [](const rules::RuleSet&) { return std::string("{id: three}"); };
+  EXPECT_EQ(Await([&](auto done) { keeper_->Change("three", edit, nullptr, std::move(done)); })
+                .result.error()
+                .code,
+            ErrorCode::kInvalidRequest);
+  EXPECT_TRUE(Save("three", "{id: three, description: mended}").result);
+  EXPECT_EQ(catalog()->rules->Find("three")->spec().description, "mended");
+  EXPECT_EQ(keeper_->status().rejected_count, 0U);
+}
+
+TEST_F(KeeperTest, TakesAFileThatDefinesAManagedRuleSet) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  ASSERT_TRUE(Create("two", "{id: two, description: managed}").result);
+  Write("rules.yaml", kTwo);
+  ASSERT_TRUE(Eventually([&] { return catalog()->rules->Find("two")->rules().size() == 1; }));
+  EXPECT_FALSE(catalog()->managed.contains("two"));
+  EXPECT_TRUE(Eventually([&] { return keeper_->status().rejected_count == 1; }));
+  EXPECT_FALSE(keeper_->status().rejected.front().has_last_good);
+  EXPECT_TRUE(Await([&](auto done) { keeper_->Remove("two", nullptr, std::move(done)); }).result);
+  EXPECT_EQ(keeper_->status().rejected_count, 0U);
+  EXPECT_NE(catalog()->rules->Find("two"), nullptr) << "that of the file";
+}
+
+TEST_F(KeeperTest, IsNotReadyBeforeItKnowsTheRulesOfItsStore) {
+  managed_.away = true;
+  ASSERT_TRUE(Open("rules.yaml").empty()) << "it starts";
+  EXPECT_FALSE(keeper_->status().ready);
+  EXPECT_THAT(keeper_->status().problem, HasSubstr("it is away"));
+  EXPECT_EQ(Create("three", kManaged).result.error().code, ErrorCode::kUnavailable);
+  Do([&] { managed_.away = false; });
+  Look();
+  EXPECT_TRUE(keeper_->status().ready);
+  Do([&] { managed_.away = true; });
+  Look();
+  EXPECT_TRUE(keeper_->status().ready) << "what was read once is known";
+  EXPECT_TRUE(keeper_->status().degraded());
+}
+
+TEST_F(KeeperTest, StartsWithWhatItKept) {
+  keep_file_ = (folder_ / "kept").string();
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  ASSERT_TRUE(Create("three", kManaged).result);
+  const Stored before = *managed_.store.Load();
+  keeper_.reset();
+  EXPECT_EQ(fs::status(keep_file_).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+
+  managed_.away = true;
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  EXPECT_NE(catalog()->rules->Find("three"), nullptr);
+  EXPECT_TRUE(keeper_->status().ready && keeper_->status().degraded());
+  // When it comes back empty, it gets them; nobody else may know them.
+  Do([&] {
+    managed_.store = {};
+    managed_.away = false;
+  });
+  Look();
+  EXPECT_EQ(managed_.store.Load()->documents, before.documents);
+  EXPECT_EQ(managed_.store.Load()->marker, before.marker);
+}
+
+TEST_F(KeeperTest, DoesNotPutWhatItKeptOfOneStoreIntoAnother) {
+  keep_file_ = (folder_ / "kept").string();
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  ASSERT_TRUE(Create("three", kManaged).result);
+  keeper_.reset();
+  managed_.store = {};
+  ASSERT_TRUE(managed_.store.Apply({.id = "four", .document = "{id: four}"}));
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  EXPECT_EQ(catalog()->rules->Find("three"), nullptr);
+  EXPECT_NE(catalog()->rules->Find("four"), nullptr);
+  EXPECT_FALSE(managed_.store.Load()->documents.contains("three"));
+}
+
+TEST_F(KeeperTest, SetsADamagedFileAsideAndStarts) {
+  keep_file_ = (folder_ / "kept").string();
+  Write("kept", "sluice-rules 1 0000\n\n");
+  managed_.away = true;
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  EXPECT_FALSE(keeper_->status().ready);
+  EXPECT_THAT(keeper_->status().keep_problem, HasSubstr("set aside"));
+  EXPECT_FALSE(fs::exists(keep_file_));
+  EXPECT_TRUE(fs::exists(keep_file_ + ".damaged"));
+  Do([&] { managed_.away = false; });
+  Look();
+  EXPECT_FALSE(keeper_->status().degraded()) << "it was written anew";
+  EXPECT_TRUE(fs::exists(keep_file_));
+}
+
+TEST_F(KeeperTest, GoesOnWithoutAFileThatCannotBeWritten) {
+  keep_file_ = (folder_ / "missing" / "kept").string();
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  EXPECT_TRUE(Create("three", kManaged).created);
+  EXPECT_TRUE(keeper_->status().degraded());
+  EXPECT_GE(keeper_->status().keep_failures, 1U);
+  fs::create_directory(folder_ / "missing");
+  Look();
+  Look();
+  EXPECT_FALSE(keeper_->status().degraded());
+}
+
+TEST_F(KeeperTest, NeverOverwritesUnseenWhatAnotherInstanceWrote) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  const auto others = [&](std::string document) {
+    managed_.before_apply = [this, document = std::move(document)] {
+      ASSERT_TRUE(managed_.store.Apply({.id = "three", .document = document}));
+    };
+  };
+  others("{id: three, description: first}");
+  EXPECT_EQ(Create("three", kManaged).result.error().code, ErrorCode::kInvalidRequest);
+  const auto is = [&](std::string_view description) {
+    return catalog()->rules->Find("three")->spec().description == description;
+  };
+  Look();
+  ASSERT_TRUE(is("first"));
+  const std::string hash = catalog()->rules->Find("three")->hash();
+  const auto same = [&](auto found) { return found == hash; };
+  others("{id: three, description: second}");
+  EXPECT_TRUE(Save("three", kManaged, same).is_other);
+  others("{id: three, description: third}");
+  EXPECT_TRUE(Await([&](auto done) { keeper_->Remove("three", same, std::move(done)); }).is_other);
+  // An edit is made again, of what the other wrote.
+  others("{id: three, description: fourth}");
+  const auto edit = [](const rules::RuleSet& found) {
+    return "{id: three, description: edited " + found.spec().description + "}";
+  };
+  EXPECT_TRUE(
+      Await([&](auto done) { keeper_->Change("three", edit, nullptr, std::move(done)); }).result);
+  EXPECT_TRUE(is("edited fourth"));
+  // Without a condition the last one counts; whether it was there is what the step found.
+  managed_.before_apply = [this] {
+    ASSERT_TRUE(managed_.store.Apply({.id = "three", .document = std::nullopt}));
+  };
+  EXPECT_TRUE(Save("three", kManaged).created);
+  managed_.before_apply = [this] {
+    ASSERT_TRUE(managed_.store.Apply({.id = "three", .document = std::nullopt}));
+  };
+  EXPECT_EQ(Await([&](auto done) { keeper_->Remove("three", nullptr, std::move(done)); })
+                .result.error()
+                .code,
+            ErrorCode::kNotFound);
+}
+
+TEST_F(KeeperTest, SaysThatItDoesNotKnowWhatBecameOfAChange) {
+  ASSERT_TRUE(Open("rules.yaml").empty());
+  managed_.silent = true;
+  const auto outcome = Create("three", kManaged);
+  EXPECT_EQ(outcome.result.error().code, ErrorCode::kOutcomeUnknown);
+  EXPECT_THAT(outcome.result.error().message, HasSubstr("may have been changed or not"));
+  EXPECT_EQ(catalog()->rules->Find("three"), nullptr);
 }
 
 }  // namespace

@@ -5,6 +5,9 @@
 #include <array>
 #include <filesystem>
 #include <iterator>
+#include <map>
+#include <set>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -65,6 +68,34 @@ Expected<std::vector<Text>> ReadPlace(const std::string& place, config::FileKind
 
 void Append(Problems& all, Problems some) { std::ranges::move(some, std::back_inserter(all)); }
 
+// Adds those that can stand beside the rule sets of files, and their ids to `taken`; returns the
+// others.
+Rejections AppendManaged(const Documents& documents, rules::RuleSets& rule_sets,
+                         std::set<std::string, std::less<>>& taken) {
+  std::map<std::string_view, const rules::RuleSetSpec*> of_files;
+  for (const auto& rule_set : rule_sets) of_files.emplace(rule_set->id(), &rule_set->spec());
+  Rejections skipped;
+  for (const auto& [id, document] : documents) {
+    if (const auto file = of_files.find(id); file != of_files.end()) {
+      skipped.emplace(id, text::Cat("a file defines it, which counts: ", file->second->file, ":",
+                                    file->second->line));
+      continue;
+    }
+    if (rule_sets.size() >= rules::kRuleSetsMax) {
+      skipped.emplace(id, text::Cat("expected at most ", rules::kRuleSetsMax, " rule sets"));
+      continue;
+    }
+    auto parsed = rules::ParseRuleSet(document, text::Cat("managed rule set ", id));
+    if (!parsed) {
+      skipped.emplace(id, parsed.error().front().ToString());
+      continue;
+    }
+    rule_sets.push_back(*std::move(parsed));
+    taken.insert(id);
+  }
+  return skipped;
+}
+
 }  // namespace
 
 bool SameFiles(const Sources& a, const Sources& b) {
@@ -83,8 +114,7 @@ Expected<Sources> Read(const Places& places, config::FileKind kind) {
   return sources;
 }
 
-std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& sources,
-                                                                 std::uint64_t generation) {
+std::expected<Built, Problems> Build(const Sources& sources, std::uint64_t generation) {
   Problems problems;
   auto catalog = std::make_shared<service::Catalog>();
   catalog->generation = generation;
@@ -110,18 +140,7 @@ std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& 
   for (const Text& text : sources.rules) {
     take(rules::ParseRuleSets(text.content, text.file, rules::OtherKeys::kForbid));
   }
-  for (const auto& [id, document] : sources.managed) {
-    auto parsed = rules::ParseRuleSet(document, text::Cat("managed rule set ", id));
-    if (!parsed) {
-      Append(problems, std::move(parsed.error()));
-    } else if ((*parsed)->id() != id) {
-      problems.push_back({text::Cat("managed rule set ", id), 1, 1,
-                          text::Cat("its id is ", text::Quote((*parsed)->id()))});
-    } else {
-      catalog->managed.insert(id);
-      rule_sets.push_back(*std::move(parsed));
-    }
-  }
+  Rejections skipped = AppendManaged(sources.managed, rule_sets, catalog->managed);
   if (auto book = rules::RuleBook::Build(std::move(rule_sets), generation)) {
     catalog->rules = *std::move(book);
   } else {
@@ -143,7 +162,7 @@ std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& 
     }
     return std::unexpected(std::move(once));
   }
-  return catalog;
+  return Built{.catalog = std::move(catalog), .skipped = std::move(skipped)};
 }
 
 }  // namespace sluice::reload

@@ -24,6 +24,9 @@ struct Text {
 // Rule sets by id, each a document of its own.
 using Documents = std::map<std::string, std::string, std::less<>>;
 
+// Documents that are not in force, and why; by id.
+using Rejections = std::map<std::string, std::string, std::less<>>;
+
 // All that a catalog is made from.
 struct Sources {
   std::vector<Text> config;  // The configuration file, or none.
@@ -49,8 +52,14 @@ struct Places {
 // are too many.
 Expected<Sources> Read(const Places& places, config::FileKind kind = config::FileKind::kRegular);
 
-// All problems of all texts.
-std::expected<std::shared_ptr<service::Catalog>, Problems> Build(const Sources& sources,
-                                                                 std::uint64_t generation);
+struct Built {
+  std::shared_ptr<service::Catalog> catalog;
+  Rejections
+      skipped;  // Of `managed`: a file defines them, there are too many, or they are invalid.
+};
+
+// All problems of all files. Managed documents never are one: whoever writes them may not be there
+// to mend them, and the files must not wait for that.
+std::expected<Built, Problems> Build(const Sources& sources, std::uint64_t generation);
 
 }  // namespace sluice::reload

@@ -238,6 +238,8 @@ struct Registry::Family {
   std::string type;
   std::vector<Series> series;
   std::unique_ptr<CounterFamily> dynamic;  // If there is one, it is all there is.
+  std::string names_label;
+  std::function<std::vector<std::string>()> names;  // Likewise.
 
   void Add(const Labels& labels, decltype(Series::metric) metric) {
     std::string text;
@@ -254,6 +256,21 @@ struct Registry::Family {
     out += "\n# TYPE " + name + " " + type + "\n";
     for (const Series& one : series) AppendTo(out, one);
     if (dynamic) dynamic->AppendTo(out);
+    if (names) AppendNames(out);
+  }
+
+  // Those that differ only in what a label cannot show are one.
+  void AppendNames(std::string& out) const {
+    std::set<std::string> labels;
+    for (const std::string& value : names()) {
+      std::string text;
+      AppendLabel(text, names_label, CleanLabel(value));
+      labels.insert(std::move(text));
+    }
+    for (const std::string& text : labels) {
+      BeginLine(out, name, "", text);
+      out += "1\n";
+    }
   }
 
   void AppendTo(std::string& out, const Series& one) const {
@@ -330,6 +347,15 @@ void Registry::AddCallback(Type type, std::string_view name, std::string_view he
                            const Labels& labels, std::function<double()> read) {
   const std::lock_guard lock(mutex_);
   Find(name, help, type == Type::kCounter ? "counter" : "gauge").Add(labels, std::move(read));
+}
+
+void Registry::AddNames(std::string_view name, std::string_view help, std::string_view label,
+                        std::function<std::vector<std::string>()> read) {
+  const std::lock_guard lock(mutex_);
+  Family& family = Find(name, help, "gauge");
+  if (!family.series.empty() || family.names) Abort("made twice, and differently", name);
+  family.names_label = label;
+  family.names = std::move(read);
 }
 
 CounterFamily& Registry::AddFamily(CounterFamily::Spec spec) {

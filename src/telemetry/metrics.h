@@ -223,6 +223,10 @@ class Registry {
   void AddCallback(Type type, std::string_view name, std::string_view help, const Labels& labels,
                    std::function<double()> read);
 
+  // A gauge that is 1 for each of some names, of which there are not many, while they are read.
+  void AddNames(std::string_view name, std::string_view help, std::string_view label,
+                std::function<std::vector<std::string>()> read);
+
   // Lives as long as the registry.
   CounterFamily& AddFamily(CounterFamily::Spec spec);
 

@@ -160,6 +160,31 @@ void ServiceMetrics::WatchConnections(Door door, std::function<Connections()> co
         "Connections on which TLS was not agreed upon.", &Connections::handshakes_failed);
 }
 
+void ServiceMetrics::WatchRules(std::function<ManagedRules()> rules) {
+  using enum Registry::Type;
+  const auto watch = [&](Registry::Type type, std::string_view name, std::string_view help,
+                         auto ManagedRules::* field) {
+    registry_.AddCallback(type, name, help, {},
+                          [rules, field] { return static_cast<double>(rules().*field); });
+  };
+  watch(kGauge, "sluice_rules_ready", "1 once the rule sets of the rule set store are known.",
+        &ManagedRules::ready);
+  watch(kGauge, "sluice_rule_store_up", "1 while the rule set store can be read and is whole.",
+        &ManagedRules::store_works);
+  watch(kGauge, "sluice_rule_store_revision", "Changes that the rule set store has seen.",
+        &ManagedRules::revision);
+  watch(kCounter, "sluice_rule_store_restored_total",
+        "Times that rule sets were written back which the store had lost.",
+        &ManagedRules::restored);
+  watch(kCounter, "sluice_rules_keep_failures_total",
+        "Times that the file of kept rule sets could not be written or was damaged.",
+        &ManagedRules::keep_failures);
+  watch(kGauge, "sluice_rule_sets_rejected", "Documents of the rule set store not in force.",
+        &ManagedRules::rejected);
+  registry_.AddNames("sluice_rule_set_rejected", "1 for each of them, by name; the first hundred.",
+                     "rule_set", [rules = std::move(rules)] { return rules().rejected_names; });
+}
+
 void ServiceMetrics::WatchMemory(std::function<MemoryStore::Stats()> stats) {
   using enum Registry::Type;
   const auto watch = [&](Registry::Type type, std::string_view name, std::string_view help,

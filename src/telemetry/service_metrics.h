@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "sluice/limit.h"
 #include "sluice/memory_store.h"
@@ -116,9 +118,21 @@ class ServiceMetrics {
     std::uint64_t handshakes_failed = 0;
   };
 
+  // The rule sets that the admin API manages.
+  struct ManagedRules {
+    bool ready = false;
+    bool store_works = false;
+    std::int64_t revision = 0;
+    std::uint64_t restored = 0;
+    std::uint64_t keep_failures = 0;
+    std::size_t rejected = 0;
+    std::vector<std::string> rejected_names;  // The first of them; a bounded number.
+  };
+
   // Numbers that doors and stores keep themselves; what is given here runs when metrics are read.
   // Once each.
   void WatchConnections(Door door, std::function<Connections()> connections);
+  void WatchRules(std::function<ManagedRules()> rules);
   void WatchMemory(std::function<MemoryStore::Stats()> stats);
   void WatchRedis(std::function<RedisStore::Stats()> stats);
 

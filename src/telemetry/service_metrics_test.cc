@@ -157,8 +157,36 @@ TEST_F(ServiceMetricsTest, ReadsTheNumbersOfTheStores) {
   }
 }
 
+TEST_F(ServiceMetricsTest, NamesTheRuleSetsThatAreNotInForce) {
+  std::vector<std::string> names = {"a", "b\"\n", "\xff", "\xfe"};
+  metrics_.WatchRules([&] {
+    return ServiceMetrics::ManagedRules{.ready = true,
+                                        .store_works = false,
+                                        .revision = 7,
+                                        .restored = 2,
+                                        .keep_failures = 1,
+                                        .rejected = names.size(),
+                                        .rejected_names = names};
+  });
+  for (const char* line :
+       {"sluice_rules_ready 1\n", "sluice_rule_store_up 0\n", "sluice_rule_store_revision 7\n",
+        "sluice_rule_store_restored_total 2\n", "sluice_rules_keep_failures_total 1\n",
+        "sluice_rule_sets_rejected 4\n", "sluice_rule_set_rejected{rule_set=\"a\"} 1\n",
+        "sluice_rule_set_rejected{rule_set=\"b\\\"\\n\"} 1\n"}) {
+    EXPECT_THAT(Text(), HasSubstr(line));
+  }
+  // What a label cannot show is there once: twice is no valid text.
+  const std::string unshown = "sluice_rule_set_rejected{rule_set=\"\xEF\xBF\xBD\"} 1\n";
+  const std::string text = Text();
+  ASSERT_NE(text.find(unshown), std::string::npos);
+  EXPECT_EQ(text.find(unshown), text.rfind(unshown));
+  names.clear();
+  EXPECT_THAT(Text(), Not(HasSubstr("sluice_rule_set_rejected{")));
+}
+
 // The other way round, too: what is documented exists.
 TEST_F(ServiceMetricsTest, EveryFamilyIsDocumented) {
+  metrics_.WatchRules([] { return ServiceMetrics::ManagedRules{}; });
   metrics_.WatchMemory([] { return MemoryStore::Stats{}; });
   metrics_.WatchRedis([] { return RedisStore::Stats{}; });
   metrics_.WatchConnections(Door::kHttp, [] { return ServiceMetrics::Connections{}; });

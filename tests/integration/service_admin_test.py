@@ -168,7 +168,7 @@ class Admin(support.SharedServiceTest):
         self.assert_error(self.admin("DELETE", SETS + "/made"), 404, "NOT_FOUND")
 
     def test_put_creates(self):
-        self.assertEqual(self.admin("PUT", SETS + "/put", rule_set("put", 1)).status, 200)
+        self.assertEqual(self.admin("PUT", SETS + "/put", rule_set("put", 1)).status, 201)
         self.assertEqual(self.service.check("put", ip="1.1.1.1").status, 200)
         self.admin("DELETE", SETS + "/put")
 

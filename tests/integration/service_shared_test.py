@@ -53,7 +53,7 @@ class SharedRules(support.ServiceTest):
         redis = self.redis()
         service = self.start("--rules-redis", redis.patient_uri, *POLL_NEVER)
         self.assertEqual(service.admin("POST", SETS, rule_set(3)).status, 201)
-        self.assertEqual(redis.cli("hkeys", "sluice:rules").strip(), "shared")
+        self.assertEqual(redis.cli("hexists", "sluice:rules", "shared").strip(), "1")
         redis.kill()
         self.assertEqual(self.limit_at(service), 3, "those known stay")
         refused = service.admin("PUT", SETS + "/shared", rule_set(4))
