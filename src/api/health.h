@@ -55,6 +55,7 @@ struct Health {
   };
 
   bool draining = false;
+  bool clock_believed = true;  // Whether the system's clock can be right.
   Store store;
   // Of the rule sets that the admin API manages, if they outlive the process.
   std::optional<reload::RulesStatus> rules = {};
@@ -64,7 +65,9 @@ struct Health {
   bool ready() const { return !draining && (!rules || rules->ready); }
 
   // Whether it decides as it should, rather than as well as it can.
-  bool degraded() const { return !store.decides() || (rules && rules->degraded()); }
+  bool degraded() const {
+    return !store.decides() || !clock_believed || (rules && rules->degraded());
+  }
 };
 
 // As an object.

@@ -52,6 +52,7 @@ void ServiceApi::HealthOf(const http::Request& request, http::Exchange exchange)
   JsonWriter json(reply.body);
   json.BeginObject().Field("status",
                            health.ready() && health.degraded() ? "DEGRADED" : StatusOf(health));
+  if (!health.clock_believed) json.Field("clock", "the system's clock cannot be right");
   json.Key("store");
   AppendStore(json, health.store);
   if (health.rules) {

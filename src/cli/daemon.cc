@@ -153,6 +153,7 @@ class Daemon::Impl {
   std::expected<void, Problems> Start() {
     std::signal(SIGPIPE, SIG_IGN);  // Whoever reads the log may go; the service stays.
     ReserveDescriptors(settings_);
+    if (!clock_.believed()) TellOfClock();
     auto backend = Backend::Open(settings_, {logger_, registry_, metrics_, clock_});
     if (!backend) return std::unexpected(ProblemOf("store", backend.error()));
     backend_ = *std::move(backend);
@@ -231,11 +232,21 @@ class Daemon::Impl {
 
   void FollowClock() {
     clock_follower_.emplace(std::chrono::seconds{1}, Periodic::First::kAfterInterval, [this] {
+      const bool believed = clock_.believed();
       const Micros behind = clock_.CatchUp();
+      if (clock_.believed() != believed) TellOfClock();
       if (behind < std::chrono::seconds{1}) return;
       logger_.Warn("the system's clock was set forward; budgets may be whole early",
                    {{"seconds", std::chrono::floor<std::chrono::seconds>(behind).count()}});
     });
+  }
+
+  void TellOfClock() {
+    if (clock_.believed()) return logger_.Info("the system's clock can be right again");
+    logger_.Error("the system's clock cannot be right and is not followed",
+                  {{"seconds", std::chrono::floor<std::chrono::seconds>(SystemClock().Now())
+                                   .time_since_epoch()
+                                   .count()}});
   }
 
   // Reads rules and certificates again; does not wait.
@@ -351,6 +362,7 @@ class Daemon::Impl {
   api::Health Health() const {
     api::Health health;
     health.draining = draining_;
+    health.clock_believed = clock_.believed();
     health.store = backend_->Health();
     const Settings::Rules& rules = settings_.rules;
     if (!rules.redis.empty() || !rules.keep_file.empty()) health.rules = keeper_->status();

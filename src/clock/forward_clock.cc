@@ -22,11 +22,18 @@ const Clock& BootClock() {
   return clock;
 }
 
-ForwardClock::ForwardClock(const Clock& wall, const Clock& pace)
-    : wall_(wall), pace_(pace), ahead_us_((wall.Now() - pace.Now()).count()) {}
+ForwardClock::ForwardClock(const Clock& wall, const Clock& pace) : wall_(wall), pace_(pace) {
+  const TimePoint now = wall.Now();
+  if (!CanBeTrue(now)) return;
+  believed_ = true;
+  ahead_us_ = (now - pace.Now()).count();
+}
 
 Micros ForwardClock::CatchUp() {
-  const Micros behind = wall_.Now() - Now();
+  const TimePoint wall = wall_.Now();
+  believed_.store(CanBeTrue(wall), std::memory_order_relaxed);
+  if (!CanBeTrue(wall)) return Micros{0};
+  const Micros behind = wall - Now();
   if (behind <= Micros{0}) return Micros{0};
   ahead_us_.fetch_add(behind.count(), std::memory_order_relaxed);
   return behind;

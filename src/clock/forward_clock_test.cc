@@ -38,6 +38,37 @@ TEST(ForwardClock, CatchesUpButNeverGoesBack) {
   EXPECT_EQ(clock.Now(), kStart + 2h + 1s);
 }
 
+TEST(ForwardClock, DoesNotFollowAClockThatCannotBeRight) {
+  ManualClock wall(kStart);
+  ManualClock pace;
+  ForwardClock clock(wall, pace);
+  for (const TimePoint wrong : {kTimeMax + 1us, kTimeMax, ForwardClock::kBelievedMax + 1us,
+                                TimePoint{-1us}, TimePoint{Micros::max()}}) {
+    wall.Set(wrong);
+    EXPECT_EQ(clock.CatchUp(), 0us);
+    EXPECT_FALSE(clock.believed());
+    EXPECT_EQ(clock.Now(), kStart);
+  }
+  wall.Set(kStart + 1h);
+  EXPECT_EQ(clock.CatchUp(), 1h);
+  EXPECT_TRUE(clock.believed());
+  wall.Set(ForwardClock::kBelievedMax);
+  clock.CatchUp();
+  EXPECT_TRUE(clock.believed());
+}
+
+TEST(ForwardClock, StartsWithTheEpochIfTheWallClockCannotBeRight) {
+  ManualClock wall(kTimeMax + 1us);
+  ManualClock pace(TimePoint{7s});
+  ForwardClock clock(wall, pace);
+  EXPECT_FALSE(clock.believed());
+  EXPECT_EQ(clock.Now(), TimePoint{7s});
+  wall.Set(kStart);
+  clock.CatchUp();
+  EXPECT_TRUE(clock.believed());
+  EXPECT_EQ(clock.Now(), kStart);
+}
+
 TEST(ForwardClock, IsTheWallClockWhileNobodySetsThat) {
   ForwardClock clock(SystemClock(), BootClock());
   const TimePoint before = SystemClock().Now();
