@@ -23,7 +23,7 @@ class Limiter {
       : limit_(limit), store_(std::make_unique<MemoryStore>(options)) {}
 
   // Takes `cost` units of the key's budget if they are there. A denial is a value, and takes
-  // nothing. Errors: kInvalidKey, kInvalidCost, kCostExceedsLimit, kStoreFull.
+  // nothing. Errors: kInvalidKey, kInvalidCost, kCostExceedsLimit.
   Expected<Decision> Check(std::string_view key, std::int64_t cost = 1) {
     return store_->Check({.key = key, .limit = &limit_, .cost = cost});
   }

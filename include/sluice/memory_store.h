@@ -21,9 +21,12 @@ namespace sluice {
 // by bit by the checks that follow. If the clock is then set back, that budget is whole; see
 // Options::recovered_kept_for.
 //
-// When `keys_max` states are live, none of them is dropped for a newcomer: new keys then share a
-// few overflow states per limit until room returns, so that a flood of fresh keys can neither reset
-// a live counter nor grow the memory. Stats::overflow_decisions counts those.
+// When `keys_max` states are live, none of them is dropped for a newcomer: a sketch then decides on
+// new keys until room returns. It takes 96 bytes for each of `keys_max`, and 170 KB, for as long
+// as it holds anything. It never grants a key more than its limit, and hardly ever less as long as
+// no more than ten times `keys_max` new keys are live; beyond that, keys share what they may use. A
+// flood of fresh keys can therefore neither reset a live counter, nor grow the memory without
+// bound, nor use up the budgets of others. Stats::overflow_decisions counts those decisions.
 class MemoryStore final : public Store {
  public:
   struct Options {
@@ -31,7 +34,8 @@ class MemoryStore final : public Store {
     std::int64_t keys_max = 1 << 24;
 
     // Room for the requests that all sliding_window limits together remember, 16 bytes each. Past
-    // it they fail with kStoreFull.
+    // it, keys that are known note a request together with their newest, which is then held for
+    // longer, and the sketch decides on new ones.
     std::int64_t log_entries_max = 1 << 26;
 
     // How long state is kept after it recovered. Zero suits a clock that moves forward. If yours
@@ -41,11 +45,11 @@ class MemoryStore final : public Store {
   };
 
   struct Stats {
-    std::int64_t keys = 0;                // States held, one for each limit of a key.
-    std::int64_t bytes = 0;               // Their memory, but for what the allocator adds.
-    std::int64_t log_entries = 0;         // Room for requests held by sliding_window limits.
-    std::int64_t dropped = 0;             // States dropped because they had recovered.
-    std::int64_t overflow_decisions = 0;  // Decided on a shared state because the store was full.
+    std::int64_t keys = 0;           // States held, one for each limit of a key.
+    std::int64_t bytes = 0;          // Their memory, but for what the allocator adds.
+    std::int64_t log_entries = 0;    // Room for requests held by sliding_window limits.
+    std::int64_t dropped = 0;        // States dropped because they had recovered.
+    std::int64_t overflow_decisions = 0;  // Decided by the sketch because the store was full.
   };
 
   MemoryStore() : MemoryStore(Options{}) {}
@@ -55,7 +59,7 @@ class MemoryStore final : public Store {
   MemoryStore& operator=(const MemoryStore&) = delete;
 
   // Decides one charge. Errors: kInvalidKey, kInvalidCost, kCostExceedsLimit, kInvalidTime,
-  // kInvalidRequest, kStoreFull.
+  // kInvalidRequest.
   Expected<Decision> Check(const Charge& charge, std::optional<TimePoint> now = {});
 
   // Decides all charges or none, atomically; no other thread sees a part of it. Errors as Check.
@@ -66,7 +70,8 @@ class MemoryStore final : public Store {
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override;
 
   // Makes the budget of this key and name, or of this key and limit, whole. Says whether state was
-  // held. The limit is needed in either case. One short lock.
+  // held. The limit is needed in either case. One short lock. Error: kStoreFull if the sketch holds
+  // what the key has used together with what others have, which must stay.
   Expected<bool> Reset(const Charge& charge);
   void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override;
 
@@ -76,9 +81,10 @@ class MemoryStore final : public Store {
   Stats GetStats() const;
 
   // Writes all state to `path`: a temporary file beside it, synced, then renamed, readable by its
-  // owner alone. Checks go on meanwhile; each waits at most until one of 256 shards is copied,
-  // which takes about a millisecond at ten million keys, plus the time to copy what its
-  // sliding_window limits remember. Returns how many states were written. Error: kIo.
+  // owner alone. What the sketch holds is not written. Checks go on meanwhile; each waits at most
+  // until one of 256 shards is copied, which takes about a millisecond at ten million keys, plus
+  // the time to copy what its sliding_window limits remember. Returns how many states were written.
+  // Error: kIo.
   Expected<std::int64_t> Save(const std::filesystem::path& path) const;
 
   // A store with the state of a snapshot, as it was, even if that is more than `keys_max`. Takes

@@ -40,6 +40,11 @@ void Log::Add(Micros window, TimePoint now, std::int64_t units) {
   }
 }
 
+void Log::MoveNewest(TimePoint now) {
+  if (empty()) return;
+  entries_.back().time = std::max(entries_.back().time, now.time_since_epoch().count());
+}
+
 LogFacts Look(const Limit& limit, const Log* log, TimePoint now, std::int64_t cost) {
   LogFacts facts{
       .now_us = now.time_since_epoch().count(), .used = 0, .newest = 0, .oldest = 0, .leaves = 0};

@@ -27,13 +27,17 @@ class Log {
   std::uint64_t total_before() const { return total_before_; }
   std::size_t capacity() const { return entries_.capacity(); }
 
-  // Whether Add needs no more memory than the log has.
+  // Whether Add needs no more memory than the log has; never so for one that has none.
   bool HasRoom(Micros window, TimePoint now) const;
 
   // Records `units` at `now`, or at the newest time if that is later, and forgets what the window
   // has left. Only an admitted request may do this: after it no moment before `now` is ever looked
   // at again, so that what was forgotten is never missed.
   void Add(Micros window, TimePoint now, std::int64_t units);
+
+  // Has the newest request, if any, count from `now` on: what is added then needs no entry of its
+  // own.
+  void MoveNewest(TimePoint now);
 
  private:
   void Forget(std::int64_t until_us);

@@ -167,20 +167,25 @@ class Stop(support.ServiceTest):
 
 
 class Memory(support.ServiceTest):
-    def test_that_is_full_is_a_failure_to_which_the_policy_applies(self):
-        log = "{label: b, algorithm: SLIDING_WINDOW, limit: 100, window: 1h}"
+    def test_that_is_full_turns_no_limit_off(self):
+        log = "{label: b, algorithm: SLIDING_WINDOW, limit: 5, window: 1h}"
         service = self.serve_rules(f"""
 ruleSets:
   - id: open
     rules: [{{id: r, scope: PER_IP, onStoreFailure: FAIL_OPEN, bands: [{log}]}}]
-  - id: closed
-    rules: [{{id: r, scope: PER_IP, onStoreFailure: FAIL_CLOSED, bands: [{log}]}}]
-""", "--memory-log-entries-max", "1")
-        for number in range(300):
-            answer = service.check("open", ip=f"192.0.2.{number % 250}")
-            self.assertEqual(answer.status, 200, answer)
-        self.assertGreater(service.metric("sluice_degraded_decisions_total", source="fail_open"), 0)
-        self.assertEqual(service.check("closed", ip="198.51.100.1").status, 503)
+""", "--memory-log-entries-max", "20")
+
+        def admitted(address):
+            return [service.check("open", ip=address).status for _ in range(6)].count(200)
+
+        self.assertEqual(admitted("198.51.100.1"), 5)
+        for number in range(250):
+            self.assertEqual(service.check("open", ip=f"192.0.2.{number}").status, 200)
+        self.assertEqual(service.check("open", ip="198.51.100.1").status, 429, "known")
+        self.assertEqual(admitted("192.0.2.7"), 4, "of the flood")
+        self.assertEqual(admitted("203.0.113.9"), 5, "new")
+        self.assertEqual(service.metric("sluice_degraded_decisions_total", source="fail_open"), 0)
+        self.assertGreater(service.metric("sluice_overflow_decisions_total"), 200)
 
 
 if __name__ == "__main__":

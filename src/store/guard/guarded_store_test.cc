@@ -803,14 +803,35 @@ TEST_F(GuardTest, AnswersOfThePolicyAreNeverRemembered) {
   EXPECT_EQ(Ask(kTen, kLocal).source, Source::kStore);
 }
 
+// Answers inline, at times with a failure.
+class InlineStore final : public Store {
+ public:
+  void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
+    for (Request& request : requests) {
+      if (fails) {
+        request.outcome = std::unexpected(Error{ErrorCode::kStoreFull, "full"});
+      } else {
+        request.outcome = Decision{.allowed = true, .limit = 10, .remaining = 9};
+      }
+    }
+    done();
+  }
+  void Reset(const Charge&, std::move_only_function<void(Expected<bool>)> done) override {
+    done(false);
+  }
+  bool AnswersInline() const override { return true; }
+
+  bool fails = false;
+};
+
 TEST_F(GuardTest, AroundAStoreThatAnswersInlineOnlyThePolicyIsAtWork) {
-  MemoryStore memory({.clock = &wall, .log_entries_max = 0});
-  GuardedStore inline_guard(memory, options);
+  InlineStore inner;
+  GuardedStore inline_guard(inner, options);
   EXPECT_TRUE(inline_guard.AnswersInline());
-  const Limit log = *Limit::Parse("algorithm=sliding_window,limit=3,window=1m");
-  for (const auto& [policy, limit, source] :
-       {std::tuple(kOpen, &kTen, Source::kStore), std::tuple(kOpen, &log, Source::kFailOpen)}) {
-    const Charge charge{.key = "k", .limit = limit, .on_store_failure = policy};
+  for (const auto& [fails, source] :
+       {std::pair(false, Source::kStore), std::pair(true, Source::kFailOpen)}) {
+    inner.fails = fails;
+    const Charge charge{.key = "k", .limit = &kTen, .on_store_failure = kOpen};
     Request request{.charges = {&charge, 1}};
     bool done = false;
     inline_guard.Apply({&request, 1}, [&] { done = true; });

@@ -62,6 +62,9 @@ MemoryStore::Options Sane(MemoryStore::Options options) {
 
 MemoryStore::Impl::Impl(const Options& options, const Seed& seed)
     : options_(Sane(options)), seed_(seed), shards_(std::make_unique<Shard[]>(kShards)) {
+  totals_.log_entries_max = options_.log_entries_max;
+  // Shards are equal but for chance, which the sketch allows for.
+  totals_.sketch_lines = memory::Sketch::LinesFor(options_.keys_max / std::int64_t{kShards} + 1);
   for (Shard& shard : shards()) shard.set_totals(&totals_);
 }
 
@@ -73,52 +76,43 @@ TimePoint MemoryStore::Impl::Horizon(TimePoint now) const {
   return std::max(TimePoint{}, now - options_.recovered_kept_for);
 }
 
-// Whether recording a request would take more memory than all logs together may have.
-bool MemoryStore::Impl::LogsFull(const Limit& limit, const Slot* slot, TimePoint now) const {
-  if (!memory::IsLog(limit) ||
-      totals_.log_entries.load(std::memory_order_relaxed) < options_.log_entries_max) {
-    return false;
-  }
-  return !slot || !memory::Unpack<core::Log*>(slot->state())->HasRoom(limit.span(), now);
-}
-
-Error MemoryStore::Impl::LogsFullError() const {
-  return {ErrorCode::kStoreFull,
-          text::Cat("the sliding_window limits remember ", options_.log_entries_max,
-                    " requests, the most that log_entries_max allows")};
-}
-
 bool MemoryStore::Impl::HasRoom(const Limit& limit, std::int64_t new_keys) const {
   return totals_.keys.load(std::memory_order_relaxed) + new_keys < options_.keys_max &&
-         !LogsFull(limit, nullptr, TimePoint{});
+         !(memory::IsLog(limit) && totals_.LogsFull());
 }
 
-// The slot to decide on, or null for an untouched budget. When there is no room for a new key, the
-// place becomes the shard's overflow state of this limit. `new_keys` are new in the same request.
-// Requires the shard's lock.
-Expected<Slot*> MemoryStore::Impl::Resolve(Place& place, const Charge& charge, TimePoint now,
-                                           std::int64_t new_keys) {
-  const Limit& limit = *charge.limit;
+// Room for one more key besides `new_keys`, by dropping what has recovered if need be. Bounded:
+// what is dropped need not be of the kind that room is wanted for.
+bool MemoryStore::Impl::MakeRoom(Shard& own, const Limit& limit, TimePoint now,
+                                 std::int64_t new_keys) {
+  constexpr int kReclaimsMax = 4;
+  for (int i = 0; i < kReclaimsMax; ++i) {
+    if (HasRoom(limit, new_keys)) return true;
+    if (!Reclaim(own, now)) return false;
+  }
+  return HasRoom(limit, new_keys);
+}
+
+// The slot to decide on, or null for an untouched budget, or for one that the sketch decides on
+// because there is no room for a new key. `new_keys` are new in the same request. Requires the
+// shard's lock.
+Slot* MemoryStore::Impl::Resolve(Place& place, const Limit& limit, TimePoint now,
+                                 std::int64_t new_keys) {
   Shard& shard = shards_[place.shard];
-  Slot* slot = shard.Find(place.identity);
+  Slot* const slot = shard.Find(place.identity);
   if (slot && shard.LimitOf(*slot) == limit) return slot;
-  if (!shard.CanAcquire(limit, kChargesMax)) {
-    return std::unexpected(Error{ErrorCode::kStoreFull,
-                                 text::Cat("states under ", memory::LimitRegistry::kLimitsMax,
-                                           " different limits are live, the most there can be")});
+  const bool has_number = shard.CanAcquire(limit, kChargesMax);
+  if (slot && has_number) {
+    shard.Convert(slot, limit, now);
+    return slot;
   }
-  // Overflow states may have taken it past its bound, so that one place less is not always enough.
-  while (!slot && !HasRoom(limit, new_keys) && Reclaim(shard, now)) {
+  if (slot) shard.MoveToSketch(slot, limit, now, Horizon(now));
+  if (has_number && MakeRoom(shard, limit, now, new_keys)) {
+    return shard.has_sketch() ? shard.MoveFromSketch(place.identity, limit, Horizon(now)) : nullptr;
   }
-  if (!slot && !HasRoom(limit, new_keys)) {
-    ++shard.overflow_decisions;
-    // No real key is empty.
-    place.identity = IdentityOf(SipHash<1, 3>(seed_, WordsOf(seed_, charge), ""));
-    place.overflow = true;
-    slot = shard.Find(place.identity);
-  }
-  if (slot && shard.LimitOf(*slot) != limit) shard.Convert(slot, limit, now);
-  return slot;
+  ++shard.overflow_decisions;
+  place.sketched = true;
+  return nullptr;
 }
 
 // Sweeps a bit of the shard whose turn it is, with traffic or without. Never waits for its lock, so
@@ -157,22 +151,39 @@ bool MemoryStore::Impl::Reclaim(Shard& own, TimePoint now) {
   std::unique_lock lock(shard.lock());
   Slot* slot = shard.Find(place.identity);
   if (!slot || shard.LimitOf(*slot) != limit) [[unlikely]] {
-    const auto resolved = Resolve(place, charge, now, 0);
-    if (!resolved) return std::unexpected(resolved.error());
-    slot = *resolved;
+    slot = Resolve(place, limit, now, 0);
+    if (place.sketched) return DecideBySketch(place, charge, now);
   }
   const Evaluation evaluation = Evaluate(limit, slot, now, charge.cost);
-  const bool takes = evaluation.decision.allowed && charge.cost > 0;
-  const bool logs_full = takes && LogsFull(limit, slot, now);
-  if (takes && !logs_full) {
+  if (evaluation.decision.allowed && charge.cost > 0) {
     shard.Commit(slot, place.identity, limit, evaluation.next, now, charge.cost);
   }
-  if (shard.CountDecision() || logs_full) [[unlikely]] {
+  if (shard.CountDecision()) [[unlikely]] {
     lock.unlock();
     SweepNext(Horizon(now), memory::kSlotsPerSweep);
-    if (logs_full) return std::unexpected(LogsFullError());
   }
   return evaluation.decision;
+}
+
+// Requires the shard's lock.
+[[gnu::noinline]] Decision MemoryStore::Impl::DecideBySketch(const Place& place,
+                                                             const Charge& charge, TimePoint now) {
+  Shard& shard = shards_[place.shard];
+  const Decision decision = EvaluateAt(place, *charge.limit, now, charge.cost).decision;
+  if (decision.allowed && charge.cost > 0) {
+    shard.TakeFromSketch(place.identity, *charge.limit, now, Horizon(now), charge.cost);
+  }
+  if (shard.CountDecision()) SweepNext(Horizon(now), memory::kSlotsPerSweep);
+  return decision;
+}
+
+// Decides on whatever there is of a place that was resolved. Changes nothing.
+Evaluation MemoryStore::Impl::EvaluateAt(const Place& place, const Limit& limit, TimePoint now,
+                                         std::int64_t cost) {
+  Shard& shard = shards_[place.shard];
+  if (!place.sketched) return Evaluate(limit, shard.Find(place.identity), now, cost);
+  const memory::Bound bound = shard.BoundOf(place.identity, Horizon(now));
+  return {memory::Decide(limit, bound, now, cost), {}};
 }
 
 Expected<Decision> MemoryStore::Impl::Check(const Charge& charge, std::optional<TimePoint> at) {
@@ -248,68 +259,67 @@ Expected<Decision> MemoryStore::Impl::Decide(const Request& request, TimePoint n
   for (std::size_t i = 0; i < charges.size(); ++i) locks.Add(places[i].shard);
   locks.Lock();
 
+  // Charges of one state are of one place; the first of them is to take for all.
+  std::array<bool, kChargesMax> first;
   std::int64_t new_keys = 0;
   for (std::size_t i = 0; i < charges.size(); ++i) {
-    const auto slot = Resolve(places[i], charges[i], now, new_keys);
-    if (!slot) return std::unexpected(slot.error());
-    new_keys += !*slot && charges[i].cost > 0 ? 1 : 0;
+    const auto same = [&](const Place& place) { return SameState(place, places[i]); };
+    const auto earlier = std::find_if(places.begin(), places.begin() + i, same);
+    first[i] = earlier == places.begin() + i;
+    if (!first[i]) {
+      places[i] = *earlier;
+      continue;
+    }
+    const Slot* const slot = Resolve(places[i], *charges[i].limit, now, new_keys);
+    new_keys += !slot && !places[i].sketched && charges[i].cost > 0 ? 1 : 0;
   }
 
-  // First decide without taking anything. Charges of one state add up; the first of them commits.
+  // First decide without taking anything. Charges of one state add up.
   std::array<Decision, kChargesMax> decisions;
   std::array<memory::Packed, kChargesMax> next;
   std::array<std::int64_t, kChargesMax> costs;
   bool allowed = true;
-  bool logs_full = false;
   for (std::size_t i = 0; i < charges.size(); ++i) {
     const Limit& limit = *charges[i].limit;
     costs[i] = 0;
     for (std::size_t j = 0; j < charges.size(); ++j) {
       if (SameState(places[i], places[j])) costs[i] += CostOf(charges[j]);
     }
-    // Looked up again here and below: making room for one key may have moved the others.
-    const Slot* const slot = shards_[places[i].shard].Find(places[i].identity);
     if (action == Action::kDebit) {
-      costs[i] = std::min(costs[i], Evaluate(limit, slot, now, 0).decision.remaining);
+      costs[i] = std::min(costs[i], EvaluateAt(places[i], limit, now, 0).decision.remaining);
     }
-    if (costs[i] > limit.amount()) {
-      // Strangers that share an overflow state ask for too much only together.
-      return std::unexpected(Error{ErrorCode::kStoreFull,
-                                   "the store is full, and keys of this request share a state that "
-                                   "cannot grant them all"});
-    }
-    const Evaluation evaluation = Evaluate(limit, slot, now, costs[i]);
+    const Evaluation evaluation = EvaluateAt(places[i], limit, now, costs[i]);
     decisions[i] = evaluation.decision;
     next[i] = evaluation.next;
     allowed = allowed && evaluation.decision.allowed;
-    logs_full = logs_full || (costs[i] > 0 && LogsFull(limit, slot, now));
-  }
-  if (allowed && logs_full) {
-    SweepNext(Horizon(now), memory::kSlotsPerSweep);
-    return std::unexpected(LogsFullError());
   }
 
   for (std::size_t i = 0; i < charges.size(); ++i) {
+    const Limit& limit = *charges[i].limit;
+    const memory::Identity& identity = places[i].identity;
     Shard& shard = shards_[places[i].shard];
-    Slot* const slot = shard.Find(places[i].identity);
     if (!allowed) {
       // Those that would have let it pass are not charged either, and say so.
-      if (decisions[i].allowed) decisions[i] = Evaluate(*charges[i].limit, slot, now, 0).decision;
+      if (decisions[i].allowed) decisions[i] = EvaluateAt(places[i], limit, now, 0).decision;
       decisions[i].delay = Micros{0};
+    } else if (costs[i] == 0 || !first[i]) {
       continue;
-    }
-    const auto same = [&](const Place& place) { return SameState(place, places[i]); };
-    const bool committed = std::any_of(places.begin(), places.begin() + i, same);
-    if (costs[i] > 0 && !committed) {
-      shard.Commit(slot, places[i].identity, *charges[i].limit, next[i], now, costs[i]);
+    } else if (places[i].sketched) {
+      shard.TakeFromSketch(identity, limit, now, Horizon(now), costs[i]);
+    } else {
+      // Looked up again: making room for one key may have moved the others.
+      shard.Commit(shard.Find(identity), identity, limit, next[i], now, costs[i]);
     }
   }
   bool sweep_due = false;
   locks.ForEach([&](Shard& shard) { sweep_due |= shard.CountDecision(); });
   if (sweep_due) SweepNext(Horizon(now), memory::kSlotsPerSweep);
   for (std::size_t i = 0; i < request.seen.size(); ++i) {
-    const Slot* const slot = shards_[places[i].shard].Find(places[i].identity);
-    request.seen[i] = See(*charges[i].limit, slot, now);
+    const Shard& shard = shards_[places[i].shard];
+    request.seen[i] =
+        places[i].sketched
+            ? See(*charges[i].limit, shard.BoundOf(places[i].identity, Horizon(now)), now)
+            : See(*charges[i].limit, shards_[places[i].shard].Find(places[i].identity), now);
   }
   std::ranges::copy(std::span(decisions).first(request.each.size()), request.each.begin());
   return core::Combine(std::span(decisions).first(charges.size()));
@@ -323,7 +333,17 @@ Expected<bool> MemoryStore::Impl::Reset(const Charge& charge) {
   const std::lock_guard lock(shard.lock());
   Slot* const slot = shard.Find(place.identity);
   if (slot) shard.Erase(slot);
-  return slot != nullptr;
+  switch (shard.ForgetInSketch(place.identity, Horizon(options_.clock->Now()))) {
+    case memory::Sketch::Forgot::kNothing:
+      return slot != nullptr;
+    case memory::Sketch::Forgot::kAll:
+      return true;
+    case memory::Sketch::Forgot::kShared:
+      break;
+  }
+  return std::unexpected(Error{ErrorCode::kStoreFull,
+                               "the store is full, and what this key has used is noted together "
+                               "with what others have; it cannot be told apart"});
 }
 
 MemoryStore::Stats MemoryStore::Impl::GetStats() const {

@@ -39,7 +39,7 @@ class MemoryStore::Impl {
   struct Place {
     std::size_t shard;
     memory::Identity identity;
-    bool overflow = false;  // A state that new keys share because the store is full.
+    bool sketched = false;  // There is no room for a slot: the shard's sketch decides.
   };
 
   static bool SameState(const Place& a, const Place& b) {
@@ -48,13 +48,14 @@ class MemoryStore::Impl {
 
   static Place PlaceOf(const Hash128& hash);
   Expected<Decision> Decide(const Charge& charge, Place place, TimePoint now);
-  Expected<memory::Slot*> Resolve(Place& place, const Charge& charge, TimePoint now,
-                                  std::int64_t new_keys);
+  Decision DecideBySketch(const Place& place, const Charge& charge, TimePoint now);
+  memory::Evaluation EvaluateAt(const Place& place, const Limit& limit, TimePoint now,
+                                std::int64_t cost);
+  memory::Slot* Resolve(Place& place, const Limit& limit, TimePoint now, std::int64_t new_keys);
   bool HasRoom(const Limit& limit, std::int64_t new_keys) const;
+  bool MakeRoom(memory::Shard& own, const Limit& limit, TimePoint now, std::int64_t new_keys);
   std::size_t SweepNext(TimePoint horizon, std::size_t slots);
   bool Reclaim(memory::Shard& own, TimePoint now);
-  bool LogsFull(const Limit& limit, const memory::Slot* slot, TimePoint now) const;
-  Error LogsFullError() const;
   TimePoint Horizon(TimePoint now) const;
 
   // Constant after construction.

@@ -185,6 +185,7 @@ void Shard::Commit(Slot* slot, const Identity& identity, const Limit& limit, con
   if (!IsLog(limit)) return slot->set_state(next);
   Log* const log = Unpack<Log*>(slot->state());
   const std::size_t before = log->capacity();
+  if (totals_->LogsFull() && !log->HasRoom(limit.span(), now)) log->MoveNewest(now);
   log->Add(limit.span(), now, cost);
   CountLogEntries(before, log->capacity());
 }
@@ -205,7 +206,39 @@ void Shard::Erase(Slot* slot) {
   totals_->keys.fetch_sub(1, std::memory_order_relaxed);
 }
 
+Bound Shard::BoundOf(const Identity& identity, TimePoint horizon) const {
+  return sketch_ ? sketch_->Find(identity, horizon.time_since_epoch().count()) : Bound{};
+}
+
+void Shard::TakeFromSketch(const Identity& identity, const Limit& limit, TimePoint now,
+                           TimePoint horizon, std::int64_t units) {
+  if (!sketch_) sketch_ = std::make_unique<Sketch>(totals_->sketch_lines);
+  const Bound bound = BoundOf(identity, horizon);
+  sketch_->Raise(identity, Take(limit, bound, now, units), horizon.time_since_epoch().count());
+}
+
+Sketch::Forgot Shard::ForgetInSketch(const Identity& identity, TimePoint horizon) {
+  if (!sketch_) return Sketch::Forgot::kNothing;
+  return sketch_->Forget(identity, horizon.time_since_epoch().count());
+}
+
+Slot* Shard::MoveFromSketch(const Identity& identity, const Limit& limit, TimePoint horizon) {
+  const Bound bound = sketch_->Noted(identity, horizon.time_since_epoch().count());
+  if (bound == Bound{}) return nullptr;
+  Restore(identity, limit, StateOf(limit, bound));
+  return Find(identity);
+}
+
+void Shard::MoveToSketch(Slot* slot, const Limit& limit, TimePoint now, TimePoint horizon) {
+  const Usage usage = UsageOf(LimitOf(*slot), slot->state(), now);
+  if (usage.used > 0) {
+    TakeFromSketch(slot->identity(), limit, usage.now, horizon, usage.used);
+  }
+  Erase(slot);
+}
+
 std::size_t Shard::Sweep(TimePoint horizon, std::size_t count) {
+  if (sketch_ && TimePoint{Micros{sketch_->until_us()}} <= horizon) sketch_.reset();
   std::size_t erased = 0;
   for (; count > 0; --count) {
     const auto slots = table_.slots();

@@ -3,12 +3,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "sluice/limit.h"
 #include "sluice/time.h"
 #include "store/memory/evaluate.h"
 #include "store/memory/limit_registry.h"
+#include "store/memory/sketch.h"
 #include "store/memory/slot.h"
 #include "store/memory/table.h"
 #include "store/spin_lock.h"
@@ -19,6 +21,12 @@ namespace sluice::memory {
 struct Totals {
   std::atomic<std::int64_t> keys = 0;
   std::atomic<std::int64_t> log_entries = 0;
+
+  // Constant once the shards are in use.
+  std::int64_t log_entries_max = 0;
+  std::size_t sketch_lines = 0;  // Of each shard.
+
+  bool LogsFull() const { return log_entries.load(std::memory_order_relaxed) >= log_entries_max; }
 };
 
 // Sweeping goes on half a slot per decision, so that recovered state is gone after twice as many
@@ -50,11 +58,28 @@ class alignas(128) Shard {
   // Carries the state over to a limit with other numbers. What was used stays used.
   void Convert(Slot* slot, const Limit& limit, TimePoint now);
 
-  // Stores an admitted request of positive cost; `slot` is null for a new identity.
+  // Stores an admitted request of positive cost; `slot` is null for a new identity. When all logs
+  // together remember as much as they may, a log that would grow notes it with its newest request,
+  // which then counts from now on: it grants less than it could, and never more.
   void Commit(Slot* slot, const Identity& identity, const Limit& limit, const Packed& next,
               TimePoint now, std::int64_t cost);
 
   void Erase(Slot* slot);
+
+  // What the sketch knows of identities that have no slot. It is made when it is first needed, and
+  // dropped by a sweep once all that it holds has recovered.
+  bool has_sketch() const { return sketch_ != nullptr; }
+  Bound BoundOf(const Identity& identity, TimePoint horizon) const;
+  void TakeFromSketch(const Identity& identity, const Limit& limit, TimePoint now,
+                      TimePoint horizon, std::int64_t units);
+  Sketch::Forgot ForgetInSketch(const Identity& identity, TimePoint horizon);
+
+  // Gives an identity a slot with what the sketch knows of it, or null if it has used nothing. The
+  // sketch keeps it too, until it has recovered: it may be of others as well. Requires has_sketch.
+  Slot* MoveFromSketch(const Identity& identity, const Limit& limit, TimePoint horizon);
+
+  // The other way, with other numbers: for want of a number for that limit.
+  void MoveToSketch(Slot* slot, const Limit& limit, TimePoint now, TimePoint horizon);
 
   // Looks at the next `count` slots and drops the states that had recovered by `horizon`. Returns
   // how many it dropped.
@@ -64,7 +89,9 @@ class alignas(128) Shard {
   bool CountDecision() { return ++decisions_ % kDecisionsPerSweep == 0; }
 
   std::span<const Slot> slots() const { return table_.slots(); }
-  std::size_t bytes() const { return table_.bytes() + limits_.bytes(); }
+  std::size_t bytes() const {
+    return table_.bytes() + limits_.bytes() + (sketch_ ? sketch_->bytes() : 0);
+  }
 
   // Takes in the states of a snapshot: first how many, then each, in the order of their hashes.
   void Reserve(std::size_t size) { table_.Reserve(size); }
@@ -72,7 +99,7 @@ class alignas(128) Shard {
   void Restore(const Identity& identity, const Limit& limit, const Packed& state);
 
   std::int64_t dropped = 0;
-  std::int64_t overflow_decisions = 0;
+  std::int64_t overflow_decisions = 0;  // By the sketch.
 
  private:
   void FreeLog(const Slot& slot);
@@ -84,6 +111,7 @@ class alignas(128) Shard {
   LimitRegistry limits_;
   std::size_t hand_ = 0;  // Where the next sweep goes on.
   Totals* totals_ = nullptr;
+  std::unique_ptr<Sketch> sketch_;
 };
 
 }  // namespace sluice::memory

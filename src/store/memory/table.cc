@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/memory/table.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
-#include <new>
+
+#include "store/memory/zeroed.h"
 
 namespace sluice::memory {
 namespace {
@@ -18,30 +17,11 @@ constexpr std::size_t Slack(std::size_t capacity) {
   return std::clamp<std::size_t>(capacity / 8, 8, 64);
 }
 
-// Large tables come straight from the operating system: freed, they go back to it at once, and
-// growing shards leave no holes behind in the heap.
-constexpr std::size_t kMappedBytesMin = 64 * 1024;
-
-Slot* AllocateZeroed(std::size_t count) {
-  const std::size_t bytes = count * sizeof(Slot);
-  if (bytes < kMappedBytesMin) {
-    void* memory = ::operator new(bytes, std::align_val_t{64});
-    std::memset(memory, 0, bytes);
-    return static_cast<Slot*>(memory);
-  }
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  return static_cast<Slot*>(memory);
+Slot* AllocateSlots(std::size_t count) {
+  return static_cast<Slot*>(AllocateZeroed(count * sizeof(Slot)));
 }
 
-void Free(Slot* slots, std::size_t count) {
-  const std::size_t bytes = count * sizeof(Slot);
-  if (bytes < kMappedBytesMin) {
-    ::operator delete(slots, std::align_val_t{64});
-  } else {
-    ::munmap(slots, bytes);
-  }
-}
+void Free(Slot* slots, std::size_t count) { FreeZeroed(slots, count * sizeof(Slot)); }
 
 // Above a load of 25/32 searches get long; see the class comment for the lower end.
 constexpr std::size_t SizeMax(std::size_t capacity) { return capacity * 25 / 32; }
@@ -94,7 +74,7 @@ void Table::ShrinkIfSparse() {
 
 void Table::Rebuild(std::size_t capacity, std::size_t slack_min) {
   const std::size_t slack = std::max(Slack(capacity), slack_min);
-  Slot* const slots = AllocateZeroed(capacity + slack + 1);
+  Slot* const slots = AllocateSlots(capacity + slack + 1);
   Slot* const end = slots + capacity + slack;
   Slot* next = slots;
   for (const Slot& slot : this->slots()) {

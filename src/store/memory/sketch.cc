@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/memory/sketch.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "core/bucket.h"
+#include "core/convert.h"
+#include "core/fixed_window.h"
+#include "core/seen.h"
+#include "core/window_counter.h"
+#include "core/window_log.h"
+#include "store/memory/evaluate.h"
+#include "store/memory/zeroed.h"
+
+namespace sluice::memory {
+namespace {
+
+using core::CeilDiv;
+
+// Cells keep times to 48 or 36 bits of the 52 there are, rounded up.
+constexpr int kBucketShift = 4;   // 16 us
+constexpr int kWindowShift = 16;  // 66 ms
+constexpr int kPartsBits = 12;
+
+// The latest time that both kinds of cell can keep.
+constexpr std::int64_t kUntilMaxUs = kSpanMax.count() - (std::int64_t{1} << kWindowShift);
+
+constexpr std::int64_t RoundUp(std::int64_t time_us, int shift) {
+  return (time_us + (std::int64_t{1} << shift) - 1) >> shift << shift;
+}
+
+bool IsBucket(const Limit& limit) { return limit.rate() > 0; }
+
+std::int64_t Us(TimePoint now) { return now.time_since_epoch().count(); }
+
+// When a bucket is full, in its ticks. Where windows have left their mark, it is empty until then.
+std::int64_t FullAt(const Limit& limit, const Bound& bound) {
+  const std::int64_t until = CeilDiv(bound.until_us, limit.tick().count());
+  const bool flows = bound.parts == Bound::kFlowsBack || bound.until_us == 0;
+  return flows ? until : until + CeilDiv(limit.whole(), limit.rate());
+}
+
+// Likewise, seen from now.
+std::int64_t FullAt(const Limit& limit, const Bound& bound, TimePoint now) {
+  return std::max(FullAt(limit, bound), Us(now) / limit.tick().count());
+}
+
+// Empty at the moment from which it takes until then to be full: that is right at any later moment,
+// and grants nothing at an earlier one, whichever way the clock is set.
+core::BucketState BucketOf(const Limit& limit, const Bound& bound) {
+  const std::int64_t full_at = FullAt(limit, bound);
+  const std::int64_t empty_at =
+      std::max<std::int64_t>(0, full_at - CeilDiv(limit.whole(), limit.rate()));
+  const __int128 missing = static_cast<__int128>(full_at - empty_at) * limit.rate();
+  return {.level = limit.whole() - static_cast<std::int64_t>(
+                                       std::min(missing, static_cast<__int128>(core::kExactMax))),
+          .time = empty_at};
+}
+
+// Units used of a window until its bound ends.
+std::int64_t UnitsOf(const Limit& limit, const Bound& bound) {
+  if (bound.parts == Bound::kFlowsBack) return limit.amount();
+  // What was rounded up to parts is rounded down to units: none of those that were taken is lost.
+  return static_cast<std::int64_t>(static_cast<__int128>(bound.parts) * limit.amount() /
+                                   Bound::kPartsWhole);
+}
+
+std::int64_t UsedOf(const Limit& limit, const Bound& bound, TimePoint now) {
+  return bound.until_us <= Us(now) ? 0 : UnitsOf(limit, bound);
+}
+
+// When what is taken from a window now has left it. May be more than a cell can keep.
+std::int64_t LeftAt(const Limit& limit, TimePoint now) {
+  const std::int64_t window = limit.span().count();
+  const std::int64_t now_us = Us(now);
+  switch (limit.algorithm()) {
+    case Algorithm::kFixedWindow:
+      return now_us - now_us % window + window;
+    case Algorithm::kSlidingWindowCounter:
+      return now_us - now_us % window + 2 * window;
+    default:
+      return now_us + window;
+  }
+}
+
+// How many units more a cell could keep.
+std::int64_t RoomIn(const Limit& limit, const Bound& bound, TimePoint now) {
+  if (!IsBucket(limit)) return LeftAt(limit, now) <= kUntilMaxUs ? limit.amount() : 0;
+  const std::int64_t ticks = kUntilMaxUs / limit.tick().count() - FullAt(limit, bound, now);
+  if (ticks <= 0) return 0;
+  return static_cast<std::int64_t>(std::min<__int128>(
+      limit.amount(), static_cast<__int128>(ticks) * limit.rate() / limit.unit()));
+}
+
+Decision DecideBucket(const Limit& limit, const Bound& bound, TimePoint now, std::int64_t cost) {
+  const core::BucketState state = BucketOf(limit, bound);
+  return core::Decide(limit, &state, now, cost).decision;
+}
+
+Decision DecideWindow(const Limit& limit, const Bound& bound, TimePoint now, std::int64_t cost) {
+  const std::int64_t room = limit.amount() - UsedOf(limit, bound, now);
+  Decision decision{.allowed = cost <= room, .limit = limit.amount()};
+  const bool takes = decision.allowed && cost > 0;
+  decision.remaining = takes ? room - cost : room;
+  const std::int64_t until_us = takes ? Take(limit, bound, now, cost).until_us : bound.until_us;
+  decision.reset_after = Micros{std::max<std::int64_t>(0, until_us - Us(now))};
+  if (!takes && room == limit.amount()) return Evaluate(limit, nullptr, now, 0).decision;
+  if (!decision.allowed) decision.retry_after = decision.reset_after;
+  return decision;
+}
+
+}  // namespace
+
+Bound Larger(const Bound& a, const Bound& b) {
+  if (a.until_us == 0) return b;
+  if (b.until_us == 0) return a;
+  const std::int64_t until_us = std::max(a.until_us, b.until_us);
+  const bool both_flow = a.parts == Bound::kFlowsBack && b.parts == Bound::kFlowsBack;
+  if (both_flow) return {.until_us = until_us, .parts = Bound::kFlowsBack};
+  // A bucket and a window have no measure in common but "all".
+  const bool one_flows = a.parts == Bound::kFlowsBack || b.parts == Bound::kFlowsBack;
+  return {.until_us = until_us,
+          .parts = one_flows ? Bound::kPartsWhole : std::max(a.parts, b.parts)};
+}
+
+Decision Decide(const Limit& limit, const Bound& bound, TimePoint now, std::int64_t cost) {
+  Decision decision = IsBucket(limit) ? DecideBucket(limit, bound, now, cost)
+                                      : DecideWindow(limit, bound, now, cost);
+  const std::int64_t room = RoomIn(limit, bound, now);
+  if (decision.allowed && cost > room) {
+    decision = Decide(limit, bound, now, 0);
+    decision.allowed = false;
+    decision.retry_after = std::max(limit.tick(), decision.reset_after);
+    decision.delay = Micros{0};
+    return decision;
+  }
+  decision.remaining = std::min(decision.remaining, decision.allowed ? room - cost : room);
+  return decision;
+}
+
+Bound Take(const Limit& limit, const Bound& bound, TimePoint now, std::int64_t units) {
+  if (!IsBucket(limit)) {
+    // More than all of it is as good as all.
+    const std::int64_t used =
+        std::min(limit.amount(), UsedOf(limit, bound, now) + std::min(units, limit.amount()));
+    const auto parts = static_cast<std::int64_t>(
+        (static_cast<__int128>(used) * Bound::kPartsWhole + limit.amount() - 1) / limit.amount());
+    const Bound taken{.until_us = RoundUp(std::min(LeftAt(limit, now), kUntilMaxUs), kWindowShift),
+                      .parts = parts};
+    return bound.until_us <= Us(now) ? taken : Larger(bound, taken);
+  }
+  const std::int64_t tick = limit.tick().count();
+  const __int128 ticks =
+      static_cast<__int128>(FullAt(limit, bound, now)) +
+      (static_cast<__int128>(units) * limit.unit() + limit.rate() - 1) / limit.rate();
+  const auto until_us =
+      static_cast<std::int64_t>(std::min(ticks * tick, static_cast<__int128>(kUntilMaxUs)));
+  return {.until_us = RoundUp(until_us, kBucketShift), .parts = Bound::kFlowsBack};
+}
+
+Packed StateOf(const Limit& limit, const Bound& bound) {
+  if (IsBucket(limit)) return Pack(BucketOf(limit, bound));
+  const std::int64_t units = UnitsOf(limit, bound);
+  const std::int64_t window = limit.span().count();
+  // What a window has noted ends with a window; only rounding takes it further.
+  const std::int64_t windows = bound.until_us / window;
+  switch (limit.algorithm()) {
+    case Algorithm::kFixedWindow:
+      return Pack(core::WindowState{.start = std::max<std::int64_t>(0, windows - 1) * limit.unit(),
+                                    .count = units});
+    case Algorithm::kSlidingWindowCounter:
+      return Pack(core::CounterState{.window = std::max<std::int64_t>(0, windows - 2),
+                                     .previous = 0,
+                                     .current = std::min(units, core::CountMax(limit))});
+    default: {
+      auto log = std::make_unique<core::Log>();
+      const TimePoint newest{Micros{std::max<std::int64_t>(0, bound.until_us - window)}};
+      if (units > 0) log->Add(limit.span(), newest, units);
+      return Pack(log.release());
+    }
+  }
+}
+
+SeenState See(const Limit& limit, const Bound& bound, TimePoint now) {
+  const Packed state = StateOf(limit, bound);
+  const Slot slot{.hash = 0, .check = 0, .limit = 1, .a = state.a, .b = state.b, .c = state.c};
+  const std::unique_ptr<core::Log> log(IsLog(limit) ? Unpack<core::Log*>(state) : nullptr);
+  return See(limit, &slot, now);
+}
+
+Sketch::Cell::Cell(std::uint64_t tag, const Bound& bound) : bits_(tag << kValueBits) {
+  const auto until_us = static_cast<std::uint64_t>(bound.until_us);
+  if (bound.parts == Bound::kFlowsBack) {
+    bits_ |= until_us >> kBucketShift;
+  } else {
+    const std::uint64_t until = (until_us + (1 << kWindowShift) - 1) >> kWindowShift;
+    bits_ |= kWindow | until << kPartsBits | static_cast<std::uint64_t>(bound.parts);
+  }
+}
+
+Bound Sketch::Cell::bound() const {
+  const std::uint64_t value = bits_ & ((std::uint64_t{1} << kValueBits) - 1);
+  if ((bits_ & kWindow) == 0) {
+    return {.until_us = static_cast<std::int64_t>(value << kBucketShift),
+            .parts = Bound::kFlowsBack};
+  }
+  return {.until_us = static_cast<std::int64_t>(value >> kPartsBits << kWindowShift),
+          .parts = static_cast<std::int64_t>(value & ((1 << kPartsBits) - 1))};
+}
+
+Sketch::Sketch(std::size_t lines)
+    : lines_(lines), cells_(static_cast<Line*>(AllocateZeroed(lines * sizeof(Line)))) {}
+
+Sketch::~Sketch() { FreeZeroed(cells_, bytes()); }
+
+Sketch::Places Sketch::Look(const Identity& identity, std::int64_t horizon_us) const {
+  // Two hashes make four, as good as independent ones.
+  const auto hash = static_cast<std::uint32_t>(identity.hash);
+  const auto step = static_cast<std::uint32_t>(identity.hash >> 32) | 1;
+  const std::uint64_t tag = identity.check & kTagMask;
+  std::array<Line*, kRows> rows;
+  for (std::uint32_t i = 0; i < kRows; ++i) {
+    rows[i] = cells_ + (std::uint64_t{hash + i * step} * lines_ >> 32);
+    __builtin_prefetch(rows[i], 1);
+  }
+  Places places;
+  places.home = &(*rows[0])[identity.check >> kTagBits & (kCellsPerLine - 1)];
+  std::size_t most_free = 0;
+  for (Line* const row : rows) {
+    Cell* first_free = nullptr;
+    std::size_t free = 0;
+    for (Cell& cell : *row) {
+      if (cell.Free(horizon_us)) {
+        if (++free == 1) first_free = &cell;
+      } else if (cell.tag() == tag) {
+        // There may be two, of strangers: it is not known which of them is its own.
+        places.own = &cell;
+        places.bound = Larger(places.bound, cell.bound());
+        places.shared = places.shared || cell.shared();
+      }
+    }
+    // Into the emptiest: that keeps any from being full for as long as can be.
+    if (free > most_free) {
+      most_free = free;
+      places.free = first_free;
+    }
+  }
+  // An identity that once had to share may be noted there, whatever else there is by now.
+  if (!places.home->Free(horizon_us) && places.home->shared()) {
+    if (!places.own) places.own = places.home;
+    places.bound = Larger(places.bound, places.home->bound());
+    places.shared = true;
+  }
+  return places;
+}
+
+Bound Sketch::Find(const Identity& identity, std::int64_t horizon_us) const {
+  const Places places = Look(identity, horizon_us);
+  return places.own || places.free ? places.bound : places.home->bound();
+}
+
+void Sketch::Raise(const Identity& identity, const Bound& bound, std::int64_t horizon_us) {
+  const Places places = Look(identity, horizon_us);
+  Cell* const cell = places.own ? places.own : places.free ? places.free : places.home;
+  if (cell == places.free) {
+    *cell = Cell(identity.check & kTagMask, bound);
+  } else {
+    const bool shared = cell->shared() || !places.own;
+    *cell = Cell(cell->tag(), Larger(cell->bound(), bound));
+    if (shared) cell->Share();
+  }
+  until_us_ = std::max(until_us_, cell->bound().until_us);
+}
+
+Sketch::Forgot Sketch::Forget(const Identity& identity, std::int64_t horizon_us) {
+  Places places = Look(identity, horizon_us);
+  if (places.shared) return Forgot::kShared;
+  if (!places.own) return Forgot::kNothing;
+  for (; places.own; places = Look(identity, horizon_us)) *places.own = Cell();
+  return Forgot::kAll;
+}
+
+}  // namespace sluice::memory
