@@ -33,13 +33,13 @@ class MemoryBackend final : public Backend {
     const MemoryStore::Options options{.clock = &parts.clock,
                                        .keys_max = settings.memory.keys_max,
                                        .log_entries_max = settings.memory.log_entries_max};
-    const std::string& file = settings.memory.snapshot_file;
     std::unique_ptr<MemoryStore> store;
     std::optional<SnapshotLock> lock;
-    if (!file.empty()) {
-      auto taken = SnapshotLock::Take(file);
+    if (!settings.memory.snapshot_file.empty()) {
+      auto taken = SnapshotLock::Take(settings.memory.snapshot_file);
       if (!taken) return std::unexpected(taken.error());
       lock.emplace(*std::move(taken));
+      const std::string& file = lock->file();
       auto restored = MemoryStore::Restore(file, options);
       if (restored) {
         store = *std::move(restored);
@@ -77,23 +77,24 @@ class MemoryBackend final : public Backend {
         });
   }
 
-  // Memory can be full: then, too, each limit's policy decides.
+  // Behind a guard, as Redis is: that is where policies and their metrics are, though nothing that
+  // clients do makes a check in memory fail.
   Store& store() override { return guard_; }
 
   void Start() override {
-    if (settings_.snapshot_file.empty()) return;
+    if (!lock_) return;
     snapshots_.emplace(settings_.snapshot_interval, Periodic::First::kAfterInterval,
                        [this] { Save(); });
   }
 
   void Finish() override {
     snapshots_.reset();
-    if (!settings_.snapshot_file.empty()) Save();
+    if (lock_) Save();
   }
 
   api::Health::Store Health() const override {
     api::Health::Store health{.kind = "memory"};
-    if (!settings_.snapshot_file.empty()) health.snapshot = SnapshotState();
+    if (lock_) health.snapshot = SnapshotState();
     return health;
   }
   std::string Description() const override { return "memory"; }
@@ -102,7 +103,7 @@ class MemoryBackend final : public Backend {
 
  private:
   void Save() {
-    const auto saved = store_->Save(settings_.snapshot_file);
+    const auto saved = store_->Save(lock_->file());
     {
       const std::scoped_lock lock(mutex_);
       snapshot_.problem = saved ? "" : saved.error().message;
@@ -114,7 +115,7 @@ class MemoryBackend final : public Backend {
     }
     if (saved) return;
     logger_.Error("the snapshot was not written; the last one stays",
-                  {{"file", settings_.snapshot_file}, {"error", saved.error().message}});
+                  {{"file", lock_->file()}, {"error", saved.error().message}});
   }
 
   api::Health::Snapshot SnapshotState() const {

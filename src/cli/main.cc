@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -105,6 +106,8 @@ int Run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     OccupyStandardStreams();
+    // A file that may not grow is an error of that file; by default it would end the process.
+    std::signal(SIGXFSZ, SIG_IGN);
     return Run(argc, argv);
   } catch (const std::exception& error) {  // Out of memory, mostly.
     std::fprintf(stderr, "sluice: %s\n", error.what());

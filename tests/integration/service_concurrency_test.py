@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import json
 import os
+import resource
 import signal
 import socket
 import threading
@@ -387,6 +388,58 @@ class Snapshots(support.ServiceTest):
         again = self.start("--snapshot", file)
         again.get(self.CHECK)
         self.assertEqual(again.stop(), 0)
+        self.assertEqual(self.left(self.start("--snapshot", file)), 70)
+
+    def test_a_snapshot_belongs_to_one_instance_whatever_it_is_called(self):
+        folder = self.folder()
+        os.makedirs(folder / "real")
+        os.symlink("real", folder / "folder")
+        os.symlink("folder/state", folder / "link")  # Leads nowhere until a snapshot is written.
+        os.symlink("link", folder / "link2")
+        service = self.start("--snapshot", folder / "real/state", "--snapshot-interval", "20ms")
+        service.get(self.CHECK)
+        relative = os.path.relpath(folder / "real/state")
+
+        def refused(*names):
+            for name in names:
+                second = sluice("serve", "--snapshot", name, "--http", "127.0.0.1:0", "--admin", "")
+                self.assertEqual((second.returncode, second.stdout), (2, ""), name)
+                self.assertIn("is in use by another process", second.stderr)
+
+        refused(folder / "link", folder / "link2", folder / "folder/state", relative,
+                folder / "real/../real/state")
+        eventually(lambda: os.path.exists(folder / "real/state"), "a snapshot")
+        refused(folder / "link", folder / "link2", folder / "folder/state")
+        self.assertEqual(service.stop(), 0)
+
+        # By its other name it is the same file, and stays under both.
+        again = self.start("--snapshot", folder / "link2")
+        self.assertEqual(self.left(again), 70)
+        os.link(folder / "real/state", folder / "other")
+        refused(folder / "real/state", folder / "other")
+        again.get(self.CHECK)
+        self.assertEqual(again.stop(), 0)
+        self.assertTrue(os.path.islink(folder / "link2"))
+        self.assertEqual(self.left(self.start("--snapshot", folder / "real/state")), 40)
+
+    def test_a_snapshot_that_may_not_grow_is_an_error_and_not_the_end(self):
+        file = self.folder() / "state"
+        service = self.start("--snapshot", file, "--snapshot-interval", "200ms")
+        service.get(self.CHECK)
+        for _ in range(2):
+            seen = os.stat(file).st_ino if os.path.exists(file) else None
+            eventually(lambda s=seen: os.path.exists(file) and os.stat(file).st_ino != s,
+                       "another snapshot")
+        hard = resource.prlimit(service.pid, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (8_000, hard))
+        eventually(lambda: service.metric("sluice_snapshots_failed_total") >= 2, "it fails")
+        self.assertIn("File too large", service.get("/health").json["store"]["snapshot"]["problem"])
+        self.assertEqual(self.left(service), 70)
+        self.assertTrue(os.path.getsize(file) > 8_000, "the old one stays")
+        resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        eventually(lambda: "problem" not in service.get("/health").json["store"]["snapshot"],
+                   "it is written again")
+        service.kill()
         self.assertEqual(self.left(self.start("--snapshot", file)), 70)
 
     def test_a_damaged_snapshot_is_set_aside(self):
