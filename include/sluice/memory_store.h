@@ -49,6 +49,7 @@ class MemoryStore final : public Store {
     std::int64_t bytes = 0;          // Their memory, but for what the allocator adds.
     std::int64_t log_entries = 0;    // Room for requests held by sliding_window limits.
     std::int64_t dropped = 0;        // States dropped because they had recovered.
+    std::int64_t dropped_ahead = 0;  // States of a snapshot that were not restored; see Restore.
     std::int64_t overflow_decisions = 0;  // Decided by the sketch because the store was full.
   };
 
@@ -87,9 +88,11 @@ class MemoryStore final : public Store {
   // Error: kIo.
   Expected<std::int64_t> Save(const std::filesystem::path& path) const;
 
-  // A store with the state of a snapshot, as it was, even if that is more than `keys_max`. Takes
-  // about a second for ten million keys. Errors: kNotFound; kIo; kSnapshotDamaged if the file is
-  // not exactly what Save wrote, in which case it is renamed to `path` + ".damaged".
+  // A store with the state of a snapshot, as it was, even if that is more than `keys_max`. States
+  // that lie further ahead of the clock than their budget takes to be whole, and than a second, are
+  // not restored: the clock was set back since. Takes about a second for ten million keys. Errors:
+  // kNotFound; kIo; kSnapshotDamaged if the file is not exactly what Save wrote, in which case it
+  // is renamed to `path` + ".damaged".
   static Expected<std::unique_ptr<MemoryStore>> Restore(const std::filesystem::path& path,
                                                         const Options& options);
 

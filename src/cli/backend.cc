@@ -43,7 +43,14 @@ class MemoryBackend final : public Backend {
       auto restored = MemoryStore::Restore(file, options);
       if (restored) {
         store = *std::move(restored);
-        parts.logger.Info("state restored", {{"file", file}, {"keys", store->GetStats().keys}});
+        const MemoryStore::Stats stats = store->GetStats();
+        parts.logger.Info("state restored", {{"file", file}, {"keys", stats.keys}});
+        if (stats.dropped_ahead > 0) {
+          parts.logger.Warn(
+              "states were not restored: a clock that was ahead at the time has written them, and "
+              "would have kept their keys waiting",
+              {{"file", file}, {"keys", stats.dropped_ahead}});
+        }
       } else if (restored.error().code == ErrorCode::kSnapshotDamaged) {
         parts.logger.Error("the snapshot is damaged and was set aside; starting empty",
                            {{"file", file}, {"error", restored.error().message}});
@@ -69,6 +76,10 @@ class MemoryBackend final : public Backend {
     parts.registry.AddCallback(kCounter, "sluice_snapshots_failed_total",
                                "Snapshots that could not be written.", {},
                                [this] { return static_cast<double>(SnapshotState().failures); });
+    parts.registry.AddCallback(
+        kCounter, "sluice_snapshot_states_dropped_total",
+        "States that were not restored since they lay too far ahead of the clock.", {},
+        [this] { return static_cast<double>(store_->GetStats().dropped_ahead); });
     parts.registry.AddCallback(
         kGauge, "sluice_snapshot_saved_seconds",
         "When a snapshot was last written, as Unix time; 0 before the first.", {}, [this] {

@@ -9,9 +9,11 @@ import contextlib
 import http.client
 import json
 import os
+import pathlib
 import resource
 import signal
 import socket
+import struct
 import threading
 import time
 
@@ -342,6 +344,79 @@ class Drain(support.ServiceTest):
             eventually(lambda s=service: "listening" in s.output(), "the first line", 60)
             service.send(signal_number)
             self.assertEqual(service.wait(), status)
+
+
+YEAR = 365 * 24 * 3600
+
+
+class Clocks(support.ServiceTest):
+    """With a wall clock that is set while the service runs; see tests/support/clock_shift.cc."""
+
+    CHECK = target("/api/v1/rate-limit/check", key="k", algorithm="SLIDING_WINDOW", permits=30)
+
+    def setUp(self):
+        super().setUp()
+        self.path = self.folder() / "shift"
+        self.shift(0)
+        library = pathlib.Path(support.PROGRAM).parent / "tests" / "libsluice_clock_shift.so"
+        self.clock = {"LD_PRELOAD": str(library), "CLOCK_SHIFT_FILE": self.path,
+                      "ASAN_OPTIONS": "verify_asan_link_order=0"}
+
+    def shift(self, seconds):
+        """From now on the clock is so far ahead of the real one."""
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT)
+        try:
+            os.pwrite(file, struct.pack("q", seconds), 0)  # In one piece: the reader maps it.
+        finally:
+            os.close(file)
+
+    def check(self, service):
+        answer = service.get(self.CHECK)
+        self.assertIn(answer.status, (200, 429), answer)
+        return answer.json["allowed"]
+
+    def test_what_a_clock_ahead_has_written_locks_nobody_out(self):
+        file = self.folder() / "state"
+        service = self.start("--snapshot", file, env=self.clock)
+        self.shift(10 * YEAR)
+        eventually(lambda: service.log_lines("WARN", "clock was set forward"), "it is followed")
+        self.assertEqual([self.check(service) for _ in range(4)], [True, True, True, False])
+        self.shift(0)
+        self.assertEqual(service.stop(), 0)
+
+        again = self.start("--snapshot", file, env=self.clock)
+        self.assertTrue(again.log_lines("WARN", "states were not restored", "keys=1"))
+        self.assertEqual(again.metric("sluice_snapshot_states_dropped_total"), 1)
+        self.assertEqual([self.check(again) for _ in range(4)], [True, True, True, False])
+
+    def test_a_time_beyond_all_arithmetic_is_not_followed(self):
+        service = self.start(env=self.clock)
+        self.assertEqual([self.check(service) for _ in range(2)], [True, True])
+        for years in (100, -100):
+            self.shift(years * YEAR)
+            health = eventually_get(lambda: service.get("/health").json,
+                                    lambda answer: answer["status"] == "DEGRADED", "it is told")
+            self.assertIn("clock", health)
+            self.assertTrue(service.log_lines("ERROR", "clock cannot be right"))
+            self.assertEqual(service.get("/health/ready").status, 200)
+            fresh = service.get(target("/api/v1/rate-limit/check", key=f"k{years}"))
+            self.assertTrue(fresh.json["allowed"])
+        self.assertEqual([self.check(service) for _ in range(2)], [True, False])
+        self.shift(0)
+        health = eventually_get(lambda: service.get("/health").json,
+                                lambda answer: answer["status"] == "UP", "it is right again")
+        self.assertNotIn("clock", health)
+        self.assertFalse(self.check(service), "nothing was forgotten")
+
+    def test_decides_when_it_starts_with_such_a_clock(self):
+        self.shift(100 * YEAR)
+        service = self.start(env=self.clock)
+        self.assertEqual(service.get("/health").json["status"], "DEGRADED")
+        self.assertTrue(service.log_lines("ERROR", "clock cannot be right"))
+        self.assertEqual([self.check(service) for _ in range(4)], [True, True, True, False])
+        self.shift(0)
+        eventually(lambda: service.get("/health").json["status"] == "UP", "it is right again")
+        self.assertTrue(self.check(service), "more than a window has passed")
 
 
 class Snapshots(support.ServiceTest):

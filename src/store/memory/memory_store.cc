@@ -353,6 +353,7 @@ MemoryStore::Stats MemoryStore::Impl::GetStats() const {
     const std::lock_guard lock(shard.lock());
     stats.bytes += static_cast<std::int64_t>(shard.bytes());
     stats.dropped += shard.dropped;
+    stats.dropped_ahead += shard.dropped_ahead;
     stats.overflow_decisions += shard.overflow_decisions;
   }
   stats.bytes += stats.log_entries * static_cast<std::int64_t>(sizeof(core::Log::Entry)) +

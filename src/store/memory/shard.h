@@ -99,6 +99,7 @@ class alignas(128) Shard {
   void Restore(const Identity& identity, const Limit& limit, const Packed& state);
 
   std::int64_t dropped = 0;
+  std::int64_t dropped_ahead = 0;       // Of a snapshot.
   std::int64_t overflow_decisions = 0;  // By the sketch.
 
  private:

@@ -326,7 +326,37 @@ Expected<std::unique_ptr<core::Log>> DecodeLog(Payload& records, std::uint64_t c
   return log;
 }
 
-Expected<std::int64_t> DecodeShard(std::string_view bytes, Shard& shard) {
+// The newest time of a state, in ticks.
+std::int64_t NewestOf(const Limit& limit, const Packed& state) {
+  switch (limit.algorithm()) {
+    case Algorithm::kTokenBucket:
+    case Algorithm::kLeakyBucket:
+    case Algorithm::kGcra:
+      return Unpack<core::BucketState>(state).time;
+    case Algorithm::kFixedWindow:
+      return Unpack<core::WindowState>(state).start;
+    case Algorithm::kSlidingWindowCounter:
+      return Unpack<core::CounterState>(state).window * limit.unit();
+    case Algorithm::kSlidingWindow: {
+      const core::Log& log = *Unpack<core::Log*>(state);
+      return log.empty() ? 0 : log.entries().back().time;
+    }
+  }
+  std::unreachable();
+}
+
+// Whether the clock was set back since a state was written: it is further ahead than its budget
+// takes to be whole, and than a second. Holding time for it would lock its key out, and it is taken
+// for an untouched budget; see docs/adr/0008.
+bool LiesTooFarAhead(const Limit& limit, const Packed& state, TimePoint now) {
+  const std::int64_t window =
+      limit.rate() > 0 ? core::CeilDiv(limit.whole(), limit.rate()) : limit.unit();
+  const std::int64_t tick = limit.tick().count();
+  const std::int64_t ahead = NewestOf(limit, state) - now.time_since_epoch().count() / tick;
+  return ahead > window && ahead * tick > Micros{std::chrono::seconds{1}}.count();
+}
+
+Expected<std::int64_t> DecodeShard(std::string_view bytes, Shard& shard, TimePoint now) {
   Payload payload(bytes);
   std::vector<Limit> limits;
   for (auto left = payload.Get<std::uint32_t>(); left > 0; --left) {
@@ -355,13 +385,20 @@ Expected<std::int64_t> DecodeShard(std::string_view bytes, Shard& shard) {
     hash = slot.hash;
     const Limit& limit = limits[slot.limit];
     if (!Valid(limit, slot.state())) return std::unexpected(Damaged("a state is out of range"));
-    if (!IsLog(limit)) {
-      shard.Restore(slot.identity(), limit, slot.state());
+    Packed state = slot.state();
+    std::unique_ptr<core::Log> log;
+    if (IsLog(limit)) {
+      auto decoded = DecodeLog(records, slot.b);
+      if (!decoded) return std::unexpected(decoded.error());
+      log = *std::move(decoded);
+      state = Pack(log.get());
+    }
+    if (LiesTooFarAhead(limit, state, now)) {
+      ++shard.dropped_ahead;
       continue;
     }
-    auto log = DecodeLog(records, slot.b);
-    if (!log) return std::unexpected(log.error());
-    shard.Restore(slot.identity(), limit, Pack(log->release()));
+    shard.Restore(slot.identity(), limit, state);
+    static_cast<void>(log.release());
   }
   if (records.left() != 0) return std::unexpected(Damaged("unexpected bytes after the states"));
   return static_cast<std::int64_t>(count);
@@ -419,11 +456,12 @@ Expected<std::unique_ptr<MemoryStore::Impl>> ReadSnapshot(std::FILE* file,
   }
 
   auto store = std::make_unique<MemoryStore::Impl>(options, seed);
+  const TimePoint now = store->options().clock->Now();
   std::int64_t states = 0;
   for (std::size_t i = 0; i < MemoryStore::Impl::kShards; ++i) {
     const auto payload = ReadBlock(file, kShard, i);
     if (!payload) return std::unexpected(payload.error());
-    const auto count = DecodeShard(*payload, store->shards()[i]);
+    const auto count = DecodeShard(*payload, store->shards()[i], now);
     if (!count) return std::unexpected(count.error());
     states += *count;
   }

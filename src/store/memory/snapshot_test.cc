@@ -103,6 +103,40 @@ TEST_F(SnapshotTest, RestoresAnEmptyStore) {
   EXPECT_EQ(Restore().value()->GetStats().keys, 0);
 }
 
+// As after a clock that was ten years ahead when the states were written.
+TEST_F(SnapshotTest, DropsStatesThatNoClockThatIsRightHasWritten) {
+  const std::vector<Limit> limits = {
+      *Limit::TokenBucket({10, 10, 60s}), *Limit::LeakyBucket({10, 10, 60s}),
+      *Limit::Gcra({9, 10, 60s}),         *Limit::FixedWindow({10, 60s}),
+      *Limit::SlidingWindow({10, 60s}),   *Limit::SlidingWindowCounter({10, 60s})};
+  // No further ahead than its window, and less than a second: such states are kept.
+  const Limit day = *Limit::TokenBucket({10, 10, 24h});
+  const Limit quick = *Limit::FixedWindow({10, 1ms});
+  MemoryStore store(options_);
+  for (const Limit& limit : limits) {
+    store.Check({.key = "k", .limit = &limit, .cost = 10}).value();
+  }
+  store.Check({.key = "k", .limit = &day, .cost = 10}).value();
+  EXPECT_EQ(store.Save(path_).value(), 7);
+
+  clock_.Advance(-1h);
+  const auto restored = MemoryStore::Restore(path_, options_).value();
+  EXPECT_EQ(restored->GetStats().keys, 1);
+  EXPECT_EQ(restored->GetStats().dropped_ahead, 6);
+  for (const Limit& limit : limits) {
+    EXPECT_TRUE(restored->Check({.key = "k", .limit = &limit, .cost = 10})->allowed)
+        << limit.ToString();
+  }
+  EXPECT_FALSE(restored->Check({.key = "k", .limit = &day})->allowed);
+
+  restored->Check({.key = "k", .limit = &quick, .cost = 10}).value();
+  ASSERT_TRUE(restored->Save(path_));
+  clock_.Advance(-900ms);
+  const auto again = MemoryStore::Restore(path_, options_).value();
+  EXPECT_EQ(again->GetStats().dropped_ahead, 0);
+  EXPECT_FALSE(again->Check({.key = "k", .limit = &quick})->allowed);
+}
+
 TEST_F(SnapshotTest, IsReadableByItsOwnerAlone) {
   MakeStore(10)->Save(path_).value();
   const auto owner_alone = std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
