@@ -21,10 +21,15 @@ namespace {
 
 using telemetry::UpperName;
 
-// What the state of these checks is called, so that it stays when the defaults change.
-constexpr std::array<std::string_view, 6> kStateNames = {
+// What the state of these checks is called, so that it stays when the defaults change. The budget
+// of a client's address is kept apart from that of a key which somebody names: otherwise anyone who
+// writes down an address could use up its budget, or make it whole.
+constexpr std::array<std::string_view, 6> kNamedStates = {
     "api/token_bucket", "api/leaky_bucket",   "api/gcra",
     "api/fixed_window", "api/sliding_window", "api/sliding_window_counter"};
+constexpr std::array<std::string_view, 6> kAddressStates = {
+    "address/token_bucket", "address/leaky_bucket",   "address/gcra",
+    "address/fixed_window", "address/sliding_window", "address/sliding_window_counter"};
 
 bool IsValidKey(std::string_view key) {
   return !key.empty() && key.size() <= kKeyBytesMax &&
@@ -76,9 +81,10 @@ std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& requ
   const auto permits = ReadPermits(permits_text.value);
   if (!permits) return refuse("INVALID_PERMITS", permits.error());
   call->limit = engine_.catalog()->defaults.at(*algorithm);
+  const auto& states = key.value ? kNamedStates : kAddressStates;
   call->charge = {.key = call->key,
                   .limit = &*call->limit,
-                  .name = kStateNames[static_cast<std::size_t>(*algorithm)],
+                  .name = states[static_cast<std::size_t>(*algorithm)],
                   .cost = *permits,
                   .on_store_failure = on_store_failure_};
   call->request.charges = {&call->charge, 1};
