@@ -30,6 +30,12 @@ Stream::Stream(Socket socket, const asio::ip::address& peer, ConnectionCount::Sl
   }
 }
 
+bool Stream::certified() const {
+  if (!tls_) return false;
+  const SSL* const tls = tls_->native_handle();
+  return ::SSL_get0_peer_certificate(tls) != nullptr && ::SSL_get_verify_result(tls) == X509_V_OK;
+}
+
 std::string_view Stream::alpn() const {
   const unsigned char* protocol = nullptr;
   unsigned int size = 0;

@@ -37,6 +37,9 @@ class Stream {
   // Where the other side is; an IPv4 address that came in through IPv6 is an IPv4 address.
   const boost::asio::ip::address& peer() const { return peer_; }
   bool tls() const { return tls_ != nullptr; }
+  // The other side has shown a certificate that the listener's client CA signed. After the
+  // handshake.
+  bool certified() const;
   // What was agreed on; empty if nothing was.
   std::string_view alpn() const;
 

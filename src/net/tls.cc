@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/tls.h"
 
+#include <openssl/err.h>
 #include <openssl/ssl.h>
 
 #include <cassert>
@@ -74,6 +75,9 @@ Expected<std::shared_ptr<TlsContext>> TlsContext::Make(const TlsFiles& files,
                           " has no private key in PEM format that belongs to the certificate in ",
                           text::Quote(files.cert), ": ", error.message()));
   }
+  if (!files.client_ca.empty()) {
+    if (auto asks = made->AskClients(files); !asks) return std::unexpected(std::move(asks.error()));
+  }
   for (const std::string& protocol : alpn) {
     assert(!protocol.empty() && protocol.size() <= 255);
     made->alpn_ += static_cast<char>(protocol.size());
@@ -83,6 +87,31 @@ Expected<std::shared_ptr<TlsContext>> TlsContext::Make(const TlsFiles& files,
     ::SSL_CTX_set_alpn_select_cb(made->context_.native_handle(), ChooseProtocol, made.get());
   }
   return made;
+}
+
+Expected<void> TlsContext::AskClients(const TlsFiles& files) {
+  if (auto readable = CheckReadable("client CA", files.client_ca); !readable) return readable;
+  SSL_CTX* const native = context_.native_handle();
+  error_code error;
+  context_.load_verify_file(files.client_ca, error);
+  // The names of those who sign, so that a client with several certificates knows which to send.
+  STACK_OF(X509_NAME)* const names =
+      error ? nullptr : ::SSL_load_client_CA_file(files.client_ca.c_str());
+  ::ERR_clear_error();
+  if (!names) {
+    return Fail(ErrorCode::kInvalidInput, text::Cat("the file ", text::Quote(files.client_ca),
+                                                    " has no certificate in PEM format"));
+  }
+  ::SSL_CTX_set_client_CA_list(native, names);
+  const bool required = files.client == TlsFiles::Client::kRequired;
+  ::SSL_CTX_set_verify(native, SSL_VERIFY_PEER | (required ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0),
+                       nullptr);
+  // Without it, no client with a certificate could resume a session. Which sessions are ours is
+  // known by the keys of their tickets, and those are this context's own.
+  constexpr std::string_view kSessions = "sluice";
+  ::SSL_CTX_set_session_id_context(native, reinterpret_cast<const unsigned char*>(kSessions.data()),
+                                   static_cast<unsigned int>(kSessions.size()));
+  return {};
 }
 
 }  // namespace sluice::net

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <boost/asio/ssl/context.hpp>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +15,11 @@ namespace sluice::net {
 struct TlsFiles {
   std::string cert;  // PEM: the certificate, and those between it and a root.
   std::string key;   // PEM, without a passphrase.
+
+  // PEM: who signs the certificates of clients. Empty: they are not asked for one.
+  std::string client_ca = {};
+  // Whether a client may come without. One that has another certificate is refused either way.
+  enum class Client : std::uint8_t { kOptional, kRequired } client = Client::kRequired;
 
   friend bool operator==(const TlsFiles&, const TlsFiles&) = default;
 };
@@ -33,6 +39,9 @@ class TlsContext {
 
  private:
   TlsContext();
+
+  // For their certificates.
+  Expected<void> AskClients(const TlsFiles& files);
 
   boost::asio::ssl::context context_;
   std::string alpn_;

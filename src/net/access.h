@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is let in at a door: callers that show one of its tokens or, over TLS, a certificate.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sluice/error.h"
+
+namespace sluice::net {
+
+// Secrets, each with a name that may be shown. Constant once made.
+class Tokens {
+ public:
+  static constexpr std::size_t kCountMax = 256;
+  static constexpr std::size_t kNameBytesMax = 64;
+  static constexpr std::size_t kTokenBytesMax = 4096;
+  static constexpr std::size_t kFileBytesMax = 1 << 20;
+
+  Tokens() = default;
+
+  // A token a line, or its name and the token with blanks between them; lines that are blank or
+  // begin with '#' are passed over. Both are visible ASCII. Several may have one name, while the
+  // old token of a caller makes way for the new one. Errors are kInvalidInput, with the line, and
+  // never show what stands there.
+  static Expected<Tokens> Parse(std::string_view text);
+
+  // As it is, whatever characters it has; not empty.
+  void Add(std::string_view name, std::string_view token);
+
+  // The name of a token, which may be empty; nothing if it is none of these. How long that takes
+  // says nothing about the tokens but how many are as long as this one.
+  std::optional<std::string_view> Find(std::string_view token) const;
+
+  std::size_t size() const { return all_.size(); }
+
+ private:
+  struct Token {
+    std::string name;
+    std::string secret;
+  };
+
+  std::vector<Token> all_;
+};
+
+// The tokens of a door, which may be replaced while it is open. Every method may be called from any
+// thread.
+class Access {
+ public:
+  enum class Door : std::uint8_t { kOpen, kGuarded };
+
+  // An open door asks nobody for anything, and has no tokens.
+  explicit Access(Door door) : door_(door) {}
+
+  bool open() const { return door_ == Door::kOpen; }
+
+  void SetTokens(Tokens tokens);
+
+  // Goes up whenever tokens are set, for those who have asked once and would have to ask again.
+  std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
+
+  // As Tokens::Find, for the tokens as they are now.
+  std::optional<std::string> Find(std::string_view token) const;
+  bool Knows(std::string_view token) const;
+
+ private:
+  const Door door_;
+  std::atomic<std::shared_ptr<const Tokens>> tokens_;
+  std::atomic<std::uint64_t> generation_ = 0;
+};
+
+// The token in the value of an Authorization field; empty if it has another scheme.
+std::string_view BearerToken(std::string_view authorization);
+
+}  // namespace sluice::net
