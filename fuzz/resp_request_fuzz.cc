@@ -65,7 +65,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < kHead) return 0;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   sluice::resp::SessionOptions options;
-  if ((data[0] & 1) != 0) options.password = "secret";
+  sluice::net::Access access(sluice::net::Access::Door::kGuarded);
+  sluice::net::Tokens tokens;
+  tokens.Add("user", "secret");
+  access.SetTokens(std::move(tokens));
+  if ((data[0] & 1) != 0) options.access = &access;
   if ((data[0] & 2) != 0) {
     options.bounds = {.arguments_max = 8,
                       .bulk_bytes_max = 64,

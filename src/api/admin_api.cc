@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/admin_api.h"
 
-#include <openssl/crypto.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -73,17 +71,6 @@ reload::Keeper::Condition ConditionOf(const http::Request& request) {
           unwanted = std::move(unwanted)](std::optional<std::string_view> hash) {
     return (wanted.empty() || IsListed(wanted, hash)) && !IsListed(unwanted, hash);
   };
-}
-
-// Takes as long for a guess that is nearly right as for one that is not.
-bool IsSame(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-std::string_view BearerToken(std::string_view authorization) {
-  constexpr std::string_view kScheme = "bearer ";
-  if (!text::EqualsIgnoreCase(authorization.substr(0, kScheme.size()), kScheme)) return {};
-  return text::Trim(authorization.substr(kScheme.size()));
 }
 
 // A page in a browser can make it send requests here under a name that leads to this machine, but
@@ -301,11 +288,11 @@ void AdminApi::Handle(const http::Request& request, http::Exchange exchange) {
 }
 
 bool AdminApi::Admits(const http::Request& request, http::Exchange& exchange) const {
-  if (!parts_.token.empty()) {
-    if (IsSame(BearerToken(request.FindHeader("Authorization")), parts_.token)) return true;
-    Reply reply(std::move(exchange), request, parts_.instruments);
-    reply.headers = "WWW-Authenticate: Bearer\r\n";
-    reply.Fail(401, "UNAUTHORIZED", "expected the admin token: Authorization: Bearer …");
+  if (!parts_.access.open()) {
+    const std::string_view token = net::BearerToken(request.FindHeader("Authorization"));
+    if (parts_.access.Knows(token)) return true;
+    Reply(std::move(exchange), request, parts_.instruments)
+        .FailUnauthorized("expected the admin token: Authorization: Bearer …");
     return false;
   }
   if (request.peer.is_loopback() && IsLocalName(request.host) &&

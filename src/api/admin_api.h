@@ -10,6 +10,7 @@
 #include "api/router.h"
 #include "http/message.h"
 #include "http/server.h"
+#include "net/access.h"
 #include "reload/keeper.h"
 #include "service/engine.h"
 #include "telemetry/heavy_hitters.h"
@@ -29,10 +30,10 @@ class AdminApi final : public http::Handler {
     telemetry::HeavyHitters& keys;
     Instruments instruments;
     std::function<Health()> health;
-    // Reads rules and certificates again; all that went wrong is among the problems.
+    // Reads rules, certificates and tokens again; all that went wrong is among the problems.
     std::function<void(reload::Keeper::Done)> reload;
     std::function<std::string()> guard_status;  // A JSON object; "null" without a guard.
-    std::string token;                          // Empty: none.
+    const net::Access& access;                  // Open: there is no token.
   };
 
   explicit AdminApi(Parts parts);

@@ -12,50 +12,89 @@ PublicApi::PublicApi(Parts parts)
       rules_(parts_.service.engine, parts_.service.instruments, parts_.clients),
       service_(parts_.service),
       router_(parts_.service.instruments, "/docs") {
-  const auto add = [&](std::string_view method, std::string_view path, const auto& api,
-                       auto action) {
-    router_.Add(method, path,
-                [&api, action](const http::Request& request, http::Exchange exchange,
-                               std::string_view) { (api.*action)(request, std::move(exchange)); });
+  const auto add_check = [&](std::string_view method, std::string_view path, const auto& api,
+                             auto action) {
+    Add(method, path, For::kCallers,
+        [&api, action](const http::Request& request, http::Exchange exchange, Caller caller,
+                       std::string_view) { (api.*action)(request, std::move(exchange), caller); });
   };
-  add("GET", "/api/v1/rate-limit/check", rate_limits_, &RateLimitApi::Check);
-  add("GET", "/api/v1/rate-limit/remaining", rate_limits_, &RateLimitApi::Remaining);
-  add("DELETE", "/api/v1/rate-limit/reset", rate_limits_, &RateLimitApi::Reset);
-  add("POST", "/api/v1/check", rules_, &RuleApi::Check);
-  add("POST", "/api/v1/check/batch", rules_, &RuleApi::CheckBatch);
-  router_.Add(
-      "", "/api/v1/authorize/{ruleSet}",
-      [this](const http::Request& request, http::Exchange exchange, std::string_view rule_set) {
+  add_check("GET", "/api/v1/rate-limit/check", rate_limits_, &RateLimitApi::Check);
+  add_check("GET", "/api/v1/rate-limit/remaining", rate_limits_, &RateLimitApi::Remaining);
+  add_check("POST", "/api/v1/check", rules_, &RuleApi::Check);
+  add_check("POST", "/api/v1/check/batch", rules_, &RuleApi::CheckBatch);
+  // It is about whoever asks, or whom a trusted proxy names, in any case.
+  Add("", "/api/v1/authorize/{ruleSet}", For::kCallers,
+      [this](const http::Request& request, http::Exchange exchange, Caller,
+             std::string_view rule_set) {
         rules_.Authorize(rule_set, request, std::move(exchange));
       });
+
+  const auto add = [&](std::string_view method, std::string_view path, For who, const auto& api,
+                       auto action) {
+    Add(method, path, who,
+        [&api, action](const http::Request& request, http::Exchange exchange, Caller,
+                       std::string_view) { (api.*action)(request, std::move(exchange)); });
+  };
+  add("DELETE", "/api/v1/rate-limit/reset", For::kTrusted, rate_limits_, &RateLimitApi::Reset);
   if (parts_.rls_json) {
-    router_.Add("POST", "/json",
-                [this](const http::Request& request, http::Exchange exchange, std::string_view) {
-                  parts_.rls_json(request, std::move(exchange));
-                });
+    // Descriptors are keys by another name.
+    Add("POST", "/json", For::kTrusted,
+        [this](const http::Request& request, http::Exchange exchange, Caller, std::string_view) {
+          parts_.rls_json(request, std::move(exchange));
+        });
   }
   for (const char* path : {"/metrics", "/actuator/prometheus"}) {
-    add("GET", path, service_, &ServiceApi::Metrics);
+    add("GET", path, For::kTrusted, service_, &ServiceApi::Metrics);
   }
+  // Those who look after the service ask these, and most of them cannot show a token.
   for (const char* path : {"/health", "/actuator/health"}) {
-    add("GET", path, service_, &ServiceApi::HealthOf);
+    add("GET", path, For::kAnyone, service_, &ServiceApi::HealthOf);
   }
   for (const char* path : {"/health/live", "/actuator/health/liveness"}) {
-    add("GET", path, service_, &ServiceApi::Live);
+    add("GET", path, For::kAnyone, service_, &ServiceApi::Live);
   }
   for (const char* path : {"/health/ready", "/actuator/health/readiness"}) {
-    add("GET", path, service_, &ServiceApi::Ready);
+    add("GET", path, For::kAnyone, service_, &ServiceApi::Ready);
   }
   for (const char* path : {"/info", "/actuator/info"}) {
-    add("GET", path, service_, &ServiceApi::Info);
+    add("GET", path, For::kTrusted, service_, &ServiceApi::Info);
   }
-  add("GET", "/openapi.json", service_, &ServiceApi::OpenApi);
-  add("GET", "/docs", service_, &ServiceApi::Docs);
-  add("GET", "/", service_, &ServiceApi::Docs);
+  add("GET", "/openapi.json", For::kCallers, service_, &ServiceApi::OpenApi);
+  add("GET", "/docs", For::kCallers, service_, &ServiceApi::Docs);
+  add("GET", "/", For::kCallers, service_, &ServiceApi::Docs);
 }
 
 void PublicApi::Handle(const http::Request& request, http::Exchange exchange) {
   router_.Route(request, std::move(exchange));
+}
+
+void PublicApi::Add(std::string_view method, std::string_view path, For who, Action action) {
+  router_.Add(
+      method, path,
+      [this, who, action = std::move(action)](const http::Request& request, http::Exchange exchange,
+                                              std::string_view parameter) {
+        std::optional<Caller> caller = Caller::kAnonymous;
+        if (who != For::kAnyone) caller = CallerOf(request);
+        if (!caller) {
+          return Reply(std::move(exchange), request, parts_.service.instruments)
+              .FailUnauthorized("expected a token: Authorization: Bearer …");
+        }
+        if (who == For::kTrusted && caller != Caller::kTrusted) {
+          return Reply(std::move(exchange), request, parts_.service.instruments)
+              .Fail(403, "FORBIDDEN",
+                    "this is for callers with a token; expected Authorization: Bearer …");
+        }
+        action(request, std::move(exchange), *caller, parameter);
+      });
+}
+
+std::optional<Caller> PublicApi::CallerOf(const http::Request& request) const {
+  if (parts_.access.open() || request.certified) return Caller::kTrusted;
+  const std::string_view token = net::BearerToken(request.FindHeader("Authorization"));
+  if (parts_.access.Knows(token)) return Caller::kTrusted;
+  // What a proxy passes on of its client's may be a token for somebody else.
+  if (parts_.is_public) return Caller::kAnonymous;
+  return std::nullopt;
 }
 
 }  // namespace sluice::api

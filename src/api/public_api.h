@@ -2,13 +2,16 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string_view>
 
+#include "api/caller.h"
 #include "api/rate_limit_api.h"
 #include "api/router.h"
 #include "api/rule_api.h"
 #include "api/service_api.h"
 #include "http/server.h"
+#include "net/access.h"
 
 namespace sluice::api {
 
@@ -19,6 +22,9 @@ class PublicApi final : public http::Handler {
     ServiceApi::Parts service;
     ClientOptions clients;
     OnStoreFailure on_store_failure = OnStoreFailure::kFailOpen;
+    const net::Access& access;  // Open: no caller is asked for a token.
+    // Callers without a token are answered about themselves, instead of not at all.
+    bool is_public = false;
 
     // POST /json, in the shape of envoyproxy/ratelimit.
     std::function<void(const http::Request&, http::Exchange)> rls_json = {};
@@ -34,6 +40,16 @@ class PublicApi final : public http::Handler {
   std::vector<std::string> routes() const { return router_.routes(); }
 
  private:
+  // Who may use a route: anyone, whoever the door lets in, or, even at a public door, only those
+  // with a token or a certificate.
+  enum class For : std::uint8_t { kAnyone, kCallers, kTrusted };
+  using Action =
+      std::function<void(const http::Request&, http::Exchange, Caller, std::string_view parameter)>;
+
+  void Add(std::string_view method, std::string_view path, For who, Action action);
+  // Nothing: they are not let in.
+  std::optional<Caller> CallerOf(const http::Request& request) const;
+
   const Parts parts_;
   const RateLimitApi rate_limits_;
   const RuleApi rules_;

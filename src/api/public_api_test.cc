@@ -40,12 +40,14 @@ TEST(PublicApi, DescribesEveryRouteAndNoOther) {
   telemetry::Logger logger({.level = telemetry::LogLevel::kOff});
   service::Engine engine({.store = store, .metrics = metrics, .keys = keys, .logger = logger},
                          nullptr);
+  const net::Access access(net::Access::Door::kOpen);
   const PublicApi api({.service = {.engine = engine,
                                    .registry = registry,
                                    .instruments = {.metrics = metrics, .logger = logger},
                                    .health = [] { return Health{}; },
                                    .version = "test"},
                        .clients = {},
+                       .access = access,
                        .rls_json = [](const http::Request&, http::Exchange) {}});
   std::set<std::string> routes;
   for (const std::string& route : api.routes()) {

@@ -52,7 +52,8 @@ struct RateLimitApi::Call {
 };
 
 std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& request,
-                                                       http::Exchange exchange) const {
+                                                       http::Exchange exchange,
+                                                       Caller caller) const {
   auto call = std::make_unique<Call>(std::move(exchange), request, instruments_);
   const auto refuse = [&](std::string_view code, std::string_view message) {
     call->reply.Fail(400, code, message);
@@ -70,6 +71,12 @@ std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& requ
   const auto algorithm = ParseAlgorithm(algorithm_text.value.value_or("TOKEN_BUCKET"));
   if (!algorithm) return refuse("INVALID_ALGORITHM", algorithm.error().message);
   if (key.value) {
+    if (caller == Caller::kAnonymous) {
+      call->reply.Fail(403, "FORBIDDEN",
+                       "key: only callers with a token may name one; expected Authorization: "
+                       "Bearer …, or no key, which asks for the caller's own address");
+      return nullptr;
+    }
     if (!IsValidKey(*key.value)) {
       return refuse("INVALID_KEY", text::Cat("key ", text::Quote(*key.value), ": expected 1 to ",
                                              kKeyBytesMax, " bytes without control characters"));
@@ -92,15 +99,17 @@ std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& requ
   return call;
 }
 
-void RateLimitApi::Check(const http::Request& request, http::Exchange exchange) const {
-  auto call = Read(request, std::move(exchange));
+void RateLimitApi::Check(const http::Request& request, http::Exchange exchange,
+                         Caller caller) const {
+  auto call = Read(request, std::move(exchange), caller);
   if (!call) return;
   Call& it = *call;
   engine_.Apply({&it.request, 1}, [this, call = std::move(call)] { Answer(*call); });
 }
 
-void RateLimitApi::Remaining(const http::Request& request, http::Exchange exchange) const {
-  auto call = Read(request, std::move(exchange));
+void RateLimitApi::Remaining(const http::Request& request, http::Exchange exchange,
+                             Caller caller) const {
+  auto call = Read(request, std::move(exchange), caller);
   if (!call) return;
   Call& it = *call;
   it.peek = true;
@@ -139,7 +148,7 @@ void RateLimitApi::Answer(Call& call) const {
 }
 
 void RateLimitApi::Reset(const http::Request& request, http::Exchange exchange) const {
-  auto call = Read(request, std::move(exchange));
+  auto call = Read(request, std::move(exchange), Caller::kTrusted);
   if (!call) return;
   const Charge charge = call->charge;
   engine_.Reset(charge, [call = std::move(call)](Expected<bool> held) {

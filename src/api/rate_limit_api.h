@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "api/caller.h"
 #include "api/identity.h"
 #include "api/reply.h"
 #include "http/message.h"
@@ -20,15 +21,18 @@ class RateLimitApi {
         clients_(clients),
         on_store_failure_(on_store_failure) {}
 
-  void Check(const http::Request& request, http::Exchange exchange) const;
-  void Remaining(const http::Request& request, http::Exchange exchange) const;
+  // Anonymous callers may not name a key.
+  void Check(const http::Request& request, http::Exchange exchange, Caller caller) const;
+  void Remaining(const http::Request& request, http::Exchange exchange, Caller caller) const;
+  // Not for anonymous callers.
   void Reset(const http::Request& request, http::Exchange exchange) const;
 
  private:
   struct Call;
 
   // Reads the query; answers, and returns nothing, if it is wrong.
-  std::unique_ptr<Call> Read(const http::Request& request, http::Exchange exchange) const;
+  std::unique_ptr<Call> Read(const http::Request& request, http::Exchange exchange,
+                             Caller caller) const;
   void Answer(Call& call) const;
 
   service::Engine& engine_;

@@ -113,6 +113,11 @@ void Reply::Fail(int status, std::string_view code, std::string_view message) {
   Send(status);
 }
 
+void Reply::FailUnauthorized(std::string_view message) {
+  headers += "WWW-Authenticate: Bearer\r\n";
+  Fail(401, "UNAUTHORIZED", message);
+}
+
 void Reply::Fail(const Error& error) {
   Fail(StatusOf(error.code), ToString(error.code), error.message);
 }

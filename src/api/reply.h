@@ -46,6 +46,9 @@ class Reply {
   // {"error":{"code":…,"message":…}}, or problem+json for those who ask for it.
   void Fail(int status, std::string_view code, std::string_view message);
 
+  // 401: the caller is to show a token.
+  void FailUnauthorized(std::string_view message);
+
   // The same, with the status that the code stands for.
   void Fail(const Error& error);
 

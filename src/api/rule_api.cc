@@ -90,6 +90,28 @@ std::string_view PathOf(std::string_view uri) {
   return path == std::string_view::npos ? std::string_view("/") : uri.substr(path);
 }
 
+// Makes a check one about whoever asks, with what is known of them. False: it names somebody else,
+// or an attribute, which may be whose budget it is.
+bool MakeOwn(rules::Context& context, const Identity& caller) {
+  const auto is_own = [](std::string_view named, std::string_view own) {
+    return named.empty() || named == own;
+  };
+  if (!is_own(context.ip, caller.ip) || !is_own(context.user_id, caller.user_id) ||
+      !is_own(context.api_key, caller.api_key) || !context.attributes.empty()) {
+    return false;
+  }
+  context.ip = caller.ip;
+  context.user_id = caller.user_id;
+  context.api_key = caller.api_key;
+  return true;
+}
+
+void RefuseForeign(Reply& reply) {
+  reply.Fail(403, "FORBIDDEN",
+             "context: without a token a check is about the caller's own address; expected "
+             "Authorization: Bearer …, or no other ip, userId, apiKey and attributes");
+}
+
 // Several checks that are answered together, in their order.
 struct Batch {
   explicit Batch(Reply own_reply) : reply(std::move(own_reply)) {}
@@ -131,7 +153,7 @@ void Finish(const std::shared_ptr<Batch>& batch) {
 
 }  // namespace
 
-void RuleApi::Check(const http::Request& request, http::Exchange exchange) const {
+void RuleApi::Check(const http::Request& request, http::Exchange exchange, Caller caller) const {
   auto call =
       std::make_unique<Call>(Reply(std::move(exchange), request, instruments_), engine_.catalog());
   const auto body = ParseJson(request.body);
@@ -140,12 +162,18 @@ void RuleApi::Check(const http::Request& request, http::Exchange exchange) const
   if (!document) return call->reply.Fail(document.error());
   const std::string ip = net::ClientKey(document->context.ip, clients_.ipv6_prefix);
   document->context.ip = ip;
+  Identity own;
+  if (caller == Caller::kAnonymous) {
+    own = Identify(request, clients_);
+    if (!MakeOwn(document->context, own)) return RefuseForeign(call->reply);
+  }
   const auto ready = call->check.Prepare(document->rule_set, document->context, document->permits);
   if (!ready) return call->reply.Fail(ready.error());
   Run(std::move(call), engine_);
 }
 
-void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange) const {
+void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange,
+                         Caller caller) const {
   auto batch = std::make_shared<Batch>(Reply(std::move(exchange), request, instruments_));
   const auto body = ParseJson(request.body);
   if (!body) return batch->reply.Fail(body.error());
@@ -160,6 +188,8 @@ void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange) 
         {ErrorCode::kInvalidInput,
          text::Cat("expected {\"checks\": [...]} with at most ", kBatchMax, " checks")});
   }
+  Identity own;
+  if (caller == Caller::kAnonymous) own = Identify(request, clients_);
   const auto catalog = engine_.catalog();
   for (const boost::json::value& element : checks->get_array()) {
     Batch::Item& item = batch->items.emplace_back();
@@ -170,6 +200,9 @@ void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange) 
     }
     const std::string ip = net::ClientKey(document->context.ip, clients_.ipv6_prefix);
     document->context.ip = ip;
+    if (caller == Caller::kAnonymous && !MakeOwn(document->context, own)) {
+      return RefuseForeign(batch->reply);
+    }
     item.check = std::make_unique<RuleCheck>(catalog);
     const auto ready =
         item.check->Prepare(document->rule_set, document->context, document->permits);

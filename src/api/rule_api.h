@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "api/caller.h"
 #include "api/identity.h"
 #include "api/reply.h"
 #include "http/message.h"
@@ -20,11 +21,11 @@ class RuleApi {
   RuleApi(service::Engine& engine, const Instruments& instruments, const ClientOptions& clients)
       : engine_(engine), instruments_(instruments), clients_(clients) {}
 
-  // POST /api/v1/check
-  void Check(const http::Request& request, http::Exchange exchange) const;
+  // POST /api/v1/check. What an anonymous caller asks is about itself.
+  void Check(const http::Request& request, http::Exchange exchange, Caller caller) const;
 
-  // POST /api/v1/check/batch
-  void CheckBatch(const http::Request& request, http::Exchange exchange) const;
+  // POST /api/v1/check/batch. One check that an anonymous caller may not ask refuses all.
+  void CheckBatch(const http::Request& request, http::Exchange exchange, Caller caller) const;
 
   // /api/v1/authorize/{ruleSet}, with any method: 200, or 429. With ?mode=nginx a denial is 403,
   // because nginx takes nothing else, and X-Sluice-Status says 429.

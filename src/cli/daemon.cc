@@ -9,9 +9,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <iterator>
 #include <optional>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "api/admin_api.h"
@@ -28,6 +30,7 @@
 #include "grpc/rls_json.h"
 #include "grpc/server.h"
 #include "http/server.h"
+#include "net/access.h"
 #include "net/loops.h"
 #include "redis/client.h"
 #include "reload/keeper.h"
@@ -48,9 +51,32 @@ Problems ProblemOf(std::string_view what, const Error& error) {
   return {{.file = std::string(what), .message = error.message}};
 }
 
-std::optional<net::TlsFiles> TlsOf(const std::string& certificate, const std::string& key) {
-  if (certificate.empty()) return std::nullopt;
-  return net::TlsFiles{.cert = certificate, .key = key};
+// Who is let in at each door.
+net::Access::Door DoorOf(bool guarded) {
+  return guarded ? net::Access::Door::kGuarded : net::Access::Door::kOpen;
+}
+net::Access::Door DoorOf(const Settings::Http& http) {
+  return DoorOf(!http.token_file.empty() || !http.tls_client_ca.empty() || http.is_public);
+}
+net::Access::Door DoorOf(const Settings::Admin& admin) {
+  return DoorOf(!admin.token_file.empty() || !admin.token.empty());
+}
+net::Access::Door DoorOf(const Settings::Resp& resp) {
+  return DoorOf(!resp.token_file.empty() || !resp.tls_client_ca.empty() || !resp.password.empty());
+}
+net::Access::Door DoorOf(const Settings::Grpc& grpc) {
+  return DoorOf(!grpc.token_file.empty() || !grpc.tls_client_ca.empty());
+}
+
+// A client may come without a certificate where there is another way to be let in.
+template <typename Door>
+std::optional<net::TlsFiles> TlsOf(const Door& door, bool has_other_way) {
+  if (door.tls_certificate.empty()) return std::nullopt;
+  return net::TlsFiles{.cert = door.tls_certificate,
+                       .key = door.tls_key,
+                       .client_ca = door.tls_client_ca,
+                       .client = has_other_way ? net::TlsFiles::Client::kOptional
+                                               : net::TlsFiles::Client::kRequired};
 }
 
 std::chrono::milliseconds Millis(Micros duration) {
@@ -112,12 +138,43 @@ void WarnOfFewDescriptors(const Settings& settings, telemetry::Logger& logger) {
       {{"files_max", most}, {"needed", needed}});
 }
 
-void WarnOfTokenInClear(const Settings& settings, telemetry::Logger& logger) {
-  const std::string& listen = settings.admin.listen;
-  if (listen.empty() || !settings.http.tls_certificate.empty()) return;
-  if (net::ListenAddress::Parse(listen)->IsLoopback()) return;
-  logger.Warn("the admin token travels in clear; set http.tlsCertificate, or listen on loopback",
-              {{"listen", listen}});
+// Of what listens beyond this machine: a door that asks nobody who they are, and tokens that others
+// on the way can read.
+void WarnOfExposedDoors(const Settings& settings, telemetry::Logger& logger) {
+  const auto warn = [&](std::string_view door, const std::string& listen,
+                        std::string_view message) {
+    logger.Warn(message, {{"door", door}, {"listen", listen}});
+  };
+  const auto is_exposed = [](const std::string& listen) {
+    return !listen.empty() && !net::ListenAddress::Parse(listen)->IsLoopback();
+  };
+  const auto look_at = [&](std::string_view name, const auto& door, bool has_tokens) {
+    if (!is_exposed(door.listen)) return;
+    if (DoorOf(door) == net::Access::Door::kOpen) {
+      warn(name, door.listen,
+           text::Cat("whoever reaches this door may use it; set ", name, ".tokenFile or ", name,
+                     ".tlsClientCa, or listen on loopback"));
+    } else if (has_tokens && door.tls_certificate.empty()) {
+      warn(name, door.listen,
+           text::Cat("tokens travel in clear; set ", name,
+                     ".tlsCertificate, or listen on loopback"));
+    }
+  };
+  look_at("http", settings.http, !settings.http.token_file.empty());
+  look_at("resp", settings.resp,
+          !settings.resp.token_file.empty() || !settings.resp.password.empty());
+  look_at("grpc", settings.grpc, !settings.grpc.token_file.empty());
+  if (is_exposed(settings.admin.listen) && settings.http.tls_certificate.empty()) {
+    warn("admin", settings.admin.listen,
+         "the admin token travels in clear; set http.tlsCertificate, or listen on loopback");
+  }
+}
+
+bool IsReadByOthers(const std::string& path) {
+  using std::filesystem::perms;
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  return !error && (status.permissions() & perms::others_read) != perms::none;
 }
 
 }  // namespace
@@ -154,6 +211,7 @@ class Daemon::Impl {
     std::signal(SIGPIPE, SIG_IGN);  // Whoever reads the log may go; the service stays.
     ReserveDescriptors(settings_);
     if (!clock_.believed()) TellOfClock();
+    if (auto loaded = LoadTokens(); !loaded.empty()) return std::unexpected(loaded);
     auto backend = Backend::Open(settings_, {logger_, registry_, metrics_, clock_});
     if (!backend) return std::unexpected(ProblemOf("store", backend.error()));
     backend_ = *std::move(backend);
@@ -185,7 +243,8 @@ class Daemon::Impl {
     WatchRules();
     if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
     WarnOfFewDescriptors(settings_, logger_);
-    WarnOfTokenInClear(settings_, logger_);
+    WarnOfExposedDoors(settings_, logger_);
+    ForEachTokenFile([this](const TokenFile& of) { TellOfTokens(of); });
     keeper_->Start();
     backend_->Start();
     FollowClock();
@@ -249,7 +308,7 @@ class Daemon::Impl {
                                    .count()}});
   }
 
-  // Reads rules and certificates again; does not wait.
+  // Reads rules, certificates and tokens again; does not wait.
   void Reload(reload::Keeper::Done done) {
     keeper_->Reload([this, done = std::move(done)](reload::Keeper::Outcome outcome) mutable {
       // A file that is missing is a problem of what was asked for, not of the question.
@@ -257,8 +316,85 @@ class Daemon::Impl {
         outcome.problems = ProblemOf("rules", outcome.result.error());
       }
       std::ranges::move(ReloadCertificates(), std::back_inserter(outcome.problems));
+      std::ranges::move(ReloadTokens(), std::back_inserter(outcome.problems));
       done(std::move(outcome));
     });
+  }
+
+  // Of the doors that listen.
+  struct TokenFile {
+    std::string_view door;
+    const std::string& path;     // Empty: none.
+    const std::string& further;  // A token that stands in the settings themselves; empty: none.
+    net::Access& access;
+  };
+
+  template <typename Visit>
+  void ForEachTokenFile(Visit visit) {
+    static const std::string kNone;
+    const auto& [http, admin, resp, grpc] =
+        std::tie(settings_.http, settings_.admin, settings_.resp, settings_.grpc);
+    if (!http.listen.empty()) visit(TokenFile{"http", http.token_file, kNone, http_access_});
+    if (!admin.listen.empty()) {
+      visit(TokenFile{"admin", admin.token_file, admin.token, admin_access_});
+    }
+    if (!resp.listen.empty()) {
+      visit(TokenFile{"resp", resp.token_file, resp.password, resp_access_});
+    }
+    if (!grpc.listen.empty()) visit(TokenFile{"grpc", grpc.token_file, kNone, grpc_access_});
+  }
+
+  static Expected<void> Load(const TokenFile& of) {
+    net::Tokens tokens;
+    if (!of.path.empty()) {
+      auto read = config::ReadTokens(of.path);
+      if (!read) return std::unexpected(std::move(read.error()));
+      tokens = *std::move(read);
+    }
+    if (!of.further.empty()) tokens.Add("", of.further);
+    of.access.SetTokens(std::move(tokens));
+    return {};
+  }
+
+  void TellOfTokens(const TokenFile& of) {
+    if (of.path.empty()) return;
+    logger_.Info("tokens in use", {{"door", of.door}});
+    if (!IsReadByOthers(of.path)) return;
+    logger_.Warn("every user of this machine can read the tokens; take that right from the file",
+                 {{"door", of.door}, {"file", of.path}});
+  }
+
+  Problems LoadTokens() {
+    Problems problems;
+    ForEachTokenFile([&](const TokenFile& of) {
+      const auto loaded = Load(of);
+      if (loaded) return;
+      problems.push_back(
+          {.file = text::Cat(of.door, ".tokenFile"), .message = loaded.error().message});
+    });
+    return problems;
+  }
+
+  // Each door's own. A file that is no good leaves its door the old tokens.
+  Problems ReloadTokens() {
+    Problems problems;
+    ForEachTokenFile([&](const TokenFile& of) {
+      // What came through a pipe came once, and whoever reads it again may wait without end.
+      std::error_code error;
+      const auto type = std::filesystem::status(of.path, error).type();
+      using std::filesystem::file_type;
+      if (of.path.empty() || (type != file_type::regular && type != file_type::not_found)) return;
+      if (const auto loaded = Load(of); !loaded) {
+        metrics_.TokensReloaded(telemetry::ReloadResult::kInvalid);
+        logger_.Error("the tokens cannot be used; the old ones stay",
+                      {{"door", of.door}, {"error", loaded.error().message}});
+        problems.push_back({.file = std::string(of.door), .message = loaded.error().message});
+      } else {
+        metrics_.TokensReloaded(telemetry::ReloadResult::kOk);
+        TellOfTokens(of);
+      }
+    });
+    return problems;
   }
 
   // Each door's own. One that is no good leaves its door the old one.
@@ -399,8 +535,9 @@ class Daemon::Impl {
     auto server = resp::Server::Start(
         loops_, *engine_,
         {.address = *net::ListenAddress::Parse(settings_.resp.listen),
-         .tls = TlsOf(settings_.resp.tls_certificate, settings_.resp.tls_key),
-         .session = {.password = settings_.resp.password,
+         .tls = TlsOf(settings_.resp,
+                      !settings_.resp.token_file.empty() || !settings_.resp.password.empty()),
+         .session = {.access = &resp_access_,
                      .on_store_failure = settings_.resp.on_store_failure,
                      .ipv6_prefix = static_cast<int>(settings_.client.ipv6_prefix)},
          .connections_max = static_cast<std::size_t>(settings_.resp.connections_max),
@@ -419,9 +556,9 @@ class Daemon::Impl {
     auto server = grpc::Server::Start(
         loops_, *engine_,
         {.address = *net::ListenAddress::Parse(settings_.grpc.listen),
-         .tls = TlsOf(settings_.grpc.tls_certificate, settings_.grpc.tls_key),
+         .tls = TlsOf(settings_.grpc, !settings_.grpc.token_file.empty()),
          .connections_max = static_cast<std::size_t>(settings_.grpc.connections_max),
-         .services = {.rls = RlsOptions()}});
+         .services = {.rls = RlsOptions(), .access = &grpc_access_}});
     if (!server) return std::unexpected(ProblemOf("grpc", server.error()));
     grpc_ = *std::move(server);
     return {};
@@ -454,14 +591,17 @@ class Daemon::Impl {
                     .trusted_headers = *trusted_headers,
                     .ipv6_prefix = static_cast<int>(settings_.client.ipv6_prefix)},
         .on_store_failure = settings_.http.on_store_failure,
+        .access = http_access_,
+        .is_public = settings_.http.is_public,
         .rls_json = [this](const http::Request& request, http::Exchange exchange) {
           AnswerRlsJson(request, std::move(exchange));
         }});
-    auto server =
-        http::Server::Start(loops_, *public_api_,
-                            {.address = *net::ListenAddress::Parse(settings_.http.listen),
-                             .tls = TlsOf(settings_.http.tls_certificate, settings_.http.tls_key),
-                             .limits = HttpLimits()});
+    auto server = http::Server::Start(
+        loops_, *public_api_,
+        {.address = *net::ListenAddress::Parse(settings_.http.listen),
+         .tls =
+             TlsOf(settings_.http, !settings_.http.token_file.empty() || settings_.http.is_public),
+         .limits = HttpLimits()});
     if (!server) return std::unexpected(ProblemOf("http", server.error()));
     http_ = *std::move(server);
     return {};
@@ -469,8 +609,6 @@ class Daemon::Impl {
 
   std::expected<void, Problems> OpenAdmin() {
     if (settings_.admin.listen.empty()) return {};
-    auto token = config::ReadAdminToken(settings_.admin);
-    if (!token) return std::unexpected(ProblemOf("admin.tokenFile", token.error()));
     const auto address = *net::ListenAddress::Parse(settings_.admin.listen);
     admin_api_.emplace(
         api::AdminApi::Parts{.engine = *engine_,
@@ -480,17 +618,16 @@ class Daemon::Impl {
                              .health = [this] { return Health(); },
                              .reload = [this](auto done) { Reload(std::move(done)); },
                              .guard_status = [this] { return backend_->GuardStatus(); },
-                             .token = *std::move(token)});
+                             .access = admin_access_});
     http::Limits limits = HttpLimits();
     limits.connections_max = kAdminConnectionsMax;
-    // A token does not travel in the clear if there is a certificate.
+    // A token does not travel in the clear if there is a certificate. Those of the HTTP door's
+    // clients let nobody in here.
+    std::optional<net::TlsFiles> tls;
+    if (!address.IsLoopback()) tls = TlsOf(settings_.http, true);
+    if (tls) tls->client_ca.clear();
     auto server = http::Server::Start(
-        loops_, *admin_api_,
-        {.address = address,
-         .tls = address.IsLoopback()
-                    ? std::nullopt
-                    : TlsOf(settings_.http.tls_certificate, settings_.http.tls_key),
-         .limits = limits});
+        loops_, *admin_api_, {.address = address, .tls = std::move(tls), .limits = limits});
     if (!server) return std::unexpected(ProblemOf("admin", server.error()));
     admin_ = *std::move(server);
     return {};
@@ -509,6 +646,10 @@ class Daemon::Impl {
   telemetry::Registry registry_;
   telemetry::ServiceMetrics metrics_;
   const api::Instruments instruments_{.metrics = metrics_, .logger = logger_};
+  net::Access http_access_{DoorOf(settings_.http)};
+  net::Access admin_access_{DoorOf(settings_.admin)};
+  net::Access resp_access_{DoorOf(settings_.resp)};
+  net::Access grpc_access_{DoorOf(settings_.grpc)};
   telemetry::HeavyHitters keys_;
   std::optional<service::Engine> engine_;
   std::unique_ptr<Backend> backend_;  // Tells the engine of each decision, to its end.

@@ -57,12 +57,10 @@ class Collector {
       FollowRules(file, "rules.path", {.config = {}, .rules = settings.rules.path, .rls = {}});
       FollowRules(file, "rules.rlsPath",
                   {.config = {}, .rules = {}, .rls = settings.rules.rls_path});
-      CheckCertificate(file, "http", settings.http.tls_certificate, settings.http.tls_key);
-      CheckCertificate(file, "resp", settings.resp.tls_certificate, settings.resp.tls_key);
-      CheckCertificate(file, "grpc", settings.grpc.tls_certificate, settings.grpc.tls_key);
-      if (const auto token = config::ReadAdminToken(settings.admin); !token) {
-        problems.push_back(config::ProblemWith(file, "admin.tokenFile", token.error().message));
-      }
+      CheckDoor(file, "http", settings.http);
+      CheckDoor(file, "resp", settings.resp);
+      CheckDoor(file, "grpc", settings.grpc);
+      CheckTokens(file, "admin", settings.admin.token_file);
     }
   }
 
@@ -89,13 +87,29 @@ class Collector {
     for (reload::Text& text : read->rls) Take(sources.rls, std::move(text));
   }
 
-  void CheckCertificate(const config::File& file, std::string_view section,
-                        const std::string& certificate, const std::string& key) {
-    if (certificate.empty() || key.empty()) return;
-    const auto made = net::TlsContext::Make({.cert = certificate, .key = key});
-    if (made) return;
+  template <typename Door>
+  void CheckDoor(const config::File& file, std::string_view section, const Door& door) {
+    CheckTokens(file, section, door.token_file);
+    if (door.tls_certificate.empty() || door.tls_key.empty()) return;
+    const net::TlsFiles own{.cert = door.tls_certificate, .key = door.tls_key};
+    net::TlsFiles with_clients = own;
+    with_clients.client_ca = door.tls_client_ca;
+    const auto complain = [&](std::string_view setting, const Error& error) {
+      problems.push_back(config::ProblemWith(file, text::Cat(section, setting), error.message));
+    };
+    if (const auto made = net::TlsContext::Make(own); !made) {
+      complain(".tlsCertificate", made.error());
+    } else if (const auto asks = net::TlsContext::Make(with_clients); !asks) {
+      complain(".tlsClientCa", asks.error());
+    }
+  }
+
+  void CheckTokens(const config::File& file, std::string_view section, const std::string& path) {
+    if (path.empty()) return;
+    const auto tokens = config::ReadTokens(path);
+    if (tokens) return;
     problems.push_back(
-        config::ProblemWith(file, text::Cat(section, ".tlsCertificate"), made.error().message));
+        config::ProblemWith(file, text::Cat(section, ".tokenFile"), tokens.error().message));
   }
 
   std::set<std::filesystem::path> seen_;

@@ -23,7 +23,6 @@ namespace sluice::config {
 namespace {
 
 constexpr std::size_t kListMax = 10'000;
-constexpr std::size_t kTokenBytesMax = 4096;
 
 using rules::YamlNode;
 using Kind = YamlNode::Kind;
@@ -321,6 +320,10 @@ Problems Validate(const File& file) {
     const bool has_key = !FindSetting(key)->get(settings).empty();
     if (has_certificate && !has_key) complain(certificate, text::Cat("expected ", key, ", too"));
     if (has_key && !has_certificate) complain(key, text::Cat("expected ", certificate, ", too"));
+    const std::string client_ca = section + ".tlsClientCa";
+    if (!has_certificate && !FindSetting(client_ca)->get(settings).empty()) {
+      complain(client_ca, text::Cat("expected ", certificate, ", too"));
+    }
   }
   for (const std::string& cidr : settings.client.trusted_proxies) {
     if (const auto parsed = net::Cidr::Parse(cidr); !parsed) {
@@ -361,20 +364,6 @@ Problems Validate(const File& file) {
   return problems;
 }
 
-Expected<std::string> ReadAdminToken(const Settings::Admin& admin) {
-  if (admin.token_file.empty()) return admin.token;
-  auto token = ReadFile(admin.token_file, FileKind::kAny, kTokenBytesMax);
-  if (!token) return token;
-  const auto is_blank = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
-  while (!token->empty() && is_blank(token->back())) token->pop_back();
-  if (!IsToken(*token)) {
-    return std::unexpected(
-        Error{ErrorCode::kInvalidInput,
-              text::Cat(admin.token_file, ": expected a token of visible ASCII characters")});
-  }
-  return token;
-}
-
 Expected<std::string> ReadFile(const std::string& path, FileKind kind, std::size_t max) {
   const auto fail = [&](ErrorCode code, std::string_view what) {
     return std::unexpected(Error{code, text::Cat(path, ": ", what)});
@@ -399,6 +388,14 @@ Expected<std::string> ReadFile(const std::string& path, FileKind kind, std::size
   }
   if (std::ferror(file.get())) return fail(ErrorCode::kIo, Reason());
   return out;
+}
+
+Expected<net::Tokens> ReadTokens(const std::string& path) {
+  const auto text = ReadFile(path, FileKind::kAny, net::Tokens::kFileBytesMax);
+  if (!text) return std::unexpected(text.error());
+  auto tokens = net::Tokens::Parse(*text);
+  if (!tokens) tokens.error().message = text::Cat(path, ": ", tokens.error().message);
+  return tokens;
 }
 
 }  // namespace sluice::config

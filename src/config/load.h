@@ -13,6 +13,7 @@
 
 #include "config/settings.h"
 #include "core/problem.h"
+#include "net/access.h"
 #include "sluice/limit.h"
 
 namespace sluice::config {
@@ -58,10 +59,6 @@ Problems Validate(const File& file);
 // Something wrong with a setting, in the place where it was given.
 Problem ProblemWith(const File& file, std::string_view path, std::string_view message);
 
-// The admin API's token; empty if there is none. Errors: those of ReadFile, and kInvalidInput if
-// the file of the token has none.
-Expected<std::string> ReadAdminToken(const Settings::Admin& admin);
-
 enum class FileKind : std::uint8_t {
   kRegular,  // Anything else is an error: a pipe that nobody writes would be waited for without
              // end.
@@ -72,5 +69,8 @@ enum class FileKind : std::uint8_t {
 // another kind.
 Expected<std::string> ReadFile(const std::string& path, FileKind kind = FileKind::kRegular,
                                std::size_t max = kFileBytesMax);
+
+// The tokens in a file. Errors: those of ReadFile, and of net::Tokens::Parse.
+Expected<net::Tokens> ReadTokens(const std::string& path);
 
 }  // namespace sluice::config

@@ -144,9 +144,29 @@ TEST(Validate, ATokenIsWhatAHeaderCanCarry) {
   const testing_support::TemporaryFolder folder;
   file.settings.admin.token_file = folder.path() / "token";
   std::ofstream(file.settings.admin.token_file) << "secret \r\n";
-  EXPECT_EQ(ReadAdminToken(file.settings.admin).value(), "secret");
-  std::ofstream(file.settings.admin.token_file) << "sec ret";
-  EXPECT_FALSE(ReadAdminToken(file.settings.admin));
+  EXPECT_TRUE(ReadTokens(file.settings.admin.token_file)->Find("secret"));
+}
+
+TEST(ReadTokens, NamesTheFileAndTheLine) {
+  const testing_support::TemporaryFolder folder;
+  const std::string path = folder.path() / "tokens";
+  EXPECT_EQ(ReadTokens(path).error().code, ErrorCode::kNotFound);
+  std::ofstream(path) << "# None yet.\n";
+  EXPECT_EQ(ReadTokens(path).error().message, path + ": there is no token; expected at least one");
+  std::ofstream(path) << "name secret\nname sec ret\n";
+  EXPECT_THAT(ReadTokens(path).error().message, HasSubstr(path + ": line 2: expected a token"));
+  std::ofstream(path) << "name secret\nother";
+  EXPECT_EQ(ReadTokens(path)->size(), 2U);
+}
+
+TEST(Validate, AClientCaNeedsACertificate) {
+  for (const std::string section : {"http", "resp", "grpc"}) {
+    File file;
+    const std::string path = section + ".tlsClientCa";
+    ASSERT_TRUE(FindSetting(path)->set(file.settings, "ca.pem"));
+    EXPECT_THAT(Texts(Validate(file)),
+                ElementsAre(HasSubstr(path + ": expected " + section + ".tlsCertificate, too")));
+  }
 }
 
 TEST(Validate, SomethingMustListen) {

@@ -176,9 +176,18 @@ constexpr std::array kSettings = {
 
     Row<FIELD(http.listen)>("http.listen", "--http", "ADDRESS:PORT",
                             "Where the REST API listens; empty is nowhere"),
+    Row<FIELD(http.token_file)>("http.tokenFile", "--http-token-file", "FILE",
+                                "Tokens of callers, one a line, each with or without a name "
+                                "before it; empty asks for none"),
+    Row<FIELD(http.is_public)>("http.public", "--http-public", "BOOL",
+                               "Whether callers without a token may ask, but only about their own "
+                               "address: neither name keys nor reset"),
     Row<FIELD(http.tls_certificate)>("http.tlsCertificate", "--http-tls-certificate", "FILE",
                                      "Certificate chain in PEM; turns TLS on"),
     Row<FIELD(http.tls_key)>("http.tlsKey", "--http-tls-key", "FILE", "Its private key in PEM"),
+    Row<FIELD(http.tls_client_ca)>("http.tlsClientCa", "--http-tls-client-ca", "FILE",
+                                   "Who signs clients' certificates, in PEM; such a certificate "
+                                   "is as good as a token, and needed if there are none"),
     Within<FIELD(http.connections_max), 1, 1'000'000>("http.connectionsMax",
                                                       "--http-connections-max", "N",
                                                       "Connections at a time; more are refused"),
@@ -208,15 +217,23 @@ constexpr std::array kSettings = {
                             "listens on loopback",
                             Secret::kYes),
     Row<FIELD(admin.token_file)>("admin.tokenFile", "--admin-token-file", "FILE",
-                                 "A file that holds the token"),
+                                 "A file that holds the token, or several as "
+                                 "http.tokenFile does"),
 
     Row<FIELD(resp.listen)>("resp.listen", "--resp", "ADDRESS:PORT",
                             "Where the RESP door (CL.THROTTLE) listens; empty is nowhere"),
     Row<FIELD(resp.password)>("resp.password", "--resp-password", "TEXT",
-                              "What AUTH must be given; empty needs none", Secret::kYes),
+                              "What AUTH may be given beside the tokens; empty is none",
+                              Secret::kYes),
+    Row<FIELD(resp.token_file)>("resp.tokenFile", "--resp-token-file", "FILE",
+                                "Tokens of callers, one a line, each with or without a name "
+                                "before it; empty asks for none"),
     Row<FIELD(resp.tls_certificate)>("resp.tlsCertificate", "--resp-tls-certificate", "FILE",
                                      "Certificate chain in PEM; turns TLS on"),
     Row<FIELD(resp.tls_key)>("resp.tlsKey", "--resp-tls-key", "FILE", "Its private key in PEM"),
+    Row<FIELD(resp.tls_client_ca)>("resp.tlsClientCa", "--resp-tls-client-ca", "FILE",
+                                   "Who signs clients' certificates, in PEM; such a certificate "
+                                   "is as good as a token, and needed if there are none"),
     Within<FIELD(resp.connections_max), 1, 1'000'000>("resp.connectionsMax",
                                                       "--resp-connections-max", "N",
                                                       "Connections at a time; more are refused"),
@@ -228,9 +245,15 @@ constexpr std::array kSettings = {
     Row<FIELD(grpc.listen)>("grpc.listen", "--grpc", "ADDRESS:PORT",
                             "Where the gRPC door (Envoy Rate Limit Service) listens; empty is "
                             "nowhere"),
+    Row<FIELD(grpc.token_file)>("grpc.tokenFile", "--grpc-token-file", "FILE",
+                                "Tokens of callers, one a line, each with or without a name "
+                                "before it; empty asks for none"),
     Row<FIELD(grpc.tls_certificate)>("grpc.tlsCertificate", "--grpc-tls-certificate", "FILE",
                                      "Certificate chain in PEM; turns TLS on"),
     Row<FIELD(grpc.tls_key)>("grpc.tlsKey", "--grpc-tls-key", "FILE", "Its private key in PEM"),
+    Row<FIELD(grpc.tls_client_ca)>("grpc.tlsClientCa", "--grpc-tls-client-ca", "FILE",
+                                   "Who signs clients' certificates, in PEM; such a certificate "
+                                   "is as good as a token, and needed if there are none"),
     Within<FIELD(grpc.connections_max), 1, 1'000'000>("grpc.connectionsMax",
                                                       "--grpc-connections-max", "N",
                                                       "Connections at a time; more are refused"),

@@ -29,8 +29,11 @@ struct Settings {
 
   struct Http {
     std::string listen = "127.0.0.1:8080";
+    bool is_public = false;
+    std::string token_file;
     std::string tls_certificate;
     std::string tls_key;
+    std::string tls_client_ca;
     std::int64_t connections_max = 10'000;
     std::int64_t header_bytes_max = 16 * 1024;
     std::int64_t headers_max = 100;
@@ -50,8 +53,10 @@ struct Settings {
   struct Resp {
     std::string listen;
     std::string password;
+    std::string token_file;
     std::string tls_certificate;
     std::string tls_key;
+    std::string tls_client_ca;
     std::int64_t connections_max = 10'000;
     Micros idle_timeout{300'000'000};
     OnStoreFailure on_store_failure = OnStoreFailure::kFailOpen;
@@ -59,8 +64,10 @@ struct Settings {
 
   struct Grpc {
     std::string listen;
+    std::string token_file;
     std::string tls_certificate;
     std::string tls_key;
+    std::string tls_client_ca;
     std::int64_t connections_max = 10'000;
     bool headers = false;
     OnStoreFailure on_store_failure = OnStoreFailure::kFailOpen;

@@ -19,13 +19,13 @@ namespace health = ::grpc::health::v1;
 constexpr std::size_t kSpareBatchesMax = 4;
 
 constexpr Method kShouldRateLimit = {"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
-                                     Method::Requests::kOne};
+                                     Method::Requests::kOne, Method::For::kCallers};
 constexpr Method kCheck = {"/grpc.health.v1.Health/Check", Method::Requests::kOne};
 constexpr Method kWatch = {"/grpc.health.v1.Health/Watch", Method::Requests::kOne};
 constexpr Method kReflect = {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-                             Method::Requests::kMany};
+                             Method::Requests::kMany, Method::For::kCallers};
 constexpr Method kReflectAlpha = {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-                                  Method::Requests::kMany};
+                                  Method::Requests::kMany, Method::For::kCallers};
 constexpr std::array<const Method*, 5> kMethods = {&kShouldRateLimit, &kCheck, &kWatch, &kReflect,
                                                    &kReflectAlpha};
 
@@ -67,9 +67,10 @@ std::string HealthReply(Serving serving) {
 }  // namespace
 
 Services::Services(service::Engine& engine, const Options& options, Counters& counters,
-                   Serving serving, Post post)
+                   Serving serving, Post post, Certified certified)
     : engine_(engine),
       options_(options),
+      open_(!options.access || options.access->open() || certified == Certified::kYes),
       post_(std::move(post)),
       session_(*this, options.limits, counters),
       serving_(serving) {}
@@ -100,6 +101,10 @@ void Services::Drain() {
 const Method* Services::FindMethod(std::string_view path) {
   const auto found = std::ranges::find(kMethods, path, &Method::path);
   return found == kMethods.end() ? nullptr : *found;
+}
+
+bool Services::LetsIn(std::string_view authorization) {
+  return open_ || options_.access->Knows(net::BearerToken(authorization));
 }
 
 void Services::OnMessage(StreamId id, const Method& method, std::string_view message) {

@@ -13,6 +13,7 @@
 #include "grpc/counters.h"
 #include "grpc/rls.h"
 #include "grpc/session.h"
+#include "net/access.h"
 #include "service/engine.h"
 
 namespace sluice::grpc {
@@ -20,6 +21,9 @@ namespace sluice::grpc {
 inline constexpr std::string_view kRlsServiceName = "envoy.service.ratelimit.v3.RateLimitService";
 
 enum class Serving { kNo, kYes };
+
+// Whether the client has shown a certificate: see net::Stream::certified.
+enum class Certified { kNo, kYes };
 
 // Not thread-safe.
 class Services final : private Session::Handler {
@@ -31,11 +35,13 @@ class Services final : private Session::Handler {
   struct Options {
     Session::Limits limits = {};
     RlsOptions rls = {};
+    // The tokens of callers; health is told without. Null: open. Outlives the services.
+    const net::Access* access = nullptr;
   };
 
   // The engine and the counters outlive it; and so they do what the engine has not answered.
   Services(service::Engine& engine, const Options& options, Counters& counters, Serving serving,
-           Post post);
+           Post post, Certified certified = Certified::kNo);
   ~Services() override;
 
   // All calls that are complete with these bytes are decided together.
@@ -64,6 +70,7 @@ class Services final : private Session::Handler {
   };
 
   const Method* FindMethod(std::string_view path) override;
+  bool LetsIn(std::string_view authorization) override;
   void OnMessage(StreamId id, const Method& method, std::string_view message) override;
   void OnHalfClose(StreamId id, const Method& method) override;
   void OnAbandoned(StreamId id, const Method& method) override;
@@ -78,6 +85,7 @@ class Services final : private Session::Handler {
 
   service::Engine& engine_;
   const Options options_;
+  const bool open_;  // To this client.
   const Post post_;
   Session session_;
   Serving serving_;

@@ -79,6 +79,7 @@ struct Session::Call {
   bool post = false;
   bool content_type = false;
   bool timeout_malformed = false;
+  bool let_in = false;
   Encoding encoding = Encoding::kIdentity;
   std::optional<SteadyTime> deadline;
   std::optional<SteadyTime> receive_by;  // Until the one message is there.
@@ -99,7 +100,7 @@ struct Session::Call {
     method = nullptr;
     Clear(unknown_path);
     header_bytes = 0;
-    post = content_type = timeout_malformed = false;
+    post = content_type = timeout_malformed = let_in = false;
     encoding = Encoding::kIdentity;
     deadline.reset();
     receive_by.reset();
@@ -411,6 +412,8 @@ void Session::OnHeader(Call& call, std::string_view name, std::string_view value
     call.encoding = value == "identity" ? Call::Encoding::kIdentity
                     : value == "gzip"   ? Call::Encoding::kGzip
                                         : Call::Encoding::kUnknown;
+  } else if (name == "authorization") {
+    call.let_in = handler_.LetsIn(value);
   }
 }
 
@@ -429,6 +432,8 @@ void Session::OnHeadersEnd(Call& call) {
   } else if (!call.method) {
     status = {StatusCode::kUnimplemented,
               text::Cat("unknown method ", text::Quote(call.unknown_path))};
+  } else if (call.method->who == Method::For::kCallers && !call.let_in && !handler_.LetsIn({})) {
+    status = {StatusCode::kUnauthenticated, "expected a token: authorization: Bearer …"};
   } else if (call.timeout_malformed) {
     status = {StatusCode::kInternal, "malformed grpc-timeout; expected digits and one of HMSmun"};
   } else if (call.encoding == Call::Encoding::kUnknown) {

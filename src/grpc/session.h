@@ -26,8 +26,11 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 struct Method {
   enum class Requests : std::uint8_t { kOne, kMany };
 
+  enum class For : std::uint8_t { kAnyone, kCallers };
+
   std::string_view path;  // "/package.Service/Method"
   Requests requests;
+  For who = For::kAnyone;  // kCallers: those whom Handler::LetsIn takes.
 };
 
 // Not thread-safe. Nothing that a client sends is an error of ours: it is answered with a status, a
@@ -68,6 +71,9 @@ class Session {
 
     // Null: there is no such method. The method outlives the session.
     virtual const Method* FindMethod(std::string_view path) = 0;
+
+    // Whether a call with this authorization, which may be empty, is that of a caller.
+    virtual bool LetsIn(std::string_view /*authorization*/) { return true; }
 
     // A message has come, not compressed any more. Of a method with one request: the call is
     // complete. The text lives until this returns.

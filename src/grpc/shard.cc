@@ -104,7 +104,7 @@ void Connection::Start() {
     });
   };
   services_.emplace(shard_->engine_, shard_->options_.services, shard_->counters, shard_->serving_,
-                    std::move(post));
+                    std::move(post), stream_.certified() ? Certified::kYes : Certified::kNo);
   Pump();
 }
 

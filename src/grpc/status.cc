@@ -33,6 +33,8 @@ std::string_view ToString(StatusCode code) {
       return "INTERNAL";
     case StatusCode::kUnavailable:
       return "UNAVAILABLE";
+    case StatusCode::kUnauthenticated:
+      return "UNAUTHENTICATED";
   }
   std::unreachable();
 }

@@ -18,6 +18,7 @@ enum class StatusCode : std::uint8_t {
   kUnimplemented = 12,
   kInternal = 13,
   kUnavailable = 14,
+  kUnauthenticated = 16,
 };
 
 struct Status {

@@ -141,6 +141,7 @@ Response Connection::StoredResponse::View() const {
 Connection::Connection(std::shared_ptr<Shard> shard, net::Stream stream)
     : shard_(std::move(shard)),
       stream_(std::move(stream)),
+      certified_(stream_.certified()),
       reader_(shard_->limits()),
       pending_(kPendingAtFirst) {}
 
@@ -233,6 +234,7 @@ void Connection::Handle(const Request& request) {
                       .keep_alive = request.keep_alive,
                       .http_1_0 = request.minor_version == 0});
   shard_->request_.peer = stream_.peer();
+  shard_->request_.certified = certified_;
   shard_->handler_.Handle(request, Exchange(*this, first_pending_ + pending_.size() - 1));
 }
 

@@ -152,6 +152,7 @@ class Connection {
 
   const std::shared_ptr<Shard> shard_;
   net::Stream stream_;
+  const bool certified_;
   RequestReader reader_;
   std::uint32_t references_ = 0;
   std::size_t index_ = 0;  // In the list of the shard.

@@ -38,6 +38,7 @@ struct Request {
   std::span<const Header> headers;
   std::string_view body;          // Whole; chunks are put together.
   boost::asio::ip::address peer;  // Who connected, which may be a proxy.
+  bool certified = false;         // They have shown a certificate: see net::Stream::certified.
   bool keep_alive = true;
   int minor_version = 1;  // Of HTTP/1.
 

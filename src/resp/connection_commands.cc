@@ -25,15 +25,6 @@ constexpr std::size_t kNameBytesShown = 128;  // Of what was given, in an error;
 
 bool Is(std::string_view a, std::string_view b) { return text::EqualsIgnoreCase(a, b); }
 
-// Takes the same time whatever of `given` is right.
-bool SameSecret(std::string_view secret, std::string_view given) {
-  std::size_t different = secret.size() ^ given.size();
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    different |= static_cast<unsigned char>(secret[i % secret.size()] ^ given[i]);
-  }
-  return different == 0;
-}
-
 std::string Lower(std::string_view text) {
   std::string lower(text);
   for (char& c : lower) {
@@ -99,16 +90,34 @@ void WriteKeys(ReplyWriter& reply, Arguments command_line) {
 
 }  // namespace
 
-bool Session::LogIn(std::string_view user, std::string_view password) {
-  const std::string& secret = worker_.options().password;
-  // Without a password there is nothing that could be wrong.
-  const bool right = secret.empty() || SameSecret(secret, password);
-  return user == kUser && right;
+bool Session::LogIn(std::string_view user, std::string_view token) {
+  // Without tokens there is nothing that could be wrong.
+  if (!guarded()) return user == kUser;
+  // Before they are looked at: should they change meanwhile, they are looked at again.
+  const std::uint64_t generation = access_->generation();
+  const auto name = access_->Find(token);
+  if (!name || (user != kUser && user != *name)) return false;
+  trusted_ = true;
+  tokens_seen_ = generation;
+  user_ = name->empty() ? kUser : std::string_view(*name);
+  token_ = token;
+  return true;
+}
+
+void Session::LogOut() {
+  trusted_ = !guarded() || peer_.certified;
+  user_ = kUser;
+  token_.clear();
+}
+
+void Session::Recheck() {
+  tokens_seen_ = access_->generation();
+  if (!token_.empty() && !access_->Knows(token_)) LogOut();
 }
 
 void Session::Auth(ReplyWriter reply, Arguments arguments) {
   if (arguments.size() > 3) return reply.Error("ERR syntax error");
-  if (arguments.size() == 2 && worker_.options().password.empty()) {
+  if (arguments.size() == 2 && !guarded()) {
     return reply.Error(
         "ERR AUTH <password> called without any password configured for the default user. Are you "
         "sure your configuration is correct?");
@@ -116,7 +125,6 @@ void Session::Auth(ReplyWriter reply, Arguments arguments) {
   if (!LogIn(arguments.size() == 3 ? arguments[1] : kUser, arguments.back())) {
     return reply.Error("WRONGPASS invalid username-password pair or user is disabled.");
   }
-  trusted_ = true;
   reply.Ok();
 }
 
@@ -134,7 +142,6 @@ void Session::Hello(ReplyWriter reply, Arguments arguments) {
       if (!LogIn(arguments[i + 1], arguments[i + 2])) {
         return reply.Error("WRONGPASS invalid username-password pair or user is disabled.");
       }
-      trusted_ = true;
       i += 3;
     } else if (Is(arguments[i], "SETNAME") && i + 1 < arguments.size()) {
       if (!IsWord(arguments[i + 1])) {
@@ -228,9 +235,9 @@ void Session::SetLibrary(ReplyWriter reply, std::string_view option, std::string
 }
 
 std::string Session::Description() const {
-  return text::Cat("id=", peer_.id, " addr=", peer_.address, " name=", name_,
-                   " db=0 user=default resp=", static_cast<int>(protocol_),
-                   " lib-name=", library_name_, " lib-ver=", library_version_, "\n");
+  return text::Cat("id=", peer_.id, " addr=", peer_.address, " name=", name_, " db=0 user=", user_,
+                   " resp=", static_cast<int>(protocol_), " lib-name=", library_name_,
+                   " lib-ver=", library_version_, "\n");
 }
 
 void Session::Describe(ReplyWriter reply, Arguments arguments) {
@@ -332,7 +339,7 @@ void Session::Ping(ReplyWriter reply, Arguments arguments) {
 
 void Session::Reset(ReplyWriter reply) {
   protocol_ = Protocol::kResp2;
-  trusted_ = worker_.options().password.empty();
+  LogOut();
   name_.clear();
   reply.Simple("RESET");
 }
@@ -349,7 +356,7 @@ void Session::Select(ReplyWriter reply, Arguments arguments) {
 void Session::Acl(ReplyWriter reply, Arguments arguments) {
   if (!Is(arguments[1], "WHOAMI")) return OtherSubcommand(reply, arguments);
   if (arguments.size() != 2) return WrongArguments(reply, arguments);
-  reply.Bulk(kUser);
+  reply.Bulk(user_);
 }
 
 }  // namespace sluice::resp

@@ -3,8 +3,8 @@
 
 #include <chrono>
 #include <cstddef>
-#include <string>
 
+#include "net/access.h"
 #include "sluice/store.h"
 
 namespace sluice::resp {
@@ -27,8 +27,9 @@ struct Bounds {
 struct SessionOptions {
   Bounds bounds = {};
 
-  // What AUTH must say; empty: nothing needs to be said. The user is "default".
-  std::string password = {};
+  // The tokens that AUTH takes, for the user "default" or the one that a token's name says. Null,
+  // or open: nothing needs to be said. Outlives the server.
+  const net::Access* access = nullptr;
 
   // Of CL.THROTTLE, THROTTLE and SLUICE.CHECK LIMIT. What becomes of a rule set's charges is said
   // by its rules.

@@ -128,7 +128,8 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
         stream_(std::move(stream)),
         session_(shard_->worker,
                  {.id = shard_->shared().next_id.fetch_add(1, std::memory_order_relaxed),
-                  .address = stream_.peer().to_string()},
+                  .address = stream_.peer().to_string(),
+                  .certified = stream_.certified()},
                  [this] { Ready(); }),
         active_at_(shard_->now()),
         admitted_(shard_->shared().Opened()) {}

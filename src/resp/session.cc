@@ -36,12 +36,15 @@ Session::Session(Worker& worker, Peer peer, std::move_only_function<void()> read
       peer_(std::move(peer)),
       ready_(std::move(ready)),
       parser_(worker.options().bounds),
-      trusted_(worker.options().password.empty()) {}
+      access_(worker.options().access) {
+  LogOut();
+}
 
 Session::~Session() = default;
 
 Session::Progress Session::Consume(std::span<char> input, std::string& out) {
   const Bounds& bounds = worker_.options().bounds;
+  if (guarded() && tokens_seen_ != access_->generation()) Recheck();
   batch_ = worker_.TakeBatch();
   progress_ = {.next = Next::kAgain, .consumed = 0};
   std::size_t commands = 0;

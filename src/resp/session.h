@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "net/access.h"
 #include "resp/batch.h"
 #include "resp/command_table.h"
 #include "resp/request_parser.h"
@@ -35,6 +36,7 @@ class Session {
   struct Peer {
     std::int64_t id = 0;       // Unique among all connections of the server.
     std::string address = {};  // For CLIENT INFO.
+    bool certified = false;    // See net::Stream::certified.
   };
 
   // `ready` is called on any thread, and must see to it that Resume is called on the loop. The
@@ -84,7 +86,12 @@ class Session {
   void SetLibrary(ReplyWriter reply, std::string_view option, std::string_view value);
   void SetName(ReplyWriter reply, std::string_view name);
 
-  bool LogIn(std::string_view user, std::string_view password);
+  // Whether AUTH has anything to find out.
+  bool guarded() const { return access_ != nullptr && !access_->open(); }
+  bool LogIn(std::string_view user, std::string_view token);
+  void LogOut();
+  // Once the tokens have changed: whether the one that let this client in still does.
+  void Recheck();
   std::string Description() const;
 
   Worker& worker_;
@@ -95,7 +102,11 @@ class Session {
   Progress progress_ = {.next = Next::kRead, .consumed = 0};  // Of that round.
 
   Protocol protocol_ = Protocol::kResp2;
-  bool trusted_;
+  const net::Access* const access_;
+  bool trusted_ = false;
+  std::uint64_t tokens_seen_ = 0;  // The generation of the tokens that it is trusted by.
+  std::string user_;
+  std::string token_;  // What it logged in with; empty if it needed none.
   std::string name_;
   std::string library_name_;
   std::string library_version_;

@@ -423,7 +423,18 @@ TEST_F(SessionTest, EndsARoundWhenItIsLong) {
 class AuthTest : public testing::Test {
  protected:
   RespEngine parts_;
-  SessionOptions options_{.password = "open sesame"};
+  AuthTest() { access_.SetTokens(With("")); }
+
+  // The password, and what a file has.
+  static net::Tokens With(std::string_view file) {
+    net::Tokens tokens;
+    if (!file.empty()) tokens = *net::Tokens::Parse(file);
+    tokens.Add("", "open sesame");
+    return tokens;
+  }
+
+  net::Access access_{net::Access::Door::kGuarded};
+  SessionOptions options_{.access = &access_};
   Worker worker_{parts_.engine, options_, [] { return ServerInfo{}; }};
   RespPeer peer_{worker_};
 };
@@ -448,6 +459,47 @@ TEST_F(AuthTest, AsksForThePassword) {
   EXPECT_EQ(peer_.Send({"PING"}), "-NOAUTH Authentication required.\r\n");
   EXPECT_THAT(peer_.Send({"HELLO", "3", "AUTH", "default", "open sesame"}), StartsWith("%7\r\n"));
   EXPECT_EQ(peer_.Send({"PING"}), "+PONG\r\n");
+}
+
+TEST_F(AuthTest, TakesEveryTokenForItsNameAndTheDefaultUser) {
+  access_.SetTokens(With("envoy first\nsecond"));
+  const std::string wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+  EXPECT_EQ(peer_.Send({"AUTH", "second", "first"}), wrong);
+  EXPECT_EQ(peer_.Send({"AUTH", "envoy", "second"}), wrong);
+  EXPECT_EQ(peer_.Send({"AUTH", "", "second"}), "+OK\r\n");
+  for (const std::string_view token : {"first", "second", "open sesame"}) {
+    EXPECT_EQ(peer_.Send({"RESET"}), "+RESET\r\n");
+    EXPECT_EQ(peer_.Send({"PING"}), "-NOAUTH Authentication required.\r\n");
+    EXPECT_EQ(peer_.Send({"AUTH", token}), "+OK\r\n");
+    EXPECT_EQ(peer_.Send({"PING"}), "+PONG\r\n");
+    EXPECT_EQ(peer_.Send({"AUTH", "default", token}), "+OK\r\n");
+  }
+  EXPECT_EQ(peer_.Send({"ACL", "WHOAMI"}), "$7\r\ndefault\r\n");
+  EXPECT_THAT(peer_.Send({"HELLO", "3", "AUTH", "envoy", "first"}), StartsWith("%7\r\n"));
+  EXPECT_EQ(peer_.Send({"ACL", "WHOAMI"}), "$5\r\nenvoy\r\n");
+  EXPECT_THAT(peer_.Send({"CLIENT", "INFO"}), HasSubstr(" user=envoy "));
+}
+
+TEST_F(AuthTest, ATokenThatIsTakenAwayLetsNobodyGoOn) {
+  access_.SetTokens(With("old\nkept"));
+  RespPeer other{worker_};
+  EXPECT_EQ(peer_.Send({"AUTH", "old"}), "+OK\r\n");
+  EXPECT_EQ(other.Send({"AUTH", "kept"}), "+OK\r\n");
+  access_.SetTokens(With("kept\nnew"));
+  EXPECT_EQ(other.Send({"PING"}), "+PONG\r\n");
+  EXPECT_EQ(peer_.Send({"PING"}), "-NOAUTH Authentication required.\r\n");
+  EXPECT_THAT(peer_.Send({"AUTH", "old"}), StartsWith("-WRONGPASS"));
+  EXPECT_EQ(peer_.Send({"AUTH", "new"}), "+OK\r\n");
+}
+
+TEST_F(AuthTest, ACertificateIsAsGoodAsAToken) {
+  Session session(worker_, {.certified = true}, [] {});
+  std::string input = "PING\r\nRESET\r\nPING\r\nAUTH wrong\r\nPING\r\n";
+  std::string out;
+  session.Consume(input, out);
+  EXPECT_EQ(out,
+            "+PONG\r\n+RESET\r\n+PONG\r\n"
+            "-WRONGPASS invalid username-password pair or user is disabled.\r\n+PONG\r\n");
 }
 
 TEST_F(AuthTest, TrustsLittleBefore) {

@@ -82,6 +82,9 @@ ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : reg
   certificate_reloads_ =
       AddCounters(registry, "sluice_certificate_reloads_total",
                   "Certificates read again, one for each door.", "result", kReloadResults);
+  token_reloads_ =
+      AddCounters(registry, "sluice_token_reloads_total",
+                  "Files of tokens read again, one for each door.", "result", kReloadResults);
   generation_ = registry.AddGauge("sluice_rules_generation", "Generation of the rules in force.");
 
   responses_ = AddCounters(registry, "sluice_http_responses_total",

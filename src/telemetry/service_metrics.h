@@ -53,7 +53,8 @@ inline constexpr std::array kErrorCodes = {
     // The first words of RESP's errors.
     "ERR", "NOAUTH", "WRONGPASS", "NOPROTO",
     // The statuses of gRPC that are not among the above.
-    "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "INTERNAL"};
+    "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "INTERNAL",
+    "UNAUTHENTICATED"};
 
 // Every method may be called from any thread; all but those that say otherwise cost nanoseconds.
 class ServiceMetrics {
@@ -103,6 +104,11 @@ class ServiceMetrics {
   // The certificate of a door was read again, or could not be.
   void CertificateReloaded(ReloadResult result) const {
     certificate_reloads_[static_cast<std::size_t>(result)].Add();
+  }
+
+  // The tokens of a door were read again, or could not be.
+  void TokensReloaded(ReloadResult result) const {
+    token_reloads_[static_cast<std::size_t>(result)].Add();
   }
 
   void HttpResponse(int status) const;
@@ -155,6 +161,7 @@ class ServiceMetrics {
   CounterFamily* rules_;
   std::array<Counter, 2> reloads_;
   std::array<Counter, 2> certificate_reloads_;
+  std::array<Counter, 2> token_reloads_;
   Gauge generation_;
   std::array<Counter, 5> responses_;  // 1xx to 5xx
   Histogram redis_seconds_;

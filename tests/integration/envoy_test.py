@@ -63,7 +63,7 @@ class EnvoyTest(support.ServiceTest):
         return self.start("--grpc", f"127.0.0.1:{self.grpc_port}", "--grpc-headers=true",
                           "--rls-config", self.files / "limits", *arguments)
 
-    def start_envoy(self, sluice_tls=""):
+    def start_envoy(self, sluice_tls="", metadata=""):
         """Envoy, and waits until it believes that Sluice is well."""
         self.front, admin = free_port(), free_port()
         config = (DEPLOY / "envoy.yaml").read_text()
@@ -76,6 +76,8 @@ class EnvoyTest(support.ServiceTest):
             config = replace_once(config, timeout, f"timeout: {PATIENCE:.0f}s")
         config = replace_once(config, "failure_mode_deny: false", "failure_mode_deny: true")
         config = replace_once(config, "      health_checks:", sluice_tls + "      health_checks:")
+        config = replace_once(config, "{envoy_grpc: {cluster_name: sluice}",
+                              "{envoy_grpc: {cluster_name: sluice}" + metadata)
         config += f"admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {admin}}}}}}}\n"
         envoy = Process([str(ENVOY), "--use-dynamic-base-id", "--concurrency", "1",
                          "-c", self.files.write("envoy.yaml", config)])
@@ -190,6 +192,17 @@ class EnvoyTest(support.ServiceTest):
             validation_context: {{trusted_ca: {{filename: {certificate}}}}}
 """)
         self.assertEqual(self.statuses(6, "/login", "POST"), [200] * 5 + [429])
+
+    def test_shows_a_token(self):
+        self.start_sluice("--grpc-token-file", self.files.write("tokens", "envoy secret"))
+        self.start_envoy(metadata=", initial_metadata: "
+                                  "[{key: authorization, value: 'Bearer secret'}]")
+        self.assertEqual(self.statuses(6, "/login", "POST"), [200] * 5 + [429])
+
+    def test_is_refused_without_its_token(self):
+        self.start_sluice("--grpc-token-file", self.files.write("tokens", "envoy secret"))
+        self.start_envoy()
+        self.assertEqual(self.statuses(1, "/login", "POST"), [500])
 
 
 if __name__ == "__main__":

@@ -608,5 +608,103 @@ class TlsTest(unittest.TestCase):
                 return secure.selected_alpn_protocol()
 
 
+class AccessTest(unittest.TestCase):
+    """Who may ask: callers with a token or a certificate. Health is told to everybody."""
+
+    def setUp(self):
+        self.folder = support.Folder()
+        self.addCleanup(self.folder.remove)
+        self.tokens = self.folder.write("tokens", "envoy first-secret\nsecond-secret\n")
+
+    def serve(self, *options):
+        server = Server(*options)
+        self.addCleanup(server.remove)
+        return server
+
+    @staticmethod
+    def code(call, request, token=None):
+        """How a call ends, with whatever message it has by then."""
+        metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        try:
+            call(request, timeout=TIMEOUT, metadata=metadata)
+            return grpc.StatusCode.OK
+        except grpc.RpcError as error:
+            return error.code()
+
+    @staticmethod
+    def list_services(channel, token=None):
+        reflect = method(channel, "stream_stream",
+                         "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                         reflection_pb2.ServerReflectionRequest,
+                         reflection_pb2.ServerReflectionResponse)
+        metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        question = reflection_pb2.ServerReflectionRequest(list_services="")
+        answers = reflect(iter([question]), timeout=TIMEOUT, metadata=metadata)
+        return [service.name for answer in answers
+                for service in answer.list_services_response.service]
+
+    @staticmethod
+    def health(channel):
+        return method(channel, "unary_unary", "/grpc.health.v1.Health/Check",
+                      health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse)
+
+    def test_tokens(self):
+        server = self.serve("--grpc-token-file", self.tokens)
+        with server.channel() as channel:
+            call = should_rate_limit(channel)
+            for token in (None, "wrong", "envoy", "first-secre", "first-secret2"):
+                self.assertEqual(self.code(call, ask("user", "x"), token),
+                                 grpc.StatusCode.UNAUTHENTICATED, token)
+                with self.assertRaises(grpc.RpcError) as caught:
+                    self.list_services(channel, token)
+                self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAUTHENTICATED)
+            self.assertEqual(server.metric("sluice_errors_total", code="UNAUTHENTICATED"), 10)
+            for token in ("first-secret", "second-secret"):
+                self.assertEqual(self.code(call, ask("user", "x"), token), grpc.StatusCode.OK)
+                self.assertIn(RLS, self.list_services(channel, token))
+            self.assertEqual(self.code(self.health(channel), health_pb2.HealthCheckRequest()),
+                             grpc.StatusCode.OK)
+
+            # They change while the connection stays.
+            self.folder.write("tokens", "envoy third-secret")
+            self.assertEqual(server.admin("POST", "/admin/v1/reload").status, 200)
+            self.assertEqual([self.code(call, ask("user", "y"), token)
+                              for token in ("first-secret", "third-secret")],
+                             [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.OK])
+
+    def test_client_certificates(self):
+        for name in ("ca", "other"):
+            support.make_certificate(self.folder, name)
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
+             "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+             "-keyout", self.folder / "own.key", "-out", self.folder / "own.pem"], check=True,
+            capture_output=True)
+        support.make_client_certificate(self.folder, "client", "ca")
+        support.make_client_certificate(self.folder, "stranger", "other")
+
+        def read(name):
+            return pathlib.Path(self.folder / name).read_bytes()
+
+        def codes(server, name=None):
+            pair = (read(f"{name}.key"), read(f"{name}.pem")) if name else (None, None)
+            with server.channel(grpc.ssl_channel_credentials(read("own.pem"), *pair)) as channel:
+                return (self.code(should_rate_limit(channel), ask("free", "x")),
+                        self.code(self.health(channel), health_pb2.HealthCheckRequest()))
+
+        tls = ("--grpc-tls-certificate", self.folder / "own.pem", "--grpc-tls-key",
+               self.folder / "own.key", "--grpc-tls-client-ca", self.folder / "ca.pem")
+        ok, refused = grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE
+        server = self.serve(*tls)
+        self.assertEqual([codes(server, name) for name in (None, "stranger", "client")],
+                         [(refused, refused), (refused, refused), (ok, ok)])
+        server = self.serve(*tls, "--grpc-token-file", self.tokens)
+        self.assertEqual([codes(server, name) for name in (None, "stranger", "client")],
+                         [(grpc.StatusCode.UNAUTHENTICATED, ok), (refused, refused), (ok, ok)])
+        with server.channel(grpc.ssl_channel_credentials(read("own.pem"))) as channel:
+            self.assertEqual(self.code(should_rate_limit(channel), ask("free", "x"),
+                                       "first-secret"), ok)
+
+
 if __name__ == "__main__":
     support.main()

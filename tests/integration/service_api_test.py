@@ -782,10 +782,11 @@ class DescribedAnswers(support.ServiceTest):
     def setUp(self):
         self.seen = set()
 
-    def serve(self, *arguments):
+    def serve(self, *arguments, token=None):
         folder = self.folder()
         service = self.start("--rules", folder.write("rules.yaml", DESCRIBED_RULES),
-                             "--rls-config", folder.write("rls.yaml", RLS), *arguments)
+                             "--rls-config", folder.write("rls.yaml", RLS), *arguments,
+                             token=token)
         service.description.seen = self.seen  # The client checks and remembers every answer.
         return service
 
@@ -806,8 +807,23 @@ class DescribedAnswers(support.ServiceTest):
         self.give_denials(service)
         self.give_outages(self.serve("--store", "redis://127.0.0.1:1", "--http-on-store-failure",
                                      "FAIL_CLOSED", "--grpc-on-store-failure", "FAIL_CLOSED"))
+        self.refuse_strangers()
         self.give_draining(service)
         self.assertEqual(service.description.promised() - self.seen, set(), "never given")
+
+    def refuse_strangers(self):
+        tokens = self.folder().write("tokens", "secret")
+        guarded = self.serve("--http-token-file", tokens, token="secret")
+        public = self.serve("--http-public", "true")
+        for method, path, operation in self.operations(guarded):
+            if "401" in operation["responses"]:
+                answer = self.ask(guarded, method, path, operation)
+                self.assertEqual(answer.status, 401, (method, path))
+                self.assertEqual(answer.header("WWW-Authenticate"), "Bearer")
+            # Of a denial, for nginx, it is something else.
+            if "403" in operation["responses"] and path != AUTHORIZE:
+                answer = self.ask(public, method, path, operation, query="?key=other")
+                self.assertEqual(answer.status, 403, (method, path))
 
     def give_what_works(self, service):
         for method, path, operation in self.operations(service):

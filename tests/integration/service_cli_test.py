@@ -349,7 +349,8 @@ ruleSets:
                "FILE": "some.file", "PATH": "", "CIDRS": "10.0.0.0/8", "HEADERS": "X-Real-IP",
                "LEVEL": "error", "FORMAT": "json", "POLICY": "LOCAL"}
     # What goes with it, where one setting needs another.
-    TOGETHER = {"tlsCertificate": "tlsKey", "tlsKey": "tlsCertificate"}
+    TOGETHER = {"tlsCertificate": "tlsKey", "tlsKey": "tlsCertificate",
+                "tlsClientCa": "tlsCertificate"}
 
     def settings(self):
         """Section, name, flag, variable and sample of each."""
@@ -417,6 +418,7 @@ ruleSets:
                             ("--http-on-store-failure", "PANIC"), ("--grpc-headers", "maybe"),
                             ("--store", "nonsense"), ("--store", "redis://"),
                             ("--http-body-bytes-max", "1"), ("--http-tls-key", "alone.pem"),
+                            ("--grpc-tls-client-ca", "alone.pem"), ("--http-public", "yes"),
                             ("--rules-redis", "store"), ("--memory-keys-max", "0"),
                             ("--rules-poll-interval", "0s"), ("--snapshot-interval", "0s"),
                             ("--http-idle-timeout", "0s"), ("--deadline", "0s"),

@@ -208,11 +208,13 @@ class Client:
 class Service(Process):
     """The running service. Its doors are at ports that it told."""
 
-    def __init__(self, *arguments, env=None, wait=True):
+    def __init__(self, *arguments, env=None, wait=True, token=None):
+        """The token is for the first question alone, which is when it is up."""
         listeners = [part for flag in ("--http", "--admin") if flag not in arguments
                      for part in (flag, "127.0.0.1:0")]
         super().__init__([PROGRAM, "serve", *listeners, *arguments], env)
         self.description = None
+        self.token = token
         self.doors = {"http", "admin"} | {name for name in ("resp", "grpc")
                                           if f"--{name}" in arguments}
         self.port = self.admin_port = self.resp_port = self.grpc_port = None
@@ -236,7 +238,8 @@ class Service(Process):
         self.port, self.admin_port = ports["http"], ports["admin"]
         self.resp_port, self.grpc_port = ports.get("resp"), ports.get("grpc")
         # It is announced before its loops run; the first answer shows that they do.
-        document = self.request("GET", "/openapi.json").json
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        document = self.request("GET", "/openapi.json", headers=headers).json
         self.description = openapi.Description(document)
 
     def client(self):
@@ -347,6 +350,18 @@ def make_certificate(folder, name):
                     "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
                     f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
                     folder / f"{name}.key", "-out", folder / f"{name}.pem"], check=True,
+                   capture_output=True)
+
+
+def make_client_certificate(folder, name, authority):
+    """NAME.pem and NAME.key for a client, signed by a certificate of make_certificate."""
+    subprocess.run(["openssl", "req", "-newkey", "ec", "-pkeyopt",
+                    "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}", "-keyout",
+                    folder / f"{name}.key", "-out", folder / f"{name}.csr"], check=True,
+                   capture_output=True)
+    subprocess.run(["openssl", "x509", "-req", "-in", folder / f"{name}.csr", "-CA",
+                    folder / f"{authority}.pem", "-CAkey", folder / f"{authority}.key",
+                    "-CAcreateserial", "-days", "2", "-out", folder / f"{name}.pem"], check=True,
                    capture_output=True)
 
 
