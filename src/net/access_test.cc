@@ -26,6 +26,22 @@ TEST(Tokens, AreReadFromLines) {
   }
 }
 
+TEST(Tokens, DifferInAnyByte) {
+  for (const std::size_t size : {1U, 7U, 8U, 9U, 16U, 63U, 64U, 65U}) {
+    Tokens tokens;
+    const std::string right(size, 'x');
+    tokens.Add("it", right);
+    EXPECT_TRUE(tokens.Find(right));
+    EXPECT_FALSE(tokens.Find(right + "x"));
+    EXPECT_FALSE(tokens.Find(right.substr(1)));
+    for (std::size_t i = 0; i < size; ++i) {
+      std::string wrong = right;
+      wrong[i] = 'y';
+      EXPECT_FALSE(tokens.Find(wrong)) << i << " of " << size;
+    }
+  }
+}
+
 TEST(Tokens, ErrorsNameTheLineAndNotTheToken) {
   const std::string long_name = std::string(65, 'n') + " secret";
   const std::string long_token(4097, 's');
