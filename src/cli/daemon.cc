@@ -324,24 +324,23 @@ class Daemon::Impl {
   // Of the doors that listen.
   struct TokenFile {
     std::string_view door;
-    const std::string& path;     // Empty: none.
-    const std::string& further;  // A token that stands in the settings themselves; empty: none.
+    const std::string& path;   // Empty: none.
+    std::string_view further;  // A token that stands in the settings themselves; empty: none.
     net::Access& access;
   };
 
   template <typename Visit>
   void ForEachTokenFile(Visit visit) {
-    static const std::string kNone;
     const auto& [http, admin, resp, grpc] =
         std::tie(settings_.http, settings_.admin, settings_.resp, settings_.grpc);
-    if (!http.listen.empty()) visit(TokenFile{"http", http.token_file, kNone, http_access_});
+    if (!http.listen.empty()) visit(TokenFile{"http", http.token_file, {}, http_access_});
     if (!admin.listen.empty()) {
       visit(TokenFile{"admin", admin.token_file, admin.token, admin_access_});
     }
     if (!resp.listen.empty()) {
       visit(TokenFile{"resp", resp.token_file, resp.password, resp_access_});
     }
-    if (!grpc.listen.empty()) visit(TokenFile{"grpc", grpc.token_file, kNone, grpc_access_});
+    if (!grpc.listen.empty()) visit(TokenFile{"grpc", grpc.token_file, {}, grpc_access_});
   }
 
   static Expected<void> Load(const TokenFile& of) {

@@ -17,7 +17,7 @@ ServeCommand::ServeCommand(CLI::App& app)
       "the file. `sluice config` prints what is in effect.\n"
       "\n"
       "SIGTERM and SIGINT finish what was received and end; a second one ends at once. SIGHUP\n"
-      "reads the rules and the certificates again.\n"
+      "reads the rules, the certificates and the tokens again.\n"
       "\n"
       "Example:\n"
       "  sluice serve --http 127.0.0.1:8080 --rules rules.yaml --store redis://127.0.0.1:6379\n");
