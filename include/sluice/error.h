@@ -25,6 +25,7 @@ enum class ErrorCode : std::uint8_t {
   kOutcomeUnknown,    // Sent but not answered: it may have been charged. Do not send it again.
   kAccessDenied,      // The store refused our credentials or a command.
   kStoreError,        // The store answered with an error that should not occur.
+  kForeignState,      // What the store holds under the state's name is no state: others wrote it.
 };
 
 // The name used in logs, answers and test vectors, e.g. "COST_EXCEEDS_LIMIT".
@@ -41,7 +42,8 @@ struct Error {
   }
   // Whether the store is at fault, and not the request.
   bool outage() const {
-    return transient() || code == ErrorCode::kAccessDenied || code == ErrorCode::kStoreError;
+    return transient() || code == ErrorCode::kAccessDenied || code == ErrorCode::kStoreError ||
+           code == ErrorCode::kForeignState;
   }
 };
 

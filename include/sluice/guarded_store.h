@@ -21,7 +21,7 @@ namespace sluice {
 //
 // A request whose deadline passes, that finds too many others in flight or the circuit breaker
 // open, or that the store answers with a failure (kStoreFull, kUnavailable, kOutcomeUnknown,
-// kAccessDenied, kStoreError), is decided by policy:
+// kAccessDenied, kStoreError, kForeignState), is decided by policy:
 // - if any of its charges is kFailClosed, the outcome is the error. An outage is never a denial;
 // - otherwise its kLocal charges are decided, all or none, by a memory store in this process on
 //   this instance's share of each limit (see Options::instances), and its kFailOpen charges allow.

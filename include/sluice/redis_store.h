@@ -74,7 +74,8 @@ class RedisStore final : public Store {
   RedisStore& operator=(const RedisStore&) = delete;
 
   // Does not wait; `done` runs on the store's own thread. Errors, beyond those of MemoryStore:
-  // kUnavailable, kOutcomeUnknown, kAccessDenied, kStoreFull (Redis is out of memory), kStoreError.
+  // kUnavailable, kOutcomeUnknown, kAccessDenied, kStoreFull (Redis is out of memory), kStoreError,
+  // kForeignState.
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override;
 
   // As Apply, and wait.

@@ -40,6 +40,7 @@ int StatusOf(ErrorCode code) {
     case ErrorCode::kOutcomeUnknown:
     case ErrorCode::kAccessDenied:
     case ErrorCode::kStoreError:
+    case ErrorCode::kForeignState:
     case ErrorCode::kIo:
       return 503;
     case ErrorCode::kSnapshotDamaged:

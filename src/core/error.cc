@@ -37,6 +37,8 @@ std::string_view ToString(ErrorCode code) {
       return "ACCESS_DENIED";
     case ErrorCode::kStoreError:
       return "STORE_ERROR";
+    case ErrorCode::kForeignState:
+      return "FOREIGN_STATE";
   }
   std::unreachable();
 }

@@ -84,6 +84,7 @@ void ReplyWriter::Error(const sluice::Error& error) {
     case ErrorCode::kOutcomeUnknown:
     case ErrorCode::kAccessDenied:
     case ErrorCode::kStoreError:
+    case ErrorCode::kForeignState:
       Error(text::Cat(ToString(error.code), " ", error.message));
       return;
     default:

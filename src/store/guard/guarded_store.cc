@@ -42,6 +42,12 @@ class SteadyClock final : public Clock {
 
 bool Failed(const Request& request) { return !request.outcome && request.outcome.error().outage(); }
 
+// Whether the failure says anything of the store. What others wrote under one state's name does
+// not: the store serves all other requests.
+bool FailedStore(const Request& request) {
+  return Failed(request) && request.outcome.error().code != ErrorCode::kForeignState;
+}
+
 bool ProvablyNotCharged(const Error& error) {
   return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kStoreFull ||
          error.code == ErrorCode::kAccessDenied || !error.outage();
@@ -330,7 +336,7 @@ void GuardedStore::Impl::OnAnswer(Flight* flight) {
 // Answered in time.
 void GuardedStore::Impl::Land(Flight* flight) {
   const TimePoint now = clock_->Now();
-  const auto failure = std::ranges::find_if(flight->requests, Failed);
+  const auto failure = std::ranges::find_if(flight->requests, FailedStore);
   const bool failed = failure != flight->requests.end();
   Locked([&] {
     if (flight->listed) ListOf(*flight).Remove(flight);
