@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/make_limit.h"
+#include "core/sound.h"
 #include "core/text.h"
 
 namespace sluice::memory {
@@ -277,30 +278,17 @@ Expected<Limit> DecodeLimit(Payload& payload) {
   return core::MakeLimit(static_cast<Algorithm>(algorithm), amount, refill, span);
 }
 
-bool InRange(std::int64_t value, std::int64_t max) { return value >= 0 && value <= max; }
-
 // Whether the arithmetic may trust the state: a checksum proves who wrote it, not what.
 bool Valid(const Limit& limit, const Packed& packed) {
-  const std::int64_t now_max = kTimeMax.time_since_epoch() / limit.tick();
   switch (limit.algorithm()) {
     case Algorithm::kTokenBucket:
     case Algorithm::kLeakyBucket:
-    case Algorithm::kGcra: {
-      const auto state = Unpack<core::BucketState>(packed);
-      return state.level <= limit.whole() && state.level >= limit.whole() - kExactMax &&
-             InRange(state.time, now_max);
-    }
-    case Algorithm::kFixedWindow: {
-      const auto state = Unpack<core::WindowState>(packed);
-      return InRange(state.start, now_max) && state.start % limit.unit() == 0 &&
-             InRange(state.count, kExactMax);
-    }
-    case Algorithm::kSlidingWindowCounter: {
-      const auto state = Unpack<core::CounterState>(packed);
-      const std::int64_t most = core::CountMax(limit);
-      return InRange(state.window, now_max / limit.unit()) && InRange(state.previous, most) &&
-             InRange(state.current, most);
-    }
+    case Algorithm::kGcra:
+      return core::IsSound(limit, Unpack<core::BucketState>(packed));
+    case Algorithm::kFixedWindow:
+      return core::IsSound(limit, Unpack<core::WindowState>(packed));
+    case Algorithm::kSlidingWindowCounter:
+      return core::IsSound(limit, Unpack<core::CounterState>(packed));
     case Algorithm::kSlidingWindow:
       return true;  // Its entries are checked one by one.
   }
