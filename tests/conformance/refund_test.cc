@@ -4,64 +4,21 @@
 // which never heard of them.
 #include <gtest/gtest.h>
 
-#include <future>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "conformance/model_spec.h"
+#include "conformance/script.h"
 #include "conformance/traffic.h"
-#include "redis/client.h"
-#include "store/redis/batch.h"
-#include "store/redis/script.h"
-#include "support/redis_server.h"
 
 namespace sluice {
 namespace {
 
-using redis::Batch;
-using redis::Client;
 using redis::Receipt;
-using redis::RespNode;
 using redis::Task;
 
-class RefundTest : public testing::Test {
- protected:
-  void SetUp() override {
-    client_ = Client::Create(server_.Uri("?timeout=60s&connect_timeout=60s")).value();
-    std::promise<std::string> sha;
-    client_->Send(redis::Command("SCRIPT", "LOAD", redis::kScript), "",
-                  [&](auto reply) { sha.set_value(std::string(reply->front().text)); });
-    sha_ = sha.get_future().get();
-  }
-
-  // Runs one task; its outcome is in the request.
-  void Run(const Task& task) { RunTogether({&task, 1}); }
-
-  // Runs several in one call of the script.
-  void RunTogether(std::span<const Task> tasks) {
-    Batch batch;
-    for (const Task& task : tasks) {
-      if (batch.Add(task, "p", tasks.size()) != Batch::Added::kTaken) return;
-    }
-    std::string command;
-    batch.AppendCommand(command, sha_);
-    std::promise<std::string> problem;
-    client_->Send(command, "", [&](Expected<std::span<const RespNode>> reply) {
-      if (!reply) return problem.set_value(reply.error().message);
-      if (reply->front().type == redis::RespType::kError) {
-        return problem.set_value(std::string(reply->front().text));
-      }
-      const auto decoded = batch.Decode(*reply);
-      problem.set_value(decoded ? "" : decoded.error().message);
-    });
-    ASSERT_EQ(problem.get_future().get(), "");
-  }
-
-  testing_support::RedisServer server_;
-  std::unique_ptr<Client> client_;
-  std::string sha_;
-};
+using RefundTest = ScriptTest;
 
 class Refund : public RefundTest, public testing::WithParamInterface<Algorithm> {};
 
@@ -198,6 +155,30 @@ TEST_F(RefundTest, AJournalIsBoundedAndEnds) {
     now += 61'000'000;
     take(nullptr);
     EXPECT_EQ(length(), plain);
+    server_.Cli("flushall");
+  }
+}
+
+// A log has no journal; but what is given back is taken out of every later entry.
+TEST_F(RefundTest, OfALogIsBounded) {
+  const Limit limit = *MakeLimit(Algorithm::kSlidingWindow, 1'000, 1, std::chrono::days(30));
+  const Charge charge{.key = "k", .limit = &limit};
+  const Charge peek{.key = "k", .limit = &limit, .cost = 0};
+  for (const int others : {200, 300}) {
+    std::int64_t now = kStartUs;
+    std::vector<Receipt> receipts;
+    for (int i = 0; i <= others; ++i, ++now) {
+      Request request{.charges = {&charge, 1}, .now = At(now)};
+      Run({.request = &request, .receipts = i == 0 ? &receipts : nullptr});
+      ASSERT_TRUE(request.outcome.value().allowed);
+    }
+    Request refund{.charges = {}, .now = At(now)};
+    Run({.request = &refund, .kind = Task::Kind::kRefund, .receipts = &receipts});
+    Request look{.charges = {&peek, 1}, .now = At(now)};
+    Run({.request = &look});
+    const bool given = others == 200;
+    EXPECT_EQ(refund.outcome.value().allowed, given);
+    EXPECT_EQ(look.outcome.value().remaining, 1'000 - others - (given ? 0 : 1));
     server_.Cli("flushall");
   }
 }

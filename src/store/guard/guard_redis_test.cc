@@ -96,6 +96,43 @@ TEST_F(GuardRedisTest, StartsWithoutRedisAndReportsWhatWasTakenMeanwhile) {
   EXPECT_EQ(UsedInRedis(kThousand), 20);
 }
 
+// A value that others wrote under a state's name fails the requests for that state, however many,
+// and says nothing of Redis.
+TEST_F(GuardRedisTest, AForeignValueIsNoOutage) {
+  const RedisServer server;
+  options.deadline = 60s;
+  Connect(server.Uri(kPatient));
+  const Limit log = *Limit::Parse("algorithm=sliding_window,limit=5,window=1000d");
+  for (const std::string type : {"lpush 'K' x", "hset 'K' f v", "xadd 'K' '*' f v", "sadd 'K' x",
+                                 "set 'K' text", "zadd 'K' 1 x"}) {
+    SCOPED_TRACE(type);
+    for (const Limit* limit : {&kFive, &log}) {
+      ASSERT_TRUE(Ask(*limit, kClosed, "bad").outcome);
+      std::string name = server.Cli("eval \"return redis.call('keys', '*bad*')[1]\" 0");
+      name.pop_back();  // The end of the line.
+      server.Cli("del '" + name + "'");
+      std::string command = type;
+      server.Cli(command.replace(command.find('K'), 1, name));
+      for (int i = 0; i < 50; ++i) {
+        const Answer closed = Ask(*limit, kClosed, "bad");
+        ASSERT_FALSE(closed.outcome);
+        EXPECT_EQ(closed.outcome.error().code, ErrorCode::kForeignState);
+        EXPECT_EQ(Ask(*limit, kOpen, "bad").source, Source::kFailOpen);
+      }
+      for (int i = 0; i < 5; ++i) {
+        const Answer local = Ask(*limit, kLocal, "bad");
+        EXPECT_EQ(local.source, Source::kLocal);
+      }
+      EXPECT_TRUE(StoreDecides());
+      server.Cli("flushall");
+    }
+  }
+  EXPECT_EQ(breaker(), State::kClosed);
+  EXPECT_EQ(guard->GetStats().transitions, 0);
+  EXPECT_FALSE(guard->GetStatus().last_failure);
+  EXPECT_EQ(redis->GetStats().unavailable, 0);
+}
+
 TEST_F(GuardRedisTest, AHangingServerCostsTheDeadlineThenNothingAndThenRecovers) {
   const RedisServer server;
   Connect(server.Uri());

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
 #include "core/combine.h"
 #include "core/seen.h"
+#include "core/sound.h"
 #include "core/text.h"
+#include "redis/connection.h"
 #include "store/redis/state_key.h"
 #include "store/validate.h"
 
@@ -75,6 +78,19 @@ class Budget {
                                 .oldest = numbers[2].number,
                                 .leaves = numbers[3].number};
     }
+  }
+
+  // Whether the kernels may be asked about it.
+  bool is_sound() const {
+    return std::visit(
+        [&]<typename Known>(const Known& state) {
+          if constexpr (std::is_same_v<Known, std::monostate>) {
+            return true;
+          } else {
+            return core::IsSound(limit_, state);
+          }
+        },
+        state_);
   }
 
   Decision Look(std::int64_t cost) const { return Step(cost).first; }
@@ -373,18 +389,52 @@ Expected<void> Batch::Decode(std::span<const RespNode> reply) {
     return unexpected_reply();
   }
   reply = reply.subspan(1);
-  for (const RespNode& node : reply) {
-    if (node.type != RespType::kInteger) return unexpected_reply();
-  }
+  const auto is_number = [](const RespNode& node) { return node.type == RespType::kInteger; };
   const std::int64_t now_us = reply.front().number;
+  if (!is_number(reply.front()) || !core::InRange(now_us, kTimeMax.time_since_epoch().count())) {
+    return unexpected_reply();
+  }
+  // All of it, before the first outcome is set.
   std::size_t at = 1;
   for (const Operation& operation : operations_) {
+    const RespNode& status = reply[at];
     const std::size_t states = numbers_of(operation);
-    if (reply[at].number < -static_cast<std::int64_t>(operation.parts)) return unexpected_reply();
-    Answer(operation, now_us, reply[at].number, reply.subspan(at + 1, states));
+    const bool known = is_number(status)
+                           ? status.number >= -static_cast<std::int64_t>(operation.parts)
+                           : status.type == RespType::kBulkString;
+    if (!known || !std::ranges::all_of(reply.subspan(at + 1, states), is_number)) {
+      return unexpected_reply();
+    }
+    at += 1 + states;
+  }
+  at = 1;
+  for (const Operation& operation : operations_) {
+    const RespNode& status = reply[at];
+    const std::size_t states = numbers_of(operation);
+    if (!is_number(status)) {
+      FailOperation(operation, ErrorOf(status.text));
+    } else if (status.number < 0) {
+      FailOperation(operation, Foreign(operation, static_cast<std::size_t>(-status.number - 1)));
+    } else {
+      Answer(operation, now_us, status.number, reply.subspan(at + 1, states));
+    }
     at += 1 + states;
   }
   return {};
+}
+
+// What the script, or the library after it, cannot take for a state.
+Error Batch::Foreign(const Operation& operation, std::size_t part) const {
+  return {ErrorCode::kForeignState,
+          text::Cat("the Redis key ", text::Quote(keys_[operation.first_part + part]),
+                    " holds something that is not Sluice's; remove it, or use another prefix")};
+}
+
+void Batch::FailOperation(const Operation& operation, const Error& error) {
+  for (std::size_t number = operation.first_request; number != kNone;
+       number = requests_[number].next) {
+    requests_[number].task.request->outcome = std::unexpected(error);
+  }
 }
 
 void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t admitted,
@@ -419,22 +469,13 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
     }
   };
 
-  if (admitted < 0) {
-    const std::size_t part = operation.first_part + static_cast<std::size_t>(-admitted - 1);
-    for (std::size_t number = operation.first_request; number != kNone;
-         number = requests_[number].next) {
-      requests_[number].task.request->outcome = std::unexpected(
-          Error{ErrorCode::kStoreError, text::Cat("the Redis key ", text::Quote(keys_[part]),
-                                                  " holds something that is not Sluice's")});
-    }
-    return;
-  }
   if (step == Step::kRefund) {
     requests_[operation.first_request].task.request->outcome = Decision{.allowed = admitted > 0};
     return;
   }
   if (operation.parts == 1) {
     Budget budget = next_budget(0);
+    if (!budget.is_sound()) return FailOperation(operation, Foreign(operation, 0));
     for (std::size_t number = operation.first_request; number != kNone;
          number = requests_[number].next) {
       const Task& task = requests_[number].task;
@@ -453,6 +494,7 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
   std::array<SeenState, kChargesMax> seen;
   for (std::size_t part = 0; part < operation.parts; ++part) {
     Budget budget = next_budget(part);
+    if (!budget.is_sound()) return FailOperation(operation, Foreign(operation, part));
     of_part[part] = decide(budget, task, operation.first_part + part, admitted > 0);
     seen[part] = budget.See();
   }

@@ -63,8 +63,9 @@ class Batch {
   // The command that calls the script.
   void AppendCommand(std::string& out, std::string_view sha) const;
 
-  // Sets the outcome of every request from the script's reply. Error: kStoreError if the reply is
-  // not what the script returns, in which case no outcome is set.
+  // Sets the outcome of every request from the script's reply; an operation that fails does not
+  // concern the others. Error: kStoreError if the reply is not what the script returns, in which
+  // case no outcome is set.
   Expected<void> Decode(std::span<const RespNode> reply);
 
   // Sets every outcome to this error.
@@ -107,6 +108,8 @@ class Batch {
             std::span<const std::uint8_t> part_of_charge);
   Added AddGroup(const Task& task, std::string_view prefix);
   Added AddRefund(const Task& task);
+  Error Foreign(const Operation& operation, std::size_t part) const;
+  void FailOperation(const Operation& operation, const Error& error);
   void Answer(const Operation& operation, std::int64_t now_us, std::int64_t admitted,
               std::span<const RespNode> states);
 

@@ -373,6 +373,7 @@ void RedisLoop::OnReply(const std::shared_ptr<Flight>& flight,
   if (error) {
     Fail(*flight, *error);
   } else {
+    CountFailures(*flight);
     Land(*flight);
   }
   Release(flight);
@@ -465,7 +466,16 @@ void RedisLoop::Finish(const std::shared_ptr<Call>& call) {
   if (--call->open == 0) std::exchange(call->done, nullptr)();
 }
 
+// Of requests that were answered apart from the others of their call.
+void RedisLoop::CountFailures(const Flight& flight) {
+  for (std::size_t i = 0; i < flight.calls.size(); ++i) {
+    const auto& outcome = flight.batch.task(i).request->outcome;
+    if (!outcome && flight.calls[i]->counts) CountFailure(outcome.error());
+  }
+}
+
 void RedisLoop::CountFailure(const Error& error) {
+  if (error.code == ErrorCode::kForeignState) return;  // Redis does what it should.
   auto& counter =
       error.code == ErrorCode::kOutcomeUnknown ? counters_.unanswered : counters_.unavailable;
   counter.fetch_add(1, std::memory_order_relaxed);

@@ -146,6 +146,7 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   void Release(const std::shared_ptr<Flight>& flight);
   void LeaveRound(const Flight& flight);
   void Finish(const std::shared_ptr<Call>& call);
+  void CountFailures(const Flight& flight);
   void CountFailure(const Error& error);
   void DropIdleLanes();
 

@@ -111,7 +111,8 @@ class RedisStore::Impl {
               std::move_only_function<void(Expected<bool>)> done) {
     const auto held = [](std::span<const RespNode> reply) { return reply.front().number > 0; };
     const std::uint16_t slot = redis::SlotOf(key);
-    Send<bool>(Command("DEL", key), slot, held,
+    // A long log is freed in the background.
+    Send<bool>(Command("UNLINK", key), slot, held,
                [loop = loop_, slot, announcement = std::move(announcement),
                 done = std::move(done)](Expected<bool> removed) mutable {
                  if (!removed || announcement.empty()) return done(std::move(removed));

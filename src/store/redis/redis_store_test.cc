@@ -67,6 +67,21 @@ Expected<Decision> Check(RedisStore& store, const Limit& limit = kMany,
   return store.Check({.key = key, .limit = &limit});
 }
 
+// Several at once, which go in one call of the script where that has room.
+std::vector<Expected<Decision>> Together(
+    Store& store, const std::vector<std::pair<std::string, const Limit*>>& asked) {
+  std::vector<Charge> charges;
+  for (const auto& [key, limit] : asked) charges.push_back({.key = key, .limit = limit});
+  std::vector<Request> requests;
+  for (const Charge& charge : charges) requests.push_back({.charges = {&charge, 1}});
+  std::promise<void> done;
+  store.Apply(requests, [&] { done.set_value(); });
+  done.get_future().wait();
+  std::vector<Expected<Decision>> outcomes;
+  for (Request& request : requests) outcomes.push_back(std::move(request.outcome));
+  return outcomes;
+}
+
 // Until it decides again, for as long as a server may take to come back.
 bool Recovers(RedisStore& store) {
   return Eventually([&] { return Check(store).has_value(); });
@@ -445,13 +460,17 @@ TEST(RedisStore, NeedsNoMoreThanTheDocumentedAcl) {
   EXPECT_TRUE(store->Ping());
   EXPECT_TRUE(store->Purge("*", false));
   // And no less is of use: a clear error, and never a budget that is whole again and again.
-  for (const std::string command : {"evalsha", "time", "get", "psetex"}) {
-    server.Cli("acl setuser sluice -" + command);
+  EXPECT_TRUE(Check(*store));
+  for (const auto& [without, with] : {std::pair{"-evalsha", "+evalsha"},
+                                      {"-time", "+time"},
+                                      {"-get -mget", "+get +mget"},
+                                      {"-psetex", "+psetex"}}) {
+    server.Cli("acl setuser sluice "s + without);
     const auto denied = Check(*store);
-    ASSERT_FALSE(denied) << command;
+    ASSERT_FALSE(denied) << without;
     EXPECT_EQ(denied.error().code, ErrorCode::kAccessDenied) << denied.error().message;
-    server.Cli("acl setuser sluice +" + command);
-    EXPECT_TRUE(Check(*store)) << command;
+    server.Cli("acl setuser sluice "s + with);
+    EXPECT_TRUE(Check(*store)) << with;
   }
   // Nor one that never expires.
   server.Cli("flushall");
@@ -459,6 +478,10 @@ TEST(RedisStore, NeedsNoMoreThanTheDocumentedAcl) {
   const Limit log = *Limit::Parse("algorithm=sliding_window,limit=5,window=1d");
   EXPECT_EQ(Check(*store, log).error().code, ErrorCode::kAccessDenied);
   EXPECT_EQ(server.Cli("dbsize"), "0\n");
+  // Those that do not need what is missing are decided, in the same call as well.
+  const auto outcomes = Together(*store, {{"a", &kMany}, {"b", &log}, {"c", &kMany}});
+  EXPECT_TRUE(outcomes[0] && outcomes[2]);
+  EXPECT_EQ(outcomes[1].error().code, ErrorCode::kAccessDenied);
 }
 
 TEST(RedisStore, ADenialAndALookWriteNothing) {
@@ -530,7 +553,7 @@ TEST(RedisStore, LeavesAloneWhatIsNotItsOwn) {
       const Limit limit = *Limit::Parse(text);
       const auto refused = store->Check({.key = "k", .limit = &limit, .name = "n"});
       ASSERT_FALSE(refused) << command;
-      EXPECT_EQ(refused.error().code, ErrorCode::kStoreError) << refused.error().message;
+      EXPECT_EQ(refused.error().code, ErrorCode::kForeignState) << refused.error().message;
       EXPECT_EQ(server.Cli("dump 'sluice:{k}:n'"), before);
     }
     server.Cli("del 'sluice:{k}:n'");
@@ -573,7 +596,7 @@ TEST(RedisStore, OneForeignKeyIsNobodyElsesBusiness) {
         const bool bad = i == 30 || i == 60;
         ASSERT_EQ(requests[i].outcome.has_value(), !bad) << i;
         if (!bad) continue;
-        EXPECT_EQ(requests[i].outcome.error().code, ErrorCode::kStoreError);
+        EXPECT_EQ(requests[i].outcome.error().code, ErrorCode::kForeignState);
         EXPECT_THAT(requests[i].outcome.error().message, HasSubstr("sluice:{bad}:n"));
       }
       EXPECT_EQ(server.Cli("dump 'sluice:{bad}:n'"), before);
@@ -589,10 +612,17 @@ TEST(RedisStore, TellsAFullServerApart) {
   const RedisServer server({.arguments = {"--maxmemory-policy", "noeviction"}});
   const auto store = Open(server.Uri());
   ASSERT_TRUE(Check(*store));
+  ASSERT_TRUE(store->Check({.key = "exhausted", .limit = &kFive, .cost = 5}).value().allowed);
   server.Cli("config set maxmemory 1");
   const auto full = Check(*store, kMany, "new");
   ASSERT_FALSE(full);
   EXPECT_EQ(full.error().code, ErrorCode::kStoreFull);
+  // What needs no room is decided, in the same call as well.
+  const auto outcomes = Together(*store, {{"new", &kFive}, {"exhausted", &kFive}, {"k", &kMany}});
+  EXPECT_EQ(outcomes[0].error().code, ErrorCode::kStoreFull);
+  ASSERT_TRUE(outcomes[1]) << outcomes[1].error().message;
+  EXPECT_FALSE(outcomes[1]->allowed);
+  EXPECT_EQ(outcomes[2].error().code, ErrorCode::kStoreFull);
   server.Cli("config set maxmemory 0");
   EXPECT_TRUE(Check(*store, kMany, "new"));
 }

@@ -24,8 +24,8 @@
 --                            is the moment of the hold in microseconds: the reply's now, or the
 --                            state's newest time if that is later
 -- Reply  now, then for each group: how many of its `repeat` were admitted, or -n if the n-th of its
---        keys holds something else; and for each charge the state before, from which the caller
---        computes all that it reports.
+--        keys holds something else, or the text of an error that Redis has for it; and for each
+--        charge the state before, from which the caller computes all that it reports.
 --          bucket    level, time           window   start, count
 --          counter   window, previous, current
 --          log       used, newest, oldest, leaves: units in the window, when the newest and the
@@ -33,6 +33,10 @@
 --                    which must leave for it to fit
 --        The second number is -1 for an untouched budget. A refund replies with no state, and with 0
 --        if something stays taken.
+--
+-- Every group stands alone: it reads and checks all that it needs before it writes, and whatever goes
+-- wrong with it is its own answer. Nothing raises an error out of the script once a group has begun.
+-- The one error that is the answer to all is that of a replica, which takes no writes from anybody.
 --
 -- Numbers are doubles that stay integers below 2^53; quotients are floored, which is exact there.
 -- Never join numbers with '..', which keeps 14 digits; '%d' keeps all, and is the fastest way.
@@ -43,17 +47,34 @@
 
 local floor, concat = math.floor, table.concat
 local format, match, gmatch, find = string.format, string.match, string.gmatch, string.find
-local call = redis.call
+local rpcall = redis.pcall
 
--- A key of another type is an answer; any other error, such as a missing permission, is one for the
--- caller: to take it for a state would let everything pass.
-local function pcall(...)
-  local reply = redis.pcall(...)
-  if type(reply) == 'table' and reply.err and not find(reply.err, 'WRONGTYPE', 1, true) then
-    error(reply)
+-- What is raised if a key holds something that is not ours.
+local FOREIGN = {}
+
+local function is_wrong_type(reply) return find(reply.err, 'WRONGTYPE', 1, true) ~= nil end
+
+-- What a command answers. An error, such as a missing permission, is the answer to the group: to take
+-- it for a state would let everything pass.
+local function ask(...)
+  local reply = rpcall(...)
+  if type(reply) == 'table' and reply.err then
+    error(is_wrong_type(reply) and FOREIGN or reply.err, 0)
   end
   return reply
 end
+
+-- The same, but nil if the key is of another type.
+local function try(...)
+  local reply = rpcall(...)
+  if type(reply) == 'table' and reply.err then
+    if is_wrong_type(reply) then return nil end
+    error(reply.err, 0)
+  end
+  return reply
+end
+
+local function smaller(a, b) return a < b and a or b end
 
 -- A clock that is given runs apart from the server's: state must outlive the steps of a test.
 local injected = ARGV[1] ~= ''
@@ -61,16 +82,26 @@ local now
 if injected then
   now = tonumber(ARGV[1])
 else
-  local time = call('TIME')
+  local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
+
+-- core::kExactMax, kTimeMax and kSpanMax.
+local EXACT_MAX, TIME_MAX, SPAN_MAX = 9007199254740991, 4503599627370495, 4503599627370496
+if now > TIME_MAX then return {err = 'ERR the clock of Redis is past the year 2112'} end
 local slack_ms = injected and 86400000 or 1
 
 local function make_limit(signature, amount, unit, rate, tick)
   amount, unit, rate, tick = tonumber(amount), tonumber(unit), tonumber(rate), tonumber(tick)
-  return {signature = signature, kind = signature:sub(1, 1), amount = amount, unit = unit,
-          rate = rate, tick = tick, whole = amount * unit, head = signature .. ' ',
-          body = #signature + 2, ticks = floor(now / tick)}
+  local kind, whole = signature:sub(1, 1), amount * unit
+  return {signature = signature, kind = kind, amount = amount, unit = unit, rate = rate, tick = tick,
+          whole = whole, head = signature .. ' ', ticks = floor(now / tick),
+          -- What a state under it can hold at most; see core/sound.h.
+          ticks_max = floor(TIME_MAX / tick), level_min = whole - EXACT_MAX,
+          count_max = smaller(70368744177663, 256 * amount),
+          -- Of a string with such a state. There is nothing in a signature to be escaped.
+          pattern = '^' .. signature ..
+                    (kind == 'c' and ' (%d+) (%d+) (%d+)(.*)$' or ' (-?%d+) (%d+)(.*)$')}
 end
 
 -- Milliseconds for PX until a moment in microseconds. Redis takes no more than 2^63; this is 31,000
@@ -104,10 +135,9 @@ end
 --   carry(from, limit, state…)  a state under a limit that counts in the same units
 --   give(limit, units, when, state…)  the state as if `units` had never been taken from it, at that
 --                          moment; nothing if it does not know of them
+--   sound(limit, state…)   the newest time of a state that the arithmetic may trust, else false; see
+--                          core/sound.h
 local kernel = {}
-local EXACT_MAX = 9007199254740991
-
-local function smaller(a, b) return a < b and a or b end
 
 -- The moment in microseconds, not before the state's newest time in ticks.
 local function moment(limit, newest)
@@ -143,6 +173,24 @@ local function unnote(journal, when, units)
   if tonumber(held) > units then before = before .. format(' %d+%d', when, held - units) end
   journal = before .. rest
   return true, journal ~= ';' and journal or nil
+end
+
+-- Whether a journal is written as those here are. A bucket's begins with a level; see below.
+local function is_journal(limit, journal)
+  local bucket = limit.kind == 'b'
+  local level, entries = match(journal, '^;(-?%d*)(.*)$')
+  if not level or #entries == 0 or #entries > JOURNAL_MAX then return false end
+  if bucket ~= (tonumber(level) ~= nil) or (not bucket and level ~= '') then return false end
+  if bucket and not kernel.b.sound(limit, tonumber(level), 0) then return false end
+  local most = bucket and limit.amount or EXACT_MAX
+  local known = 0
+  for at, mark, units in gmatch(entries, ' (%d+)([:+])(%d+)') do
+    if tonumber(at) > TIME_MAX or tonumber(units) > most or (mark == ':' and not bucket) then
+      return false
+    end
+    known = known + #at + #units + 2
+  end
+  return known == #entries
 end
 
 -- core::LevelAt
@@ -231,6 +279,10 @@ kernel.b = {
     end
     return level, time, nil, tidy_bucket(limit, moment(limit, time), first_level, concat(kept))
   end,
+  sound = function(limit, level, time)
+    return level <= limit.whole and level >= limit.level_min and time >= 0 and
+           time <= limit.ticks_max and time
+  end,
 }
 
 -- core/fixed_window.h
@@ -261,10 +313,13 @@ kernel.w = {
     local known, rest = unnote(journal, when, units)
     if known then return start, count - smaller(units, count), nil, rest end
   end,
+  sound = function(limit, start, count)
+    return start >= 0 and start <= limit.ticks_max and start % limit.unit == 0 and
+           count >= 0 and count <= EXACT_MAX and start
+  end,
 }
 
 -- core/window_counter.h
-local function count_max(limit) return smaller(70368744177663, 256 * limit.amount) end
 
 -- ceil(count * left / unit), where the product may not be exact: bit by bit, as on paper.
 local function share_of(count, left, unit)
@@ -307,10 +362,10 @@ kernel.c = {
   end,
   start = function(limit, used)
     local _, window = kernel.c.look(limit)
-    return window, 0, smaller(used, count_max(limit))
+    return window, 0, smaller(used, limit.count_max)
   end,
   carry = function(from, limit, window, previous, current, journal)
-    local most = count_max(limit)
+    local most = limit.count_max
     if previous > most or current > most then journal = nil end  -- It may not be counted any more.
     return window, smaller(previous, most), smaller(current, most), journal
   end,
@@ -323,238 +378,35 @@ kernel.c = {
       return window, previous - smaller(units, previous), current, rest
     end
   end,
+  sound = function(limit, window, previous, current)
+    local most, start = limit.count_max, window * limit.unit
+    return start >= 0 and start <= limit.ticks_max and previous >= 0 and previous <= most and
+           current >= 0 and current <= most and start
+  end,
 }
 
--- SET with PX does the same a twentieth slower.
-local function write(key, limit, ...)
-  local value, px = kernel[limit.kind].encode(limit, ...)
-  call('PSETEX', key, px, value)
-end
-
--- core/window_log.h: a sorted set by time. A member is 'total units window': what was recorded before
--- it (modulo 2^53), its own units, and the window it was written under.
-local MODULUS = EXACT_MAX + 1
-
-local function entry(member)
-  local total, units, window = match(member, '^(%d+) (%d+) (%d+)')
-  return tonumber(total), tonumber(units), tonumber(window)
-end
-
-local function add(total, units)
-  return total >= MODULUS - units and total - (MODULUS - units) or total + units
-end
-
-local function since(total, before)
-  return total >= before and total - before or total + (MODULUS - before)
-end
-
--- The log as it stands: {used, newest, oldest, total, units, member, base}, or nil if there is none,
--- or false if the key holds something else.
-local function read_log(key, window)
-  local last = pcall('ZRANGE', key, -1, -1, 'WITHSCORES')
-  if last.err then return false end
-  if #last == 0 then return nil end
-  local log = {member = last[1], newest = tonumber(last[2])}
-  log.total, log.units, log.window = entry(log.member)
-  if not log.total then return false end
-  if was_set_back(log.newest - now, window or log.window, 1) then
-    call('DEL', key)
-    return nil
-  end
-  log.now = log.newest > now and log.newest or now
-  local live = call('ZRANGEBYSCORE', key, format('(%d', log.now - (window or log.window)), '+inf',
-                    'WITHSCORES', 'LIMIT', 0, 1)
-  log.base = live[1] and entry(live[1])
-  log.oldest = tonumber(live[2])
-  if log.oldest and not log.base then return false end
-  log.used = log.base and since(add(log.total, log.units), log.base) or 0
-  return log
-end
-
-local function take_log(key, limit, log, units)
-  local at, total = now, 0
-  if log then
-    at = log.now
-    call('ZREMRANGEBYSCORE', key, '-inf', format('%d', at - limit.unit))
-    if log.newest == at then
-      call('ZREM', key, log.member)
-      total, units = log.total, log.units + units
-    elseif log.used > 0 then
-      total = add(log.total, log.units)
-    end
-  end
-  call('ZADD', key, at, format('%d %d %d', total, units, limit.unit))
-  local reply = redis.pcall('PEXPIRE', key, ttl(at + limit.unit))
-  if reply == 1 then return end
-  if not log then call('DEL', key) end  -- Nothing stays that does not expire.
-  error(reply)
-end
-
--- When the entry leaves with which `units` of the oldest have left.
-local function leaves_at(key, limit, log, units)
-  if not log or units > log.used then return log and log.now or now end
-  local low = call('ZCOUNT', key, '-inf', format('%d', log.now - limit.unit))
-  local high = call('ZCARD', key) - 1
-  while low < high do
-    local middle = floor((low + high) / 2)
-    local total, own = entry(call('ZRANGE', key, middle, middle)[1])
-    if not total then return log.now end  -- Not ours: the longest wait there can be.
-    if since(add(total, own), log.base) >= units then high = middle else low = middle + 1 end
-  end
-  return tonumber(call('ZRANGE', key, low, low, 'WITHSCORES')[2])
-end
-
--- What is no longer in the log is not taken, either.
-local function give_log(key, units, at)
-  local after = pcall('ZRANGEBYSCORE', key, format('%d', at), '+inf', 'WITHSCORES')
-  if after.err then return false end
-  if tonumber(after[2]) ~= at then return true end
-  for i = 1, #after, 2 do
-    if not entry(after[i]) then return false end
-  end
-  -- Totals of later entries count it, and their members are named after them. All are taken out
-  -- before any is put back, since a new name may be another's old one.
-  call('ZREMRANGEBYSCORE', key, format('%d', at), '+inf')
-  local newest, under
-  for i = 1, #after, 2 do
-    local total, own, window = entry(after[i])
-    if i == 1 then
-      units = smaller(units, own)
-      own = own - units
-    else
-      total = since(total, units)
-    end
-    if own > 0 then
-      newest, under = tonumber(after[i + 1]), window
-      call('ZADD', key, newest, format('%d %d %d', total, own, window))
-    end
-  end
-  if newest then call('PEXPIRE', key, ttl(newest + under)) end
-  return true
-end
-
--- What a string holds: the limit it was written under and the state; nothing if it is not ours.
-local function parse(value)
-  local signature, amount, unit, rate, tick, a, b, c, journal =
-    match(value, '^([bwc]:(%d+):(%d+):(%d+):(%d+)) (-?%d+) (%d+) ?(%d*)(;?[%d:+ -]*)$')
-  if not signature then return end
-  local limit = make_limit(signature, amount, unit, rate, tick)
-  c = tonumber(c)
-  local divides = limit.unit > 0 and limit.tick > 0 and (limit.kind ~= 'b' or limit.rate > 0)
-  if not divides or (limit.kind == 'c') ~= (c ~= nil) then return end
-  return limit, tonumber(a), tonumber(b), c, journal ~= '' and journal or nil
-end
-
--- Whether states under both limits are counted in the same units, so that they carry over as they
--- are but for the amount.
-local function same_units(a, b)
-  if a.kind ~= b.kind then return false end
-  if a.kind == 'b' then return a.unit == b.unit and a.rate == b.rate and a.tick == b.tick end
-  return a.unit * a.tick == b.unit * b.tick
-end
-
--- Runs a function at a moment that is not before `newest`.
-local function not_before(newest, run)
-  if newest > now then now = newest end
-  local a, b, c = run()
-  now = server_now
-  return a, b, c
-end
-
--- Whether a key was found to hold something that is not ours. Its request fails, and no other.
-local foreign = false
-
--- Whether the clock was set back since a state was written whose newest time, in ticks, is ahead.
+-- Whether the clock was set back since a state was written.
 local function is_void(limit, newest)
   local window = limit.kind == 'b' and -floor(-limit.whole / limit.rate) or limit.unit
   return was_set_back(newest - limit.ticks, window, limit.tick)
 end
 
--- The state of a key under `limit`, or nothing for an untouched budget. `value` is what the key holds,
--- if that is known.
-local function read(key, limit, value)
-  value = value or pcall('GET', key)
-  if not value then return end
-  local kind, own = limit.kind, kernel[limit.kind]
+-- The state in a string that was written under `limit` itself; nothing if it was not, or if there is
+-- anything to say against it.
+local function decode(limit, value)
   local a, b, c, journal
-  if type(value) == 'table' then  -- An error: it is a log.
-    local log = read_log(key)
-    if not log then
-      foreign = log == false
-      return
-    end
-    a, b, c = not_before(log.now, function() return own.start(limit, log.used) end)
-    write(key, limit, a, b, c)
-  elseif find(value, limit.head, 1, true) == 1 then
-    if kind == 'c' then
-      a, b, c, journal = match(value, '^(%d+) (%d+) (%d+)(.*)', limit.body)
-      c = tonumber(c)
-    else
-      a, b, journal = match(value, '^(-?%d+) (%d+)(.*)', limit.body)
-    end
-    a, b = tonumber(a), tonumber(b)
-    if journal == '' then journal = nil end
-    if not a or (journal and not parse(value)) then
-      foreign = true
-      return
-    end
+  if limit.kind == 'c' then
+    a, b, c, journal = match(value, limit.pattern)
+    c = tonumber(c)
   else
-    local from
-    from, a, b, c, journal = parse(value)
-    if not from then
-      foreign = true
-      return
-    end
-    if same_units(from, limit) then
-      a, b, c, journal = own.carry(from, limit, a, b, c, journal)
-    else
-      journal = nil
-      local used, newest = kernel[from.kind].used(from, a, b, c)
-      a, b, c = not_before(newest, function() return own.start(limit, used) end)
-    end
-    write(key, limit, a, b, c, journal)
+    a, b, journal = match(value, limit.pattern)
   end
-  local newest = kind == 'b' and b or kind == 'w' and a or a * limit.unit
-  if newest > limit.ticks and is_void(limit, newest) then return end
-  return a, b, c, journal
-end
-
--- The same for a log: see read_log.
-local function read_under(key, limit)
-  local log = read_log(key, limit.unit)
-  if log == false then
-    local value = pcall('GET', key)
-    local from, a, b, c = parse(type(value) == 'string' and value or '')
-    if not from then
-      foreign = true
-      return nil
-    end
-    local used, newest = kernel[from.kind].used(from, a, b, c)
-    call('DEL', key)
-    if used == 0 then return nil end
-    not_before(newest, function() take_log(key, limit, nil, used) end)
-    log = read_log(key, limit.unit)
-  elseif log and log.window ~= limit.unit then
-    -- The newest entry says which window the log is under.
-    call('ZREM', key, log.member)
-    log.member = format('%d %d %d', log.total, log.units, limit.unit)
-    call('ZADD', key, log.newest, log.member)
-    call('PEXPIRE', key, ttl(log.newest + limit.unit))
-  end
-  return log
-end
-
--- Under the limit that the state is under by now. Where that counts in other units, what was taken
--- stays taken. Says whether nothing did.
-local function give_back(key, limit, units, when)
-  if limit.kind == 'l' then return give_log(key, units, when) end
-  local value = pcall('GET', key)
-  if not value then return true end
-  local under, a, b, c, journal = parse(type(value) == 'string' and value or '')
-  if not under or not same_units(under, limit) then return false end
-  a, b, c, journal = kernel[limit.kind].give(under, units, when, a, b, c, journal)
-  if a then write(key, under, a, b, c, journal) end
-  return a ~= nil
+  if not a then return end
+  a, b = tonumber(a), tonumber(b)
+  local newest = kernel[limit.kind].sound(limit, a, b, c)
+  if not newest or (newest > limit.ticks and is_void(limit, newest)) then return end
+  if journal == '' then return a, b, c end
+  if is_journal(limit, journal) then return a, b, c, journal end
 end
 
 local limits = {}
@@ -566,146 +418,476 @@ end
 
 local reply, filled = {now}, 1
 local key_at = 0
+
+-- The run that is being decided.
+local action, groups, charges, times
+local under, costs = {}, {}
+-- The group of it that is: where its reply begins, and the states of its charges.
+local head, reading
 local states = {}
 
+-- What a replica says. Redis says it only as long as the call has written nothing.
+local replica
+
+-- An error as the answer to a group.
+local function failure(text)
+  if find(text, 'READONLY', 1, true) == 1 then replica = text end
+  return text
+end
+
+-- All that decides groups which are not plain; see answer_singles. It is made when the first of them
+-- comes: most calls have none, and to make it takes longer than to decide.
+local function make_general()
+  -- SET with PX does the same a twentieth slower. A log that was there may be long: it is freed in the
+  -- background.
+  local function write(key, limit, was_log, ...)
+    local value, px = kernel[limit.kind].encode(limit, ...)
+    if was_log then ask('UNLINK', key) end
+    ask('PSETEX', key, px, value)
+  end
+
+  -- core/window_log.h: a sorted set by time. A member is 'total units window' or 'total units window
+  -- since': what was recorded before it (modulo 2^53), its own units, the window it was written under,
+  -- and the first moment that still counts, unless that is as the entry's own time and window say.
+  -- What is older is as good as gone, whatever window is asked for later. So it may stay for a while:
+  -- one that is charged sheds no more than so many.
+  local MODULUS = EXACT_MAX + 1
+  local EXPIRED_MAX = 32
+  -- How many of the newest are written anew, to give back what the oldest of them holds.
+  local GIVE_MAX = 256
+
+  local function larger(a, b) return a > b and a or b end
+
+  local function add(total, units)
+    return total >= MODULUS - units and total - (MODULUS - units) or total + units
+  end
+
+  local function minus(total, before)
+    return total >= before and total - before or total + (MODULUS - before)
+  end
+
+  -- The numbers of an entry: total, units, time, window, since.
+  local function entry(member, score)
+    local total, units, window, since = match(member, '^(%d+) (%d+) (%d+) ?(%d*)$')
+    total, units, window, since = tonumber(total), tonumber(units), tonumber(window), tonumber(since)
+    local time = tonumber(score)
+    if not total or total > EXACT_MAX or units < 1 or units > EXACT_MAX or
+       window < 1 or window > SPAN_MAX or
+       not time or time < 0 or time > TIME_MAX or time % 1 ~= 0 or (since and since > time) then
+      error(FOREIGN, 0)
+    end
+    return total, units, time, window, since
+  end
+
+  local function write_entry(key, total, units, time, window, since)
+    local member = format('%d %d %d', total, units, window)
+    if since then member = member .. format(' %d', since) end
+    ask('ZADD', key, time, member)
+  end
+
+  -- A log without entries. `was_there`: the key holds something that is to go.
+  local function no_log(was_there)
+    return {now = now, used = 0, newest = -1, oldest = 0, expired = 0, drop = was_there}
+  end
+
+  -- The log of a key as it stands, under `window` or else its own; nil if that is of another type.
+  --   used newest oldest   as in the reply
+  --   now                  the moment, not before the newest entry
+  --   member total units window since   of the newest entry, if there is one
+  --   base first           of the oldest that counts, if one does: its total, and its own units
+  --   expired              how many are there that do not count any more
+  local function read_log(key, window)
+    local last = try('ZRANGE', key, -1, -1, 'WITHSCORES')
+    if not last then return nil end
+    local member = last[1]
+    if not member then return no_log(false) end
+    local total, units, newest, own_window, since = entry(member, last[2])
+    since = since or larger(0, newest - own_window + 1)
+    window = window or own_window
+    if was_set_back(newest - now, window, 1) then return no_log(true) end
+    local moment = larger(newest, now)
+    local expired = ask('ZCOUNT', key, '-inf', format('(%d', larger(moment - window + 1, since)))
+    local live = ask('ZRANGE', key, expired, expired, 'WITHSCORES')
+    local base, first, oldest, used = nil, nil, 0, 0
+    if live[1] == member then
+      base, first, oldest, used = total, units, newest, units
+    elseif live[1] then
+      base, first, oldest = entry(live[1], live[2])
+      used = minus(add(total, units), base)
+      if used < first + units then error(FOREIGN, 0) end
+    end
+    return {now = moment, used = used, newest = newest, oldest = oldest, member = member, total = total,
+            units = units, window = own_window, since = since, base = base, first = first,
+            expired = expired, moved = false}
+  end
+
+  -- Writes a log from which `units` are taken now; none, if all that is new is its limit.
+  local function write_log(key, limit, log, units)
+    local at, total, own, since = log.now, 0, units, nil
+    if log.drop or (units > 0 and log.used == 0 and log.member) then
+      ask('UNLINK', key)
+      own = units + log.used
+      if own == 0 then return end
+    elseif log.member then
+      if units > 0 and log.expired > 0 then
+        ask('ZREMRANGEBYRANK', key, 0, smaller(log.expired, EXPIRED_MAX) - 1)
+      end
+      if units == 0 or log.newest == at then
+        ask('ZREM', key, log.member)
+        at, total, own = log.newest, log.total, log.units + units
+      else
+        total = add(log.total, log.units)
+      end
+      local implied = larger(0, at - limit.unit + 1)
+      since = units > 0 and larger(log.since, implied) or log.since
+      if since == implied then since = nil end
+    end
+    write_entry(key, total, own, at, limit.unit, since)
+    local reply = rpcall('PEXPIRE', key, ttl(at + limit.unit))
+    if reply == 1 then return end
+    if not log.member then ask('UNLINK', key) end  -- Nothing stays that does not expire.
+    error(type(reply) == 'table' and reply.err or 'ERR an entry vanished', 0)
+  end
+
+  -- When the entry leaves with which `units` of the oldest have left.
+  local function leaves_at(key, log, units)
+    if units > log.used or log.drop then return log.now end
+    if units <= log.first then return log.oldest end
+    local low, high = log.expired + 1, ask('ZCARD', key) - 1
+    local time = log.newest
+    while low <= high do
+      local middle = floor((low + high) / 2)
+      local found = ask('ZRANGE', key, middle, middle, 'WITHSCORES')
+      local total, own, at = entry(found[1], found[2])
+      if minus(add(total, own), log.base) >= units then
+        high, time = middle - 1, at
+      else
+        low = middle + 1
+      end
+    end
+    return time
+  end
+
+  -- What is no longer in the log is not taken, either. What too many came after stays taken.
+  local function give_log(key, units, at)
+    local after = ask('ZRANGEBYSCORE', key, format('%d', at), '+inf', 'WITHSCORES',
+                      'LIMIT', 0, GIVE_MAX + 1)
+    if tonumber(after[2]) ~= at then return true end
+    if #after > 2 * GIVE_MAX then return false end
+    local entries = {}
+    for i = 1, #after, 2 do entries[#entries + 1] = {entry(after[i], after[i + 1])} end
+    -- Totals of later entries count it, and their members are named after them. All are taken out
+    -- before any is put back, since a new name may be another's old one.
+    ask('ZREMRANGEBYSCORE', key, format('%d', at), '+inf')
+    local newest, under
+    for i, known in ipairs(entries) do
+      local total, own, time, window, since = unpack(known, 1, 5)
+      if i == 1 then
+        units = smaller(units, own)
+        own = own - units
+      else
+        total = minus(total, units)
+      end
+      if own > 0 then
+        newest, under = time, window
+        write_entry(key, total, own, time, window, since)
+      end
+    end
+    if newest then ask('PEXPIRE', key, ttl(newest + under)) end
+    return true
+  end
+
+  -- Whether numbers that a state was written under can be those of a limit; see core/limit.cc.
+  local function is_limit(limit)
+    local unit, tick = limit.unit, limit.tick
+    if limit.amount < 1 or limit.amount > EXACT_MAX or unit < 1 or
+       (tick ~= 1 and tick ~= 1000 and tick ~= 1000000) then
+      return false
+    end
+    if limit.kind == 'b' then
+      return limit.rate >= 1 and limit.rate <= EXACT_MAX and limit.whole <= EXACT_MAX
+    end
+    return unit * tick <= SPAN_MAX and
+           (limit.kind == 'w' or (limit.whole <= EXACT_MAX and limit.amount <= 70368744177663))
+  end
+
+  -- What a string holds: the limit it was written under and the state.
+  local function parse(value)
+    local signature, amount, unit, rate, tick, a, b, c, journal =
+      match(value, '^([bwc]:(%d+):(%d+):(%d+):(%d+)) (-?%d+) (%d+) ?(%d*)(;?[%d:+ -]*)$')
+    if not signature then error(FOREIGN, 0) end
+    local limit = make_limit(signature, amount, unit, rate, tick)
+    a, b, c = tonumber(a), tonumber(b), tonumber(c)
+    if journal == '' then journal = nil end
+    if (limit.kind == 'c') ~= (c ~= nil) or not is_limit(limit) or
+       not kernel[limit.kind].sound(limit, a, b, c) or
+       (journal and not is_journal(limit, journal)) then
+      error(FOREIGN, 0)
+    end
+    return limit, a, b, c, journal
+  end
+
+  -- Whether states under both limits are counted in the same units, so that they carry over as they
+  -- are but for the amount.
+  local function same_units(a, b)
+    if a.kind ~= b.kind then return false end
+    if a.kind == 'b' then return a.unit == b.unit and a.rate == b.rate and a.tick == b.tick end
+    return a.unit * a.tick == b.unit * b.tick
+  end
+
+  -- Starts a state from which `used` were taken at a moment that is not before `newest`.
+  local function start_at(newest, limit, used)
+    if newest > now then now = newest end
+    local a, b, c = kernel[limit.kind].start(limit, used)
+    now = server_now
+    return a, b, c
+  end
+
+  -- Reads the state of a key under `limit` into `state`: a, b, c and journal, none of them for an
+  -- untouched budget; moved, if it has yet to be written because its limit has changed; and was_log.
+  local function read(key, limit, state)
+    state.a, state.b, state.c, state.journal, state.moved, state.was_log = nil, nil, nil, nil, nil, nil
+    local value = try('GET', key)
+    if value == false then return end
+    local a, b, c, journal
+    if value == nil then
+      state.was_log = true
+      local log = read_log(key) or error(FOREIGN, 0)
+      if not log.member then return end
+      a, b, c = start_at(log.now, limit, log.used)
+      state.moved = true
+    else
+      a, b, c, journal = decode(limit, value)
+      if not a then
+        local from
+        from, a, b, c, journal = parse(value)
+        if same_units(from, limit) then
+          a, b, c, journal = kernel[limit.kind].carry(from, limit, a, b, c, journal)
+        else
+          local used, newest = kernel[from.kind].used(from, a, b, c)
+          a, b, c, journal = start_at(newest, limit, used)
+        end
+        state.moved = true
+      end
+    end
+    local newest = kernel[limit.kind].sound(limit, a, b, c) or error(FOREIGN, 0)
+    if newest > limit.ticks and is_void(limit, newest) then
+      state.moved = nil
+    else
+      state.a, state.b, state.c, state.journal = a, b, c, journal
+    end
+  end
+
+  -- The same for a log.
+  local function read_under(key, limit)
+    local log = read_log(key, limit.unit)
+    if not log then
+      local from, a, b, c = parse(ask('GET', key) or '')
+      local used, newest = kernel[from.kind].used(from, a, b, c)
+      log = no_log(true)
+      if not was_set_back(newest - now, limit.unit, 1) then
+        log.moved = true
+        if used > 0 then
+          local at = larger(newest, now)
+          log.now, log.used, log.newest, log.oldest = at, used, at, at
+        end
+      end
+    elseif log.member and log.window ~= limit.unit then
+      log.moved = true  -- The newest entry says which window the log is under.
+    end
+    return log
+  end
+
+  -- Under the limit that the state is under by now. Where that counts in other units, what was taken
+  -- stays taken. Says whether nothing did.
+  local function give_back(key, limit, units, when)
+    if limit.kind == 'l' then return give_log(key, units, when) end
+    local value = ask('GET', key)
+    if not value then return true end
+    local under, a, b, c, journal = parse(value)
+    if not same_units(under, limit) then return false end
+    local own = kernel[limit.kind]
+    a, b, c, journal = own.give(under, units, when, a, b, c, journal)
+    if not a or not own.sound(under, a, b, c) then return false end
+    write(key, under, false, a, b, c, journal)
+    return true
+  end
+
+  local function numbers_of(limit) return limit.kind == 'l' and 4 or limit.kind == 'c' and 3 or 2 end
+
+  -- Reads the states of all charges and says how many times the group is admitted.
+  local function look_at_all()
+    local admitted, filling = times, head
+    for i = 1, charges do
+      reading = i
+      local key, limit, cost = KEYS[key_at + i], under[i], costs[i]
+      local state = states[i] or {}
+      states[i] = state
+      local available
+      if limit.kind == 'l' then
+        local log = read_under(key, limit)
+        state.log, state.leaves = log, filling + 4
+        available = limit.amount - log.used
+        reply[filling + 1], reply[filling + 2] = log.used, log.newest
+        reply[filling + 3], reply[filling + 4] = log.oldest, 0
+      else
+        read(key, limit, state)
+        reply[filling + 1], reply[filling + 2] = state.a or 0, state.b or -1
+        if limit.kind == 'c' then reply[filling + 3] = state.c or 0 end
+        available, state.now_a, state.now_b, state.now_c, state.now_journal =
+          kernel[limit.kind].look(limit, state.a, state.b, state.c, state.journal)
+      end
+      filling = filling + numbers_of(limit)
+      state.available = available > 0 and available or 0
+      if cost > 0 and action ~= 'debit' then
+        local fits = floor(state.available / cost)
+        if fits < admitted then admitted = fits end
+      end
+    end
+    return admitted
+  end
+
+  -- Decides the group whose keys follow key_at: first looks at all states, then takes from all of them
+  -- or from none.
+  local function decide()
+    local admitted = look_at_all()
+    local looks = action == 'look'
+    for i = 1, charges do
+      reading = i
+      local limit, cost, state = under[i], costs[i], states[i]
+      local units = looks and 0 or admitted * cost
+      if action == 'debit' then units = smaller(units, state.available) end
+      state.units = units
+      if limit.kind == 'l' and cost > 0 and (looks or admitted < times) then
+        local must_leave = state.log.used - limit.amount + units + cost
+        if must_leave > 0 then
+          reply[state.leaves] = leaves_at(KEYS[key_at + i], state.log, must_leave)
+        end
+      end
+    end
+    for i = 1, charges do
+      reading = i
+      local key, limit, state = KEYS[key_at + i], under[i], states[i]
+      local units = state.units
+      if limit.kind == 'l' then
+        if units > 0 or state.log.moved then write_log(key, limit, state.log, units) end
+      elseif units > 0 then
+        write(key, limit, state.was_log,
+              kernel[limit.kind].take(limit, units, action == 'hold', state.now_a, state.now_b,
+                                      state.now_c, state.now_journal))
+      elseif state.moved then
+        write(key, limit, state.was_log, state.a, state.b, state.c, state.journal)
+      end
+    end
+    return admitted
+  end
+
+  local function answer()
+    head = filled + 1
+    local width = 0
+    for i = 1, charges do width = width + numbers_of(under[i]) end
+    local decided, result = pcall(decide)
+    if not decided then
+      for i = head + 1, head + width do reply[i] = 0 end
+      result = result == FOREIGN and -reading or failure(tostring(result))
+    end
+    reply[head] = result
+    filled = head + width
+    key_at = key_at + charges
+  end
+
+  local function answer_refund(first)
+    local given = 1
+    for i = 1, charges do
+      local when = tonumber(ARGV[first + 3 * i - 1])
+      local done, gave = pcall(give_back, KEYS[key_at + i], under[i], costs[i], when)
+      if not done or not gave then given = 0 end
+    end
+    filled = filled + 1
+    reply[filled] = given
+    key_at = key_at + charges
+  end
+
+  return {answer = answer, answer_refund = answer_refund}
+end
+
+local general
+local function answer_any()
+  general = general or make_general()
+  general.answer()
+end
+
+-- The common case, unrolled: one limit that is not a log. No state occurs twice in such a run.
+-- Whatever is not plain is decided as any other group is.
+local function answer_singles(limit, cost)
+  local holds, own = action == 'hold', kernel[limit.kind]
+  local look, take, encode = own.look, own.take, own.encode
+  local counts = limit.kind == 'c'
+  local function fitting(available)
+    local fits = available > 0 and (cost == 1 and available or floor(available / cost)) or 0
+    return fits < times and fits or times
+  end
+  -- What becomes of every untouched budget.
+  local _, start_a, start_b, start_c = look(limit)
+  local start_admitted = fitting(limit.amount)
+  local start_value, start_px =
+    encode(limit, take(limit, start_admitted * cost, holds, start_a, start_b, start_c))
+
+  local values = rpcall('MGET', unpack(KEYS, key_at + 1, key_at + groups))
+  for i = 1, groups do
+    local key, known = KEYS[key_at + 1], values[i]
+    local admitted, a, b, c
+    if known then
+      local journal
+      a, b, c, journal = decode(limit, known)
+      if a then
+        local available, now_a, now_b, now_c, now_journal = look(limit, a, b, c, journal)
+        admitted = fitting(available)
+        if admitted > 0 then
+          local value, px =
+            encode(limit, take(limit, admitted * cost, holds, now_a, now_b, now_c, now_journal))
+          local written = rpcall('PSETEX', key, px, value)
+          if written.err then admitted = failure(written.err) end
+        end
+      end
+    else
+      -- MGET says nothing of a log, either; but NX keeps SET from writing over one.
+      local written = rpcall('SET', key, start_value, 'PX', start_px, 'NX')
+      if written and written.ok then admitted, a, b, c = start_admitted, 0, -1, 0 end
+    end
+    if admitted then
+      reply[filled + 1], reply[filled + 2], reply[filled + 3] = admitted, a, b
+      filled = filled + 3
+      if counts then
+        filled = filled + 1
+        reply[filled] = c
+      end
+      key_at = key_at + 1
+    else
+      answer_any()
+    end
+  end
+end
+
 while ARGV[at] do
-  local action = ARGV[at]
-  local holds, looks = action == 'hold', action == 'look'
-  local checks = holds or action == 'check'
-  local groups, charges, times =
-    tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  action, groups, charges, times =
+    ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local first, width = at + 4, action == 'refund' and 3 or 2
-  local under, costs = {}, {}
   for i = 1, charges do
     under[i] = limits[tonumber(ARGV[first + width * (i - 1)])]
     costs[i] = tonumber(ARGV[first + width * (i - 1) + 1])
   end
   at = first + width * charges
-
   if action == 'refund' then
-    for _ = 1, groups do
-      local given = 1
-      for i = 1, charges do
-        local when = tonumber(ARGV[first + width * i - 1])
-        if not give_back(KEYS[key_at + i], under[i], costs[i], when) then given = 0 end
-      end
-      filled = filled + 1
-      reply[filled] = given
-      key_at = key_at + charges
-    end
-    groups = 0
-  end
-
-  -- The common case, unrolled: one limit that is not a log. No state occurs twice in such a run.
-  local only = checks and charges == 1 and under[1].kind ~= 'l' and costs[1] > 0 and under[1]
-  if only then
-    local cost, own = costs[1], kernel[only.kind]
-    local look, take, encode = own.look, own.take, own.encode
-    local counts = only.kind == 'c'
-    local function fitting(available)
-      local fits = available > 0 and (cost == 1 and available or floor(available / cost)) or 0
-      return fits < times and fits or times
-    end
-    -- What becomes of every untouched budget.
-    local _, start_a, start_b, start_c = look(only)
-    local start_admitted = fitting(only.amount)
-    local start_value, start_px =
-      encode(only, take(only, start_admitted * cost, holds, start_a, start_b, start_c))
-    foreign = false
-
-    local values = groups > 1 and call('MGET', unpack(KEYS, key_at + 1, key_at + groups)) or
-                   {pcall('GET', KEYS[key_at + 1])}
-    for i = 1, groups do
-      local key, known = KEYS[key_at + i], values[i]
-      local admitted, a, b, c = start_admitted, 0, -1, 0
-      -- MGET says nothing of a log, either; but NX keeps SET from writing over one.
-      if known or not call('SET', key, start_value, 'PX', start_px, 'NX') then
-        local journal
-        a, b, c, journal = read(key, only, known)
-        local available, now_a, now_b, now_c, now_journal = look(only, a, b, c, journal)
-        admitted = fitting(available)
-        if foreign then
-          admitted, foreign = -1, false
-        elseif admitted > 0 then
-          local value, px =
-            encode(only, take(only, admitted * cost, holds, now_a, now_b, now_c, now_journal))
-          call('PSETEX', key, px, value)
-        end
-      end
-      reply[filled + 1], reply[filled + 2], reply[filled + 3] = admitted, a or 0, b or -1
-      filled = filled + 3
-      if counts then
-        filled = filled + 1
-        reply[filled] = c or 0
-      end
-    end
-    key_at = key_at + groups
-    groups = 0
-  end
-
-  for _ = 1, groups do
-    -- First look at all states; then take from all, or from none.
-    local admitted, stranger = times, nil
-    local head = filled + 1
-    filled = head
-    foreign = false
-    for i = 1, charges do
-      local key, limit, cost, state = KEYS[key_at + i], under[i], costs[i], states[i]
-      if not state then
-        state = {}
-        states[i] = state
-      end
-      local available, a, b, c
-      if limit.kind == 'l' then
-        local log = read_under(key, limit)
-        state.log = log
-        a, b, c = log and log.used or 0, log and log.newest or -1, log and log.oldest or 0
-        available = limit.amount - a
-      else
-        local journal
-        a, b, c, journal = read(key, limit)
-        available, state.a, state.b, state.c, state.journal =
-          kernel[limit.kind].look(limit, a, b, c, journal)
-      end
-      if foreign and not stranger then stranger = i end
-      reply[filled + 1], reply[filled + 2] = a or 0, b or -1
-      filled = filled + 2
-      if limit.kind == 'c' or limit.kind == 'l' then
-        filled = filled + 1
-        reply[filled] = c or 0
-      end
-      if limit.kind == 'l' then
-        filled = filled + 1
-        reply[filled] = 0
-        state.leaves = filled
-      end
-      state.available = available > 0 and available or 0
-      if cost > 0 and (checks or looks) then
-        local fits = floor(state.available / cost)
-        if fits < admitted then admitted = fits end
-      end
-    end
-    reply[head] = stranger and -stranger or admitted
-
-    for i = 1, stranger and 0 or charges do
-      local key, limit, cost, state = KEYS[key_at + i], under[i], costs[i], states[i]
-      local units = looks and 0 or admitted * cost
-      if action == 'debit' then units = smaller(units, state.available) end
-      if limit.kind == 'l' then
-        local used = state.log and state.log.used or 0
-        local must_leave = used - limit.amount + units + cost
-        if (looks or admitted < times) and cost > 0 and must_leave > 0 then
-          reply[state.leaves] = leaves_at(key, limit, state.log, must_leave)
-        end
-        if units > 0 then take_log(key, limit, state.log, units) end
-      elseif units > 0 then
-        local own = kernel[limit.kind]
-        write(key, limit,
-              own.take(limit, units, holds, state.a, state.b, state.c, state.journal))
-      end
-    end
-    key_at = key_at + charges
+    general = general or make_general()
+    for _ = 1, groups do general.answer_refund(first) end
+  elseif (action == 'check' or action == 'hold') and charges == 1 and under[1].kind ~= 'l' and
+         costs[1] > 0 then
+    answer_singles(under[1], costs[1])
+  else
+    for _ = 1, groups do answer_any() end
   end
 end
 
+if replica then return {err = replica} end
 return reply

@@ -78,7 +78,8 @@ void Span::Answer() {
   const bool some_done = std::ranges::any_of(
       parts_, [](const Part& part) { return part.request.outcome.has_value(); });
   if (const auto error = WorstError()) {
-    const bool debited = request_.action == Action::kDebit && some_done;
+    const bool debited =
+        request_.action == Action::kDebit && some_done && error->code != ErrorCode::kForeignState;
     request_.outcome =
         std::unexpected(Error{debited ? ErrorCode::kOutcomeUnknown : error->code, error->message});
     return;

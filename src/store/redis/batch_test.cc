@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the library makes of the script's replies, those that no script of ours would give among
+// them.
+#include "store/redis/batch.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace sluice::redis {
+namespace {
+
+constexpr std::int64_t kNow = 1'700'000'000'000'000;
+constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+
+const Limit kBucket = *Limit::Parse("algorithm=token_bucket,capacity=5,refill=1,period=1s");
+const Limit kWindow = *Limit::Parse("algorithm=fixed_window,limit=5,window=1s");
+const Limit kCounter = *Limit::Parse("limit=5,window=1s");
+const Limit kLog = *Limit::Parse("algorithm=sliding_window,limit=5,window=1s");
+
+RespNode Number(std::int64_t number) { return {RespType::kInteger, number, {}}; }
+
+std::vector<RespNode> ReplyOf(std::vector<RespNode> nodes) {
+  nodes.insert(nodes.begin(), {RespType::kArray, static_cast<std::int64_t>(nodes.size()), {}});
+  return nodes;
+}
+
+// The outcome of one check under `limit` whose status and state the script says are `numbers`.
+Expected<Decision> OutcomeOf(const Limit& limit, const std::vector<std::int64_t>& numbers,
+                             std::int64_t cost = 1) {
+  const Charge charge{.key = "k", .limit = &limit, .cost = cost};
+  Request request{.charges = {&charge, 1}};
+  Batch batch;
+  EXPECT_EQ(batch.Add({.request = &request}, "p", 1), Batch::Added::kTaken);
+  std::vector<RespNode> nodes = {Number(kNow)};
+  for (const std::int64_t number : numbers) nodes.push_back(Number(number));
+  const auto decoded = batch.Decode(ReplyOf(nodes));
+  EXPECT_TRUE(decoded) << decoded.error().message;
+  return request.outcome;
+}
+
+TEST(Batch, TakesNoNumbersForAStateThatNoStateHas) {
+  const std::int64_t far = std::int64_t{1} << 52;
+  const std::int64_t start = kNow - kNow % 1'000'000;
+  const std::int64_t whole = kBucket.whole();
+  EXPECT_TRUE(OutcomeOf(kBucket, {1, whole, kNow}));
+  EXPECT_TRUE(OutcomeOf(kWindow, {1, start, 4}));
+  EXPECT_TRUE(OutcomeOf(kCounter, {1, start / 1'000'000, 0, 4}));
+  EXPECT_TRUE(OutcomeOf(kLog, {1, 4, kNow, kNow - 1, 0}));
+  EXPECT_TRUE(OutcomeOf(kLog, {1, 0, -1, 0, 0}));
+  const std::vector<std::pair<const Limit*, std::vector<std::int64_t>>> unsound = {
+      {&kBucket, {1, whole + 1, kNow}},
+      {&kBucket, {0, whole - (std::int64_t{1} << 53), kNow}},
+      {&kBucket, {0, std::numeric_limits<std::int64_t>::min(), kNow}},
+      {&kBucket, {1, whole, far}},
+      {&kBucket, {1, whole, kHuge}},
+      {&kWindow, {1, start + 1, 4}},
+      {&kWindow, {1, -1'000'000, 4}},
+      {&kWindow, {0, start, std::int64_t{1} << 53}},
+      {&kWindow, {1, kHuge - kHuge % 1'000'000, 4}},
+      {&kCounter, {1, far, 0, 4}},
+      {&kCounter, {1, -1, 0, 4}},
+      {&kCounter, {0, 5, kHuge, 4}},
+      {&kCounter, {0, 5, 0, kHuge}},
+      {&kCounter, {1, 5, 0, -4}},
+      {&kLog, {1, -1, kNow, kNow, 0}},
+      {&kLog, {0, kHuge, kNow, kNow, kNow}},
+      {&kLog, {1, 4, far, kNow, 0}},
+      {&kLog, {1, 4, kNow, kNow + 1, 0}},
+      {&kLog, {1, 4, kNow, kNow - 1'000'000, 0}},
+      {&kLog, {0, 5, kNow, kNow, kHuge}},
+      {&kLog, {1, 4, -1, 0, 0}},
+  };
+  for (const auto& [limit, numbers] : unsound) {
+    const auto outcome = OutcomeOf(*limit, numbers);
+    ASSERT_FALSE(outcome) << limit->ToString() << " " << testing::PrintToString(numbers);
+    EXPECT_EQ(outcome.error().code, ErrorCode::kForeignState) << outcome.error().message;
+    EXPECT_TRUE(outcome.error().message.contains("p:{k}:")) << outcome.error().message;
+  }
+}
+
+// Whatever numbers come, they are decided within the limit or refused.
+TEST(Batch, DecidesWithinTheLimitOrNotAtAll) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const auto any = [&]() -> std::int64_t {
+    constexpr std::array<std::int64_t, 9> kEdges = {
+        0, 1, -1, kNow, kNow - 1, kNow + 1, kNow - kNow % 1'000'000, kNow / 1'000'000, kHuge};
+    if (random() % 2 == 0) return kEdges[random() % kEdges.size()];
+    return static_cast<std::int64_t>(random()) >> (random() % 64);
+  };
+  int decided = 0;
+  for (int i = 0; i < 40'000; ++i) {
+    const std::array limits = {&kBucket, &kWindow, &kCounter, &kLog};
+    const std::size_t kind = random() % limits.size();
+    std::vector<std::int64_t> numbers = {static_cast<std::int64_t>(random() % 2)};
+    for (std::size_t n = 0; n < (kind == 3 ? 4u : kind == 2 ? 3u : 2u); ++n) {
+      numbers.push_back(any());
+    }
+    const auto outcome = OutcomeOf(*limits[kind], numbers, static_cast<std::int64_t>(random() % 6));
+    if (!outcome) {
+      // The second: its numbers say otherwise than the script did.
+      ASSERT_TRUE(outcome.error().code == ErrorCode::kForeignState ||
+                  outcome.error().code == ErrorCode::kStoreError);
+      continue;
+    }
+    ++decided;
+    ASSERT_GE(outcome->remaining, 0);
+    ASSERT_LE(outcome->remaining, 5);
+    ASSERT_GE(outcome->reset_after.count(), 0);
+  }
+  EXPECT_GT(decided, 100);
+}
+
+TEST(Batch, AnErrorOfOneRequestIsItsOwn) {
+  const std::array<Charge, 3> charges = {Charge{.key = "a", .limit = &kBucket},
+                                         Charge{.key = "b", .limit = &kBucket},
+                                         Charge{.key = "c", .limit = &kBucket}};
+  std::array<Request, 3> requests;
+  Batch batch;
+  for (std::size_t i = 0; i < 3; ++i) {
+    requests[i].charges = {&charges[i], 1};
+    ASSERT_EQ(batch.Add({.request = &requests[i]}, "p", 3), Batch::Added::kTaken);
+  }
+  const RespNode oom = {RespType::kBulkString, 0,
+                        "OOM command not allowed when used memory > 'maxmemory'."};
+  const std::vector<RespNode> nodes = {Number(kNow), Number(1), Number(0),  Number(-1), oom,
+                                       Number(0),    Number(0), Number(-1), Number(0),  Number(0)};
+  ASSERT_TRUE(batch.Decode(ReplyOf(nodes)));
+  EXPECT_TRUE(requests[0].outcome);
+  EXPECT_EQ(requests[1].outcome.error().code, ErrorCode::kStoreFull);
+  EXPECT_EQ(requests[2].outcome.error().code, ErrorCode::kForeignState);
+
+  // What is no reply of the script at all is one error for the call.
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    std::vector<RespNode> other = nodes;
+    other[i] = {};
+    EXPECT_FALSE(batch.Decode(ReplyOf(other))) << i;
+  }
+  std::vector<RespNode> late = nodes;
+  late[0] = Number(std::int64_t{1} << 52);
+  EXPECT_FALSE(batch.Decode(ReplyOf(late)));
+}
+
+}  // namespace
+}  // namespace sluice::redis
