@@ -121,6 +121,8 @@ void Shorten(std::string& key) {
   key.assign(hashed);
 }
 
+static_assert(kRlsTextBytesMax <= kGlobBytesMax);
+
 struct EntryHash {
   std::size_t operator()(const RlsEntry& entry) const {
     const std::hash<std::string_view> hash;
