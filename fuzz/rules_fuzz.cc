@@ -2,12 +2,15 @@
 // Any text is rule sets or a list of problems with places. What is accepted survives the round trip
 // through JSON, and chooses rules for any request without breaking its promises. The first line is
 // the path of a request; the rest is the file.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "rules/glob.h"
 #include "rules/parse.h"
+#include "rules/path.h"
 #include "rules/rule_set.h"
 
 namespace {
@@ -27,6 +30,49 @@ void CheckRoundTrip(const RuleSet& rules) {
   Expect(again && (*again)->ToJson() == json && (*again)->hash() == rules.hash());
 }
 
+// Nothing that a server could do to a path, such as decode it.
+bool IsPlain(std::string_view path) {
+  return path.starts_with('/') && !path.starts_with("//") &&
+         path.find_first_not_of(
+             "/-_~abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") ==
+             std::string_view::npos;
+}
+
+void CheckReadings(std::string_view path) {
+  sluice::rules::PathReadings readings;
+  const auto read = readings.Read(path);
+  if (!read) {
+    return Expect(!read.error().message.empty() &&
+                  !(IsPlain(path) && path.size() <= sluice::rules::kPathBytesMax));
+  }
+  Expect(readings.size() >= 1 && readings.size() <= sluice::rules::kPathVariantsMax);
+  if (IsPlain(path)) Expect(readings.size() == 1);
+  for (std::size_t i = 0; i < readings.size(); ++i) {
+    std::size_t bytes = 0;
+    for (const std::string_view segment : readings[i]) {
+      Expect(!segment.empty());
+      bytes += segment.size();
+    }
+    Expect(bytes <= path.size());
+  }
+}
+
+// As its header says it.
+bool PlainGlob(std::string_view pattern, std::string_view text) {
+  if (pattern.empty()) return text.empty();
+  if (pattern[0] != '*') {
+    return !text.empty() && pattern[0] == text[0] && PlainGlob(pattern.substr(1), text.substr(1));
+  }
+  return PlainGlob(pattern.substr(1), text) ||
+         (!text.empty() && PlainGlob(pattern, text.substr(1)));
+}
+
+void CheckGlob(std::string_view text) {
+  const std::string_view pattern = text.substr(0, text.find(' ')).substr(0, 8);
+  const std::string_view rest = text.substr(text.size() - std::min<std::size_t>(text.size(), 16));
+  Expect(sluice::rules::GlobMatch(pattern, rest) == PlainGlob(pattern, rest));
+}
+
 void CheckSelection(const RuleSet& rules, std::string_view path) {
   const Attribute attributes[] = {
       {"tenant", path}, {"tokens", "3"}, {"plan", "free"}, {"token", path}};
@@ -39,11 +85,12 @@ void CheckSelection(const RuleSet& rules, std::string_view path) {
                                   .attributes = attributes},
                                  2, selection);
   if (!done) return Expect(!done.error().message.empty() && selection.rules().empty());
-  const sluice::rules::Rule* last = nullptr;
+  const Selected* last = nullptr;
   std::size_t charges = 0;
   for (const Selected& selected : selection.rules()) {
-    Expect(last == nullptr || last < selected.rule);
-    last = selected.rule;
+    Expect(last == nullptr || last->rule <= selected.rule);
+    Expect(last == nullptr || last->rule != selected.rule || last->key != selected.key);
+    last = &selected;
     Expect(selected.rule->enabled && rules.enabled());
     Expect(selected.key.size() <= sluice::kKeyBytesMax && selected.cost >= 0);
     if (selected.rule->scope == sluice::rules::Scope::kPerApiKey && !path.empty()) {
@@ -64,6 +111,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const std::string_view path = text.substr(0, text.find('\n'));
   const std::string_view yaml = text.substr(path.size());
+  CheckReadings(path);
+  CheckGlob(path);
   const auto parsed = sluice::rules::ParseRuleSets(yaml, "fuzz");
   if (!parsed) {
     Expect(!parsed.error().empty());

@@ -55,11 +55,17 @@ Expected<void> ReadContext(CheckDocument& document, const json::value& value) {
   const std::array fields = {std::pair(std::string_view("ip"), &context.ip),
                              std::pair(std::string_view("userId"), &context.user_id),
                              std::pair(std::string_view("apiKey"), &context.api_key),
-                             std::pair(std::string_view("method"), &context.method),
-                             std::pair(std::string_view("path"), &context.path)};
+                             std::pair(std::string_view("method"), &context.method)};
   for (const auto& [name, member] : value.get_object()) {
     if (name == "attributes") {
       if (auto read = ReadAttributes(document, member); !read) return read;
+      continue;
+    }
+    if (name == "path") {
+      // One that is empty is a path all the same.
+      std::string_view path;
+      if (auto read = ReadText(path, "context.path", member); !read) return read;
+      if (!member.is_null()) context.path = path;
       continue;
     }
     bool known = false;

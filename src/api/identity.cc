@@ -115,14 +115,17 @@ Expected<ForwardedRequest> ReadForwardedRequest(const http::Request& request) {
   OneValue uri;
   OneValue host;
   for (const auto& [name, value] : request.headers) {
+    // One that is empty counts: it says that there is no path, and another may be the client's own.
+    if (text::EqualsIgnoreCase(name, "X-Forwarded-Uri") ||
+        text::EqualsIgnoreCase(name, "X-Original-URI") ||
+        text::EqualsIgnoreCase(name, "X-Original-URL")) {
+      if (!uri.Add(value)) return Ambiguous("X-Forwarded-Uri, X-Original-URI or X-Original-URL");
+      continue;
+    }
     if (value.empty()) continue;
     if (text::EqualsIgnoreCase(name, "X-Forwarded-Method") ||
         text::EqualsIgnoreCase(name, "X-Original-Method")) {
       if (!method.Add(value)) return Ambiguous("X-Forwarded-Method or X-Original-Method");
-    } else if (text::EqualsIgnoreCase(name, "X-Forwarded-Uri") ||
-               text::EqualsIgnoreCase(name, "X-Original-URI") ||
-               text::EqualsIgnoreCase(name, "X-Original-URL")) {
-      if (!uri.Add(value)) return Ambiguous("X-Forwarded-Uri, X-Original-URI or X-Original-URL");
     } else if (text::EqualsIgnoreCase(name, "X-Forwarded-Host")) {
       if (!host.Add(value)) return Ambiguous("X-Forwarded-Host");
     }

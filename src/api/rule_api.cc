@@ -82,14 +82,6 @@ void Run(std::unique_ptr<Call> call, service::Engine& engine) {
   it.check.Run(engine, [call = std::move(call), now = engine.Now()] { Answer(*call, now); });
 }
 
-// Without scheme and host, if it has them.
-std::string_view PathOf(std::string_view uri) {
-  const auto scheme = uri.find("://");
-  if (scheme == std::string_view::npos || uri.starts_with('/')) return uri;
-  const auto path = uri.find('/', scheme + 3);
-  return path == std::string_view::npos ? std::string_view("/") : uri.substr(path);
-}
-
 // Makes a check one about whoever asks, with what is known of them. False: it names somebody else,
 // or an attribute, which may be whose budget it is.
 bool MakeOwn(rules::Context& context, const Identity& caller) {
@@ -249,7 +241,7 @@ void RuleApi::Authorize(std::string_view rule_set, const http::Request& request,
                                .user_id = identity->user_id,
                                .api_key = identity->api_key,
                                .method = method.empty() ? request.method_text : method,
-                               .path = PathOf(uri.empty() ? std::string_view("/") : uri),
+                               .path = uri,
                                .attributes = {&host, 1}};
   const auto ready = call->check.Prepare(rule_set, context, *permits);
   if (!ready) return call->reply.Fail(ready.error());

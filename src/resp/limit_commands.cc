@@ -261,9 +261,11 @@ Expected<void> Session::CheckRules(Arguments arguments, Taking taking) {
       const auto parsed = kCost.Parse(text);
       if (!parsed) return kCost.NotIn(text);
       permits = *parsed;
+    } else if (options.Take("PATH", text)) {
+      context.path = text;
     } else if (!options.Take("IP", context.ip) && !options.Take("USER", context.user_id) &&
                !options.Take("APIKEY", context.api_key) &&
-               !options.Take("METHOD", context.method) && !options.Take("PATH", context.path)) {
+               !options.Take("METHOD", context.method)) {
       if (taking == Taking::kReset || !options.Take("DETAIL")) {
         return Refuse(text::Cat("syntax error at ", text::Quote(options.next()),
                                 "; expected RULESET id ",

@@ -52,7 +52,7 @@ rules:
                         .attributes = attributes};
   Selection selection;
   ASSERT_TRUE(rules->Select(context, 1, selection));
-  ASSERT_EQ(selection.rules().size(), 5U);
+  ASSERT_EQ(selection.rules().size(), 6U);
   const std::size_t before = allocations;
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(rules->Select(context, 1, selection));
   EXPECT_EQ(allocations, before);

@@ -2,10 +2,14 @@
 // What is known about a request when its rules are chosen.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <span>
 #include <string_view>
 
 namespace sluice::rules {
+
+inline constexpr std::size_t kValueBytesMax = 16'384;  // Of all that a context holds but the path.
 
 struct Attribute {
   std::string_view name;
@@ -19,8 +23,9 @@ struct Context {
   std::string_view api_key = {};
   std::string_view method = {};
 
-  // As the client sent it: still percent-encoded, perhaps with a query, which is ignored.
-  std::string_view path = {};
+  // As the client sent it: still percent-encoded, perhaps with a query, which is ignored. Any
+  // request target is one, also an empty text, which is `/`.
+  std::optional<std::string_view> path = {};
 
   // Of two with one name the first counts.
   std::span<const Attribute> attributes = {};

@@ -1,16 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rules/path.h"
 
+#include <algorithm>
+#include <array>
+#include <functional>
+
 #include "core/percent.h"
+#include "core/text.h"
+#include "rules/path_steps.h"
 
 namespace sluice::rules {
 namespace {
 
-// In the lenient reading: the length of the separator that the text starts with, or 0.
-std::size_t SeparatorSize(std::string_view text) {
-  if (text.front() == '/' || text.front() == '\\') return 1;
+std::unexpected<Error> Refuse(std::string message) {
+  return std::unexpected(Error{ErrorCode::kInvalidRequest, std::move(message)});
+}
+
+// What a byte of a path that has but one reading may be.
+enum class Kind : std::uint8_t {
+  kPlain,
+  kSlash,
+  kEnd,      // Of the path: the query follows.
+  kEscape,   // See IsPlainEscape.
+  kLead,     // May begin a character as UTF-8 of more bytes than it needs.
+  kSpecial,  // Such a path may have several readings.
+};
+
+constexpr std::array<Kind, 256> MakeKinds() {
+  std::array<Kind, 256> kinds{};
+  const auto set = [&](std::string_view bytes, Kind kind) {
+    for (const char c : bytes) kinds[static_cast<unsigned char>(c)] = kind;
+  };
+  set("/", Kind::kSlash);
+  set("?", Kind::kEnd);
+  set("%", Kind::kEscape);
+  set("\xE0\xF0", Kind::kLead);
+  set(std::string_view("\\;#\0\xC0\xC1", 6), Kind::kSpecial);
+  return kinds;
+}
+constexpr std::array<Kind, 256> kKinds = MakeKinds();
+
+constexpr Kind KindOf(char c) { return kKinds[static_cast<unsigned char>(c)]; }
+
+constexpr bool IsAlphanumeric(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+// Whether what follows a lead byte makes it the beginning of a character of no more bytes than it
+// needs.
+bool IsShortest(char lead, char next) {
+  const auto byte = static_cast<unsigned char>(next);
+  return byte < 0xC0 && byte >= (lead == '\xE0' ? 0xA0 : 0x90);
+}
+
+// Whether every server reads the escape that the text begins with in one and the same way.
+bool IsPlainEscape(std::string_view text) {
   const auto byte = text::DecodePercent(text);
-  return byte == '/' || byte == '\\' ? 3 : 0;
+  if (!byte || *byte == '.') return false;
+  // At the end of a segment it may be dropped.
+  if (*byte == ' ') return text.size() > 3 && IsAlphanumeric(text[3]);
+  switch (KindOf(*byte)) {
+    case Kind::kPlain:
+      return true;
+    case Kind::kLead:
+      return IsShortest(*byte, text::DecodePercent(text.substr(3)).value_or('\0'));
+    default:
+      return false;
+  }
+}
+
+// Of a target in absolute form, where what follows the authority begins; 0 for any other, and where
+// servers may disagree.
+std::size_t AuthorityEnd(std::string_view target) {
+  if (target.starts_with('/')) return 0;
+  const auto scheme = target.find("://");
+  if (scheme == std::string_view::npos || scheme > target.find_first_of("/\\?#")) return 0;
+  const auto end = std::min(target.find_first_of("/\\?#", scheme + 3), target.size());
+  const bool disputed = end < target.size() && (target[end] == '\\' || target[end] == '#');
+  return disputed ? 0 : end;
 }
 
 }  // namespace
@@ -23,64 +90,170 @@ void AppendDecoded(std::string& out, std::string_view text) {
   }
 }
 
-RequestPath RequestPath::Of(std::string_view target) {
-  if (!target.starts_with('/')) {
-    const auto scheme = target.find("://");
-    if (scheme < target.find_first_of("/?#")) {
-      const auto path = target.find_first_of("/?#", scheme + 3);
-      target = path == std::string_view::npos ? std::string_view() : target.substr(path);
-    }
-  }
-  RequestPath path{.text = target};
-  for (std::size_t i = 0; i < target.size(); ++i) {
-    const char c = target[i];
-    if (c == '?' || c == '#') {
-      path.text = target.substr(0, i);
-      break;
-    }
-    if (c == '%') {
-      path.encoded = true;
-      if (SeparatorSize(target.substr(i)) != 0) path.ambiguous = true;
-    } else if (c == ';' || c == '\\') {
-      path.ambiguous = true;
-    }
-  }
-  return path;
+std::span<const std::string_view> PathReadings::operator[](std::size_t reading) const {
+  const std::size_t begin = reading == 0 ? 0 : ends_[reading - 1];
+  return std::span(segments_).subspan(begin, ends_[reading] - begin);
 }
 
-std::span<const std::string_view> PathSegments::Read(const RequestPath& path, Reading reading) {
+Expected<void> PathReadings::Read(std::string_view target) {
   segments_.clear();
-  decoded_.clear();
-  // Views into it must stay where they are; decoding never makes a text longer.
-  if (path.encoded) decoded_.reserve(path.text.size());
-  const std::string_view text = path.text;
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool plain = reading == Reading::kPlain;
-    const std::size_t separator =
-        plain ? std::size_t{text[i] == '/'} : SeparatorSize(text.substr(i));
-    if (separator == 0) continue;
-    Add(text.substr(begin, i - begin), path.encoded, reading);
-    begin = i + separator;
-    i = begin - 1;
+  ends_.clear();
+  bytes_.clear();
+  const std::size_t authority = AuthorityEnd(target);
+  const std::string_view rest = target.substr(authority);
+  // Two slashes may stand before an authority.
+  if (rest.starts_with('/') && !rest.starts_with("//") && ReadPlain(rest)) return {};
+
+  target = target.substr(0, target.find('?'));
+  if (target.size() - authority > kPathBytesMax) {
+    return Refuse(text::Cat("a path of ", target.size() - authority, " bytes; expected at most ",
+                            kPathBytesMax));
   }
-  Add(text.substr(begin), path.encoded, reading);
-  return segments_;
+  segments_.clear();
+  variants_.clear();
+  units_.clear();
+  work_ = 0;
+  if (authority != 0) {
+    AddForm(target.substr(authority));
+  } else {
+    AddForms(target);
+  }
+  if (auto found = FindVariants(); !found) return found;
+  // Views into it must stay where they are.
+  bytes_.reserve(units_.size());
+  for (const Variant& variant : variants_) {
+    if (variant.decoded) Split(TextOf(variant));
+  }
+  return {};
 }
 
-void PathSegments::Add(std::string_view segment, bool encoded, Reading reading) {
-  if (reading == Reading::kLenient) segment = segment.substr(0, segment.find(';'));
-  if (encoded && segment.find('%') != std::string_view::npos) {
-    const std::size_t begin = decoded_.size();
-    AppendDecoded(decoded_, segment);
-    segment = std::string_view(decoded_).substr(begin);
+// Returns false if the path may have several readings, or is too long.
+bool PathReadings::ReadPlain(std::string_view path) {
+  bool encoded = false;
+  std::size_t begin = 1;
+  std::size_t end = 1;
+  const auto add = [&] {
+    const std::string_view segment = path.substr(begin, end - begin);
+    begin = end + 1;
+    if (segment.empty()) return true;
+    segments_.push_back(segment);
+    return segment.back() != '.' && segment.back() != ' ';
+  };
+  for (bool in_path = true; in_path;) {
+    while (end < path.size() && KindOf(path[end]) == Kind::kPlain) ++end;
+    if (end >= path.size()) break;
+    switch (KindOf(path[end])) {
+      case Kind::kPlain:
+        break;
+      case Kind::kSlash:
+        if (!add()) return false;
+        break;
+      case Kind::kEnd:
+        in_path = false;
+        continue;
+      case Kind::kEscape:
+        if (!IsPlainEscape(path.substr(end))) return false;
+        encoded = true;
+        break;
+      case Kind::kLead:
+        if (!IsShortest(path[end], path.size() > end + 1 ? path[end + 1] : '\0')) return false;
+        break;
+      case Kind::kSpecial:
+        return false;
+    }
+    ++end;
   }
-  if (segment.empty() || segment == ".") return;
-  if (segment == "..") {
-    if (!segments_.empty()) segments_.pop_back();
-    return;
+  if (!add() || end > kPathBytesMax) return false;
+  if (encoded) DecodeSegments(end);
+  ends_.push_back(segments_.size());
+  return true;
+}
+
+void PathReadings::DecodeSegments(std::size_t bytes) {
+  // Views into it must stay where they are; decoding never makes a text longer.
+  bytes_.reserve(bytes);
+  for (std::string_view& segment : segments_) {
+    if (segment.find('%') == std::string_view::npos) continue;
+    const std::size_t begin = bytes_.size();
+    AppendDecoded(bytes_, segment);
+    segment = std::string_view(bytes_).substr(begin);
   }
-  segments_.push_back(segment);
+}
+
+// The paths that may be meant by a target that is not in absolute form. Whatever it is, it has one.
+void PathReadings::AddForms(std::string_view target) {
+  AddForm(target);
+  const auto colon = target.find(':');
+  if (colon == std::string_view::npos || colon > target.find_first_of("/\\#")) return;
+  const std::string_view rest = target.substr(colon + 1);
+  AddForm(rest);
+  // Whatever slashes follow a scheme, some take what follows them for the authority.
+  AddAfterAuthority(rest.substr(std::min(rest.find_first_not_of("/\\"), rest.size())));
+}
+
+// Not everybody knows what ends it besides a slash.
+void PathReadings::AddAfterAuthority(std::string_view text) {
+  for (const std::string_view ends : {"/", "/#", "/\\#"}) {
+    AddForm(text.substr(std::min(text.find_first_of(ends), text.size())));
+  }
+}
+
+void PathReadings::AddForm(std::string_view path) {
+  made_.clear();
+  if (!path.starts_with('/')) made_ += '/';
+  for (const char c : path) made_ += static_cast<unsigned char>(c);
+  Keep(made_, false);
+}
+
+// Adds the text to the variants unless it is one of them.
+void PathReadings::Keep(std::u16string_view text, bool decoded) {
+  work_ += text.size();
+  const std::size_t hash = std::hash<std::u16string_view>{}(text);
+  const bool known = std::ranges::any_of(variants_, [&](const Variant& other) {
+    return other.hash == hash && (other.decoded || !decoded) && TextOf(other) == text;
+  });
+  if (known) return;
+  const std::uint32_t features = FeaturesOf(text);
+  variants_.push_back({.begin = units_.size(),
+                       .size = text.size(),
+                       .hash = hash,
+                       .features = features,
+                       .decoded = decoded || (features & kEscape) == 0});
+  units_ += text;
+}
+
+// Takes every step from every variant, until there is nothing new.
+Expected<void> PathReadings::FindVariants() {
+  for (std::size_t i = 0; i < variants_.size(); ++i) {
+    const Variant from = variants_[i];
+    for (const PathStep& step : PathSteps()) {
+      if ((from.features & step.needs) != step.needs) continue;
+      made_.clear();
+      step.take(TextOf(from), made_);
+      Keep(made_, from.decoded || step.needs == kEscape);
+      if (variants_.size() > kPathVariantsMax || work_ > kPathWorkMax) {
+        return Refuse("a path that can be read in too many ways");
+      }
+    }
+  }
+  return {};
+}
+
+void PathReadings::Split(std::u16string_view text) {
+  for (std::size_t begin = 1; begin < text.size();) {
+    const std::size_t end = std::min(text.find('/', begin), text.size());
+    const std::size_t start = bytes_.size();
+    for (const char16_t unit : text.substr(begin, end - begin)) {
+      bytes_ += unit == kInnerSlash ? '/' : static_cast<char>(unit);
+    }
+    if (end > begin) segments_.push_back(std::string_view(bytes_).substr(start));
+    begin = end + 1;
+  }
+  ends_.push_back(segments_.size());
+}
+
+std::u16string_view PathReadings::TextOf(const Variant& variant) const {
+  return std::u16string_view(units_).substr(variant.begin, variant.size);
 }
 
 }  // namespace sluice::rules

@@ -1,48 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-// The path of a request, split into segments so that different spellings of one path are equal.
-// Whoever spells a path differently must not escape the rules for it.
+// The path of a request, split into segments in every way that some server splits it. Whoever
+// spells a path differently must not escape the rules for it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "sluice/error.h"
+
 namespace sluice::rules {
+
+inline constexpr std::size_t kPathBytesMax = 16'384;  // Of a request, without its query.
+
+// Of one path: how many texts there may be on the way to its readings, and how many bytes may be
+// written to find them. So no path takes more work than a few of the greatest length.
+inline constexpr std::size_t kPathVariantsMax = 64;
+inline constexpr std::size_t kPathWorkMax = 4 * kPathBytesMax;
 
 // Percent-decodes; a `%` that no two hexadecimal digits follow stays as it is.
 void AppendDecoded(std::string& out, std::string_view text);
 
-// Servers disagree on some spellings. A rule applies if it matches either reading.
-enum class Reading : std::uint8_t {
-  kPlain,    // `%2F` and `\` are characters of a segment, and so is all that follows a `;`.
-  kLenient,  // `%2F`, `\` and `%5C` separate segments; what follows a `;` in a segment is dropped.
-};
-
-// The path of a request target: without scheme, authority, query and fragment.
-struct RequestPath {
-  std::string_view text;
-  bool encoded = false;    // A `%` is in it.
-  bool ambiguous = false;  // Its readings may differ.
-
-  static RequestPath Of(std::string_view target);
-};
-
+// All readings of a request target: lists of segments. Nearly every target has one.
+//
+// Servers, and chains of them, differ in what they do to a path and in which order: each of the
+// steps of path_steps.h, such as decoding it, dropping parameters or resolving `..`, is taken or
+// not, early or late, once or again. So the readings are by definition all that any number of these
+// steps in any order leads to. Only percent-decoding is taken at least once, empty segments never
+// count in the end, and the query never belongs to the path.
+//
 // Used again and again, it allocates nothing.
-class PathSegments {
+class PathReadings {
  public:
-  // Empty segments and `.` are dropped, `..` drops the one before it, and each is percent-decoded
-  // once. The views point into the path or into this object.
-  std::span<const std::string_view> Read(const RequestPath& path, Reading reading);
+  // Replaces what was read. The views point into the target and into this object. Error:
+  // kInvalidRequest if the path is longer than kPathBytesMax, or has more to it than
+  // kPathVariantsMax and kPathWorkMax have room for: nobody can say what it means.
+  Expected<void> Read(std::string_view target);
 
-  std::span<const std::string_view> get() const { return segments_; }
+  std::size_t size() const { return ends_.size(); }
+  std::span<const std::string_view> operator[](std::size_t reading) const;
 
  private:
-  void Add(std::string_view segment, bool encoded, Reading reading);
+  // A text found on the way. Its units are bytes, and kInnerSlash.
+  struct Variant {
+    std::size_t begin;
+    std::size_t size;
+    std::size_t hash;
+    std::uint32_t features;
+    bool decoded;
+  };
 
-  std::vector<std::string_view> segments_;
-  std::string decoded_;
+  bool ReadPlain(std::string_view path);
+  void DecodeSegments(std::size_t bytes);
+
+  void AddForms(std::string_view target);
+  void AddForm(std::string_view path);
+  void AddAfterAuthority(std::string_view text);
+  void Keep(std::u16string_view text, bool decoded);
+  Expected<void> FindVariants();
+  void Split(std::u16string_view text);
+  std::u16string_view TextOf(const Variant& variant) const;
+
+  std::vector<std::string_view> segments_;  // Of all readings, one after another.
+  std::vector<std::size_t> ends_;           // Of each reading, in segments_.
+  std::string bytes_;                       // Those of segments that are not in the target.
+  std::vector<Variant> variants_;
+  std::u16string units_;  // Of all variants.
+  std::u16string made_;   // What a step makes of one.
+  std::size_t work_ = 0;  // Units that were written.
 };
 
 }  // namespace sluice::rules

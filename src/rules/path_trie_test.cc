@@ -30,9 +30,11 @@ class Patterns {
   }
 
   std::set<std::uint32_t> Match(std::string_view path) {
-    PathSegments segments;
+    PathReadings readings;
+    EXPECT_TRUE(readings.Read(path));
+    EXPECT_EQ(readings.size(), 1U) << path;
     targets_.clear();
-    trie_->Match(segments.Read(RequestPath::Of(path), Reading::kPlain), scratch_, targets_);
+    trie_->Match(readings[0], scratch_, targets_);
     std::set<std::uint32_t> rules;
     for (const PathTrie::Target& target : targets_) rules.insert(target.rule);
     return rules;
@@ -119,8 +121,9 @@ TEST(PathTrie, AgreesWithOnePatternAtATime) {
     Patterns patterns(texts);
     for (int i = 0; i < 50; ++i) {
       const std::string path = join(words, 7);
-      PathSegments segments;
-      const auto views = segments.Read(RequestPath::Of(path), Reading::kPlain);
+      PathReadings readings;
+      ASSERT_TRUE(readings.Read(path));
+      const auto views = readings[0];
       std::set<std::uint32_t> expected;
       for (std::uint32_t j = 0; j < texts.size(); ++j) {
         if (Matches(patterns.patterns()[j].segments, views)) expected.insert(j);

@@ -5,6 +5,7 @@
 #include <array>
 #include <deque>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -19,6 +20,8 @@ namespace sluice::rules {
 namespace {
 
 using Verdict = Selected::Verdict;
+
+static_assert(kPatternBytesMax <= kGlobBytesMax && kPathPatternBytesMax <= kGlobBytesMax);
 
 constexpr std::array<std::string_view, 9> kMethods = {
     "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"};
@@ -72,6 +75,7 @@ struct CompiledRule {
   bool has_method_conditions;
   bool has_attribute_conditions;
   bool cost_from_attribute;
+  bool uses_captures;  // What the names in its paths stand for matters.
   Scope scope;
   OnMissingKey on_missing_key;
 };
@@ -80,7 +84,7 @@ struct CompiledRule {
 struct Candidate {
   std::uint32_t rule;
   std::uint32_t pattern;
-  Reading reading;
+  std::uint32_t reading;
 };
 
 struct KeyRange {
@@ -95,8 +99,7 @@ struct SelectionScratch {
   std::vector<KeyRange> keys;  // Of `selected`, until `key_bytes` no longer moves.
   std::string key_bytes;
   std::array<KeyRange, 5> scope_keys;  // By scope, made when first needed.
-  PathSegments plain;
-  PathSegments lenient;
+  PathReadings readings;
   PathTrie::Scratch trie;
   std::vector<PathTrie::Target> targets;
   std::vector<Candidate> candidates;
@@ -116,6 +119,30 @@ std::unexpected<Error> Fail(ErrorCode code, std::string message) {
   return std::unexpected(Error{code, std::move(message)});
 }
 
+// Patterns are matched with them, so that their length must have a bound.
+Expected<void> CheckValues(const Context& context) {
+  const auto fits = [](std::string_view value) { return value.size() <= kValueBytesMax; };
+  if (fits(context.ip) && fits(context.user_id) && fits(context.api_key) && fits(context.method) &&
+      std::ranges::all_of(context.attributes, fits, &Attribute::value)) {
+    return {};
+  }
+  return Fail(ErrorCode::kInvalidRequest,
+              text::Cat("a value of more than ", kValueBytesMax, " bytes"));
+}
+
+bool UsesCaptures(const Rule& rule) {
+  const auto is_capture = [](std::string_view name) { return name.starts_with(kCapturePrefix); };
+  return is_capture(rule.attribute) || is_capture(rule.cost.attribute) ||
+         std::ranges::any_of(rule.match.attributes, is_capture, &AttributeCondition::name);
+}
+
+// Without its parameters, which some servers drop and others do not: a client that adds `;x` does
+// not get a fresh budget. Never empty.
+std::string_view WithoutParameters(std::string_view value) {
+  const auto end = value.find(';');
+  return end == 0 ? value : value.substr(0, end);
+}
+
 // What `{name}` stands for in a path that the pattern matches.
 std::string_view FindCapture(const PathPattern& pattern, std::span<const std::string_view> segments,
                              std::string_view name) {
@@ -124,7 +151,8 @@ std::string_view FindCapture(const PathPattern& pattern, std::span<const std::st
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].kind == PatternSegment::Kind::kAnyDepth) after_depth = true;
     if (parts[i].capture != name) continue;
-    return after_depth ? segments[segments.size() - (parts.size() - i)] : segments[i];
+    return WithoutParameters(after_depth ? segments[segments.size() - (parts.size() - i)]
+                                         : segments[i]);
   }
   return {};
 }
@@ -167,8 +195,9 @@ class Evaluation {
       const auto cost = CostOf(compiled, candidate);
       if (!cost) return std::unexpected(cost.error());
       selected.cost = *cost;
-      charges_ += selected.bands.size();
     }
+    if (compiled.uses_captures && IsRepeated(selected, key)) return {};
+    charges_ += selected.bands.size();
     scratch_.selected.push_back(selected);
     scratch_.keys.push_back(key);
     return {};
@@ -185,14 +214,26 @@ class Evaluation {
   std::size_t charges() const { return charges_; }
 
  private:
+  // Whether another reading of the path has led to the same. The larger cost counts.
+  bool IsRepeated(const Selected& selected, const KeyRange& key) {
+    const std::string_view bytes = scratch_.key_bytes;
+    for (std::size_t i = scratch_.selected.size(); i-- > 0;) {
+      Selected& other = scratch_.selected[i];
+      if (other.rule != selected.rule) return false;
+      const KeyRange& range = scratch_.keys[i];
+      if (bytes.substr(range.begin, range.size) != bytes.substr(key.begin, key.size)) continue;
+      other.cost = std::max(other.cost, selected.cost);
+      return true;
+    }
+    return false;
+  }
+
   // Empty if the request does not have it.
   std::string_view FindAttribute(const CompiledRule& compiled, const Candidate& candidate,
                                  std::string_view name) const {
     if (name.starts_with(kCapturePrefix)) {
-      const bool lenient = candidate.reading == Reading::kLenient;
       return FindCapture(compiled.rule->match.paths[candidate.pattern],
-                         (lenient ? scratch_.lenient : scratch_.plain).get(),
-                         name.substr(kCapturePrefix.size()));
+                         scratch_.readings[candidate.reading], name.substr(kCapturePrefix.size()));
     }
     const auto found = std::ranges::find(context_.attributes, name, &Attribute::name);
     return found == context_.attributes.end() ? std::string_view() : found->value;
@@ -294,9 +335,8 @@ struct RuleSet::Index {
   explicit Index(const RuleSetSpec& spec);
 
   void Add(const Rule& rule, std::vector<PathTrie::Source>& sources);
-  void MatchPath(std::span<const std::string_view> segments, Reading reading,
-                 SelectionScratch& scratch) const;
-  void FindCandidates(const RequestPath& path, SelectionScratch& scratch) const;
+  Expected<void> MatchPath(std::string_view path, SelectionScratch& scratch) const;
+  void FindCandidates(SelectionScratch& scratch) const;
 
   std::vector<CompiledRule> rules;          // Those that can apply, in order.
   std::vector<std::uint32_t> without_path;  // Which of them have no path condition.
@@ -324,6 +364,7 @@ void RuleSet::Index::Add(const Rule& rule, std::vector<PathTrie::Source>& source
                         .has_method_conditions = !rule.match.methods.empty(),
                         .has_attribute_conditions = !rule.match.attributes.empty(),
                         .cost_from_attribute = !rule.cost.attribute.empty(),
+                        .uses_captures = UsesCaptures(rule),
                         .scope = rule.scope,
                         .on_missing_key = rule.on_missing_key};
   for (const std::string& method : rule.match.methods) compiled.methods |= MethodBit(method);
@@ -342,39 +383,37 @@ void RuleSet::Index::Add(const Rule& rule, std::vector<PathTrie::Source>& source
   }
 }
 
-void RuleSet::Index::MatchPath(std::span<const std::string_view> segments, Reading reading,
-                               SelectionScratch& scratch) const {
-  scratch.targets.clear();
-  trie->Match(segments, scratch.trie, scratch.targets);
-  for (const PathTrie::Target& target : scratch.targets) {
-    scratch.candidates.push_back(
-        {.rule = target.rule, .pattern = target.pattern, .reading = reading});
-  }
-}
-
-// Each rule once, in order.
-void RuleSet::Index::FindCandidates(const RequestPath& path, SelectionScratch& scratch) const {
-  auto& candidates = scratch.candidates;
-  if (trie && !path.text.empty()) {
-    MatchPath(scratch.plain.Read(path, Reading::kPlain), Reading::kPlain, scratch);
-    if (path.ambiguous) {
-      MatchPath(scratch.lenient.Read(path, Reading::kLenient), Reading::kLenient, scratch);
+// Adds what matches any reading of the path.
+Expected<void> RuleSet::Index::MatchPath(std::string_view path, SelectionScratch& scratch) const {
+  if (auto read = scratch.readings.Read(path); !read) return read;
+  for (std::uint32_t reading = 0; reading < scratch.readings.size(); ++reading) {
+    scratch.targets.clear();
+    trie->Match(scratch.readings[reading], scratch.trie, scratch.targets);
+    for (const PathTrie::Target& target : scratch.targets) {
+      scratch.candidates.push_back(
+          {.rule = target.rule, .pattern = target.pattern, .reading = reading});
     }
   }
+  return {};
+}
+
+// Adds the rules without paths, and leaves each rule once, in order; or once for each reading, if
+// it matters what the path holds.
+void RuleSet::Index::FindCandidates(SelectionScratch& scratch) const {
+  auto& candidates = scratch.candidates;
   const bool in_order = candidates.empty();
   for (const std::uint32_t rule : without_path) {
-    candidates.push_back({.rule = rule, .pattern = 0, .reading = Reading::kPlain});
+    candidates.push_back({.rule = rule, .pattern = 0, .reading = 0});
   }
   if (in_order || candidates.size() == 1) return;
 
-  // The lenient reading comes first, because it captures less: a client that adds `;x` to a segment
-  // does not get a fresh budget.
-  std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) {
-    if (a.rule != b.rule) return a.rule < b.rule;
-    if (a.reading != b.reading) return a.reading == Reading::kLenient;
-    return a.pattern < b.pattern;
+  std::ranges::sort(candidates, {}, [](const Candidate& candidate) {
+    return std::tuple(candidate.rule, candidate.reading, candidate.pattern);
   });
-  const auto repeated = std::ranges::unique(candidates, {}, &Candidate::rule);
+  const auto repeated =
+      std::ranges::unique(candidates, [this](const Candidate& a, const Candidate& b) {
+        return a.rule == b.rule && (a.reading == b.reading || !rules[a.rule].uses_captures);
+      });
   candidates.erase(repeated.begin(), repeated.end());
 }
 
@@ -399,12 +438,11 @@ Expected<void> RuleSet::Select(const Context& context, std::int64_t permits,
   const MethodSet method = context.method.empty() ? MethodSet{0} : MethodBit(context.method);
   if (method != 0 && (index_->methods & method) == 0) return {};
 
-  const RequestPath path = RequestPath::Of(context.path);
-  if (path.text.size() > kPathBytesMax) {
-    return Fail(ErrorCode::kInvalidRequest, text::Cat("a path of ", path.text.size(),
-                                                      " bytes; expected at most ", kPathBytesMax));
+  if (auto valid = CheckValues(context); !valid) return valid;
+  if (index_->trie && context.path) {
+    if (auto matched = index_->MatchPath(*context.path, scratch); !matched) return matched;
   }
-  index_->FindCandidates(path, scratch);
+  index_->FindCandidates(scratch);
 
   Evaluation evaluation(context, permits, method, scratch);
   for (const Candidate& candidate : scratch.candidates) {

@@ -15,9 +15,7 @@
 
 namespace sluice::rules {
 
-inline constexpr std::size_t kPathBytesMax = 16'384;  // Of a request, without its query.
-
-// A rule that applies to a request.
+// A rule that applies to a request, and one key it is counted under.
 struct Selected {
   enum class Verdict : std::uint8_t {
     kCharge,      // Each of `bands` is charged `cost` under `key`.
@@ -49,7 +47,8 @@ class Selection {
   Selection(Selection&&) noexcept;
   Selection& operator=(Selection&&) noexcept;
 
-  // In the order of the file. Empty: no rule applies.
+  // In the order of the file. Empty: no rule applies. A rule that counts by a name in its paths
+  // comes once for each value that servers may take the path to have there.
   std::span<const Selected> rules() const;
 
  private:
@@ -90,7 +89,8 @@ class RuleSet {
   // if the rule set is disabled. Takes time for the path's length and the rules that apply, and for
   // those that have no path; not for how many others there are. Errors: kInvalidCost (negative
   // permits, a cost that is not a whole number of 0 or more, or too large); kInvalidRequest (a path
-  // longer than kPathBytesMax, or rules with more than kChargesMax bands apply at once).
+  // that PathReadings refuses, a value longer than kValueBytesMax, or rules with more than
+  // kChargesMax bands apply at once).
   Expected<void> Select(const Context& context, std::int64_t permits, Selection& selection) const;
 
   // Canonical: equal for equal rules, whatever their file looked like. It can be read again.

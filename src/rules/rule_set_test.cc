@@ -6,14 +6,18 @@
 
 #include "core/text.h"
 #include "rules/parse.h"
+#include "rules/path.h"
 #include "rules/rule_book.h"
 
 namespace sluice::rules {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::UnorderedElementsAre;
 using Verdict = Selected::Verdict;
 using Texts = std::vector<std::string>;
 
@@ -153,17 +157,92 @@ TEST(RuleSet, AnotherSpellingOfAPathDoesNotEscape) {
       Parse(text::Cat("id: api\nrules:\n  - {id: r, scope: GLOBAL, match: {paths: "
                       "[/v1/login]}, ",
                       kBands, "}\n"));
-  for (const std::string_view path :
-       {"/v1/login", "/v1/login/", "//v1//login", "/v1/./login", "/x/../v1/login", "/v1/%6Cogin",
-        "/%76%31/login?a", "/v1%2Flogin", "/v1%2flogin", "/v1\\login", "/v1/login;a=b",
-        "/v1;x/login", "/x/%2e%2e/v1/login", "/x/..%2Fv1/login", "/x/..;/v1/login",
-        "http://host/v1/login", "https://u@host:1/v1/login#f"}) {
+  for (const std::string_view path : {"/v1/login",
+                                      "/v1/login/",
+                                      "//v1//login",
+                                      "/v1/./login",
+                                      "/x/../v1/login",
+                                      "/v1/%6Cogin",
+                                      "/%76%31/login?a",
+                                      "/v1%2Flogin",
+                                      "/v1%2flogin",
+                                      "/v1\\login",
+                                      "/v1/login;a=b",
+                                      "/v1;x/login",
+                                      "/x/%2e%2e/v1/login",
+                                      "/x/..%2Fv1/login",
+                                      "/x/..;/v1/login",
+                                      "http://host/v1/login",
+                                      "https://u@host:1/v1/login#f",
+                                      "/v1/login;7%2Fb",
+                                      "/v1/login;%5C",
+                                      "/v1/login;7%2fb/",
+                                      "/v1/login%3B7%2Fb",
+                                      "/v1/login;a/b",
+                                      "/v1/%256Cogin",
+                                      "/v1%252Flogin",
+                                      "/v1//../v1/login",
+                                      "/v1/x//../../login",
+                                      "/v1/login%00",
+                                      "/v1/login%3Fx",
+                                      "/v1/login%23",
+                                      "/v1/login.",
+                                      "/v1/login%20",
+                                      "/v1/%u006cogin",
+                                      "/v1%c0%aflogin",
+                                      "//h/v1/login",
+                                      "http:/v1/login",
+                                      "v1/login",
+                                      "/v1/login/x/%2e%2e"}) {
     EXPECT_THAT(Select(*rules, {.path = path}), ElementsAre("r global")) << path;
   }
   for (const std::string_view path :
-       {"/v1/Login", "/v1/logins", "/v1", "/v1/login/x", "/v1/%256Cogin"}) {
+       {"/v1/Login", "/v1/logins", "/v1", "/v1/login/x", "/v1/login%2Fx"}) {
     EXPECT_THAT(Select(*rules, {.path = path}), IsEmpty()) << path;
   }
+}
+
+TEST(RuleSet, EveryTargetIsAPath) {
+  const auto rules =
+      Parse(text::Cat("id: api\nrules:\n  - {id: r, scope: GLOBAL, match: {paths: [/**]}, ", kBands,
+                      "}\n  - {id: root, scope: GLOBAL, match: {paths: [/]}, ", kBands, "}\n"));
+  for (const std::string_view path :
+       {"", "?x", "/?x", "http://h", "http://h?x", "http://h?/..", "//h?x", "http://h#x", "#x",
+        "HTTPS://u:p@[::1]:443?x", "h:443", "http:", "http:?x"}) {
+    EXPECT_THAT(Select(*rules, {.path = path}), ElementsAre("r global", "root global")) << path;
+  }
+  for (const std::string_view path : {"*", "x", "\\", "%", "%2F", "..", "http:x"}) {
+    EXPECT_THAT(Select(*rules, {.path = path}), Contains("r global")) << path;
+  }
+  EXPECT_THAT(Select(*rules, {}), IsEmpty());
+}
+
+TEST(RuleSet, SpellingsOfOneNameShareItsBudget) {
+  const auto rules = Parse(R"(
+id: api
+rules:
+  - id: item
+    scope: CUSTOM
+    attribute: path.item
+    match: {paths: ["/v1/items/{item}"]}
+    bands: [{limit: 10, window: 1s}]
+    overrides: [{key: b, blocked: true}]
+)");
+  for (const std::string_view path :
+       {"/v1/items/a", "/v1/items/a;1", "/v1/items/a;2%2Fz", "/v1/items/a;3%5Cz", "/v1/items/%61;x",
+        "/v1/items/a%3B4%2Fz", "/v1/items/a;5/z", "/v1/items/a;6%252Fz"}) {
+    EXPECT_THAT(Select(*rules, {.path = path}), ElementsAre("item path.item:a")) << path;
+  }
+  // Where servers take different names from it, it counts for each.
+  EXPECT_THAT(Select(*rules, {.path = "/v1/items/a%2Fz"}), ElementsAre("item path.item:a/z"));
+  EXPECT_THAT(Select(*rules, {.path = "/v1/items/x%2F..%2Fa"}),
+              UnorderedElementsAre("item path.item:a", "item path.item:x/../a"));
+  EXPECT_THAT(Select(*rules, {.path = "/v1/items/c#/../a"}),
+              IsSupersetOf({"item path.item:a", "item path.item:c"}));
+  EXPECT_THAT(Select(*rules, {.path = "/v1/items/;x"}), ElementsAre("item path.item:;x"));
+  Selection selection;
+  ASSERT_TRUE(rules->Select({.path = "/v1/items/b;1%2Fz"}, 1, selection));
+  EXPECT_EQ(selection.rules()[0].verdict, Verdict::kBlocked);
 }
 
 TEST(RuleSet, NamesInPathsAreAttributes) {
@@ -313,6 +392,17 @@ TEST(RuleSet, BoundsWhatOneRequestMayAskFor) {
   EXPECT_TRUE(rules->Select({.path = "/b"}, 1, selection));
   const std::string path(kPathBytesMax + 1, 'a');
   EXPECT_EQ(rules->Select({.path = path}, 1, selection).error().code, ErrorCode::kInvalidRequest);
+  std::string often = "/%";
+  for (std::size_t i = 0; i <= kPathVariantsMax; ++i) often += "25";
+  EXPECT_EQ(rules->Select({.path = often}, 1, selection).error().code, ErrorCode::kInvalidRequest);
+  const std::string value(kValueBytesMax + 1, 'a');
+  const Attribute attribute{"a", value};
+  for (const Context& context : {Context{.user_id = value}, Context{.api_key = value},
+                                 Context{.attributes = {&attribute, 1}}}) {
+    const auto refused = rules->Select(context, 1, selection);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidRequest);
+  }
 }
 
 TEST(RuleSet, JsonIsCanonicalAndCanBeReadAgain) {

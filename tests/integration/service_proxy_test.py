@@ -9,6 +9,7 @@ import http.server
 import os
 import pathlib
 import shutil
+import subprocess
 import threading
 import unittest
 
@@ -25,6 +26,14 @@ RULES = f"""ruleSets:
         scope: PER_IP
         match: {{methods: [POST], paths: ["/orders/**"]}}
         bands: [{{label: few, algorithm: FIXED_WINDOW, limit: 2, window: {AGES}}}]
+      - id: puts
+        scope: GLOBAL
+        match: {{methods: [PUT], paths: ["/**"]}}
+        bands: [{{label: few, algorithm: FIXED_WINDOW, limit: 2, window: {AGES}}}]
+      - id: login
+        scope: GLOBAL
+        match: {{paths: ["/login"]}}
+        bands: [{{label: once, algorithm: FIXED_WINDOW, limit: 1, window: {AGES}}}]
       - id: users
         scope: PER_USER
         bands: [{{label: u, algorithm: FIXED_WINDOW, limit: 2, window: {AGES}}}]
@@ -300,6 +309,31 @@ class BehindProxy:
             inspected = self.service.admin("GET", f"/admin/v1/rule-sets/api/keys?key={key}").json
             self.assertEqual(inspected["bands"][0]["remaining"], 2, key)
 
+    def ask_raw(self, method, target):
+        """The status of a request for this very target."""
+        with RawConnection(self.port) as connection:
+            connection.send(f"{method} {target} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n"
+                            "Content-Length: 0\r\nConnection: close\r\n\r\n".encode("latin-1"))
+            return int(connection.read_until_closed().split(b" ", 2)[1])
+
+    def test_a_target_without_a_path_has_one(self):
+        host = f"http://127.0.0.1:{self.port}"
+        targets = (f"{host}?x", f"{host}?/..", host, "/?x", f"{host}?x", "//?x", f"{host}/a", "/b#c")
+        statuses = [self.ask_raw("PUT", target) for target in targets]
+        self.assertEqual(statuses, [200, 200] + [429] * (len(targets) - 2))
+        self.assertEqual(len(self.application.requests), 2)
+
+    def test_other_spellings_of_a_path_are_that_path(self):
+        targets = ("/login;1%2Fb", "/login;2%2Fb", "/login;%5C", "/login%3B3", "/x/..;/login",
+                   "/x/%2e%2e/login", "/%6cogin", "/%256cogin", "//login", "/login/?x", "/login")
+        statuses = [self.ask_raw("GET", target) for target in targets]
+        self.assertEqual(statuses, [200] + [429] * (len(targets) - 1))
+        self.assertEqual(len(self.application.requests), 1)
+
+    def test_a_path_that_nobody_can_read_does_not_pass(self):
+        self.assertIn(self.ask_raw("GET", "/%" + "25" * 500), (400, 500))
+        self.assertEqual(self.application.requests, [])
+
     def test_the_application_keeps_its_own_403(self):
         answer = self.ask("GET", "/own-403")
         self.assertEqual((answer.status, answer.body), (403, b"app:"))
@@ -428,6 +462,45 @@ class TraefikHeaders(support.ServiceTest):
         for name in ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset",
                      "RateLimit", "RateLimit-Policy"):
             self.assertIsNotNone(answers[2].header(name), name)
+
+
+class Spellings(support.SharedServiceTest):
+    """The same path at every door that takes one."""
+    RULES = RULES
+    ARGUMENTS = ("--trusted-proxies", "127.0.0.0/8", "--resp", "127.0.0.1:0")
+
+    def applied(self, path):
+        """The rules that apply to a PUT for this path, as each door says."""
+        check = self.service.check("api", permits=0, method="PUT", path=path)
+        by_check = [rule["rule"] for rule in check.json["rules"]]
+        headers = {"X-Forwarded-Method": "PUT", "X-Forwarded-Uri": path}
+        answer = self.service.request("GET", "/api/v1/authorize/api?permits=0", headers=headers)
+        policies = parse_field(answer.header("RateLimit-Policy"))
+        self.assertEqual([policy.split("/")[1] for policy in policies], by_check, path)
+        peek = subprocess.run(["redis-cli", "-p", str(self.service.resp_port), "SLUICE.PEEK",
+                               "RULESET", "api", "METHOD", "PUT", "PATH", path, "DETAIL"],
+                              capture_output=True, text=True, timeout=support.PATIENCE, check=True)
+        lines = peek.stdout.splitlines()
+        by_peek = [value for name, value in zip(lines, lines[1:]) if name == "rule"]
+        self.assertEqual(by_peek, by_check, path)
+        return by_check
+
+    def test_targets_without_a_path(self):
+        for path in ("?x", "http://h?x", "http://h?/..", "//h?x", "", "*", "http://h#x", "h:443",
+                     "http://[::1]:80", "HTTPS://u:p@h", "garbage", "/"):
+            self.assertEqual(self.applied(path), ["puts"], path)
+
+    def test_spellings(self):
+        for path in ("/login;1%2Fb", "/login;%5C", "http://h/login;1%2Fb", "login", "/%256Cogin"):
+            self.assertEqual(self.applied(path), ["puts", "login"], path)
+
+    def test_an_empty_header_is_a_path(self):
+        """Another one may be what the client wrote."""
+        answer = self.service.request(
+            "GET", "/api/v1/authorize/api?permits=0",
+            headers={"X-Forwarded-Method": "PUT", "X-Forwarded-Uri": "",
+                     "X-Original-URI": "/login"})
+        self.assertEqual(list(parse_field(answer.header("RateLimit-Policy"))), ["api/puts/few"])
 
 
 if __name__ == "__main__":

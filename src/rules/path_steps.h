@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What servers do to a path before they look up what it names, one thing at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace sluice::rules {
+
+// A slash that was encoded and is part of a segment. All other units of a text are bytes, and a `/`
+// among them separates segments.
+inline constexpr char16_t kInnerSlash = 0x100;
+
+// What there is in a text for a step to change. Bits.
+enum PathFeature : std::uint32_t {
+  kEscape = 1U << 0U,         // %XX
+  kUnicodeEscape = 1U << 1U,  // %uXXXX
+  kOverlong = 1U << 2U,       // A character as UTF-8 of more bytes than it needs.
+  kInner = 1U << 3U,          // kInnerSlash
+  kBackslash = 1U << 4U,
+  kSemicolon = 1U << 5U,
+  kQuestionMark = 1U << 6U,
+  kNumberSign = 1U << 7U,
+  kNul = 1U << 8U,
+  kDots = 1U << 9U,  // A segment `.` or `..`.
+  kEmptySegment = 1U << 10U,
+  kAuthority = 1U << 11U,  // Two slashes at the beginning, of either kind.
+  kTrailing = 1U << 12U,   // Another segment that ends with a dot or a space.
+};
+
+// The text starts with a slash.
+std::uint32_t FeaturesOf(std::u16string_view text);
+
+struct PathStep {
+  std::uint32_t needs;  // Without all of these features it changes nothing.
+
+  // Makes `to`, which is empty, what becomes of the text: never longer, and with a slash at its
+  // start.
+  void (*take)(std::u16string_view text, std::u16string& to);
+};
+
+std::span<const PathStep> PathSteps();
+
+// How many bytes the character has that `text` begins with, if it is UTF-8 of more bytes than it
+// needs; otherwise 0.
+std::size_t OverlongSize(std::u16string_view text);
+
+}  // namespace sluice::rules
