@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grpc/rls_request.h"
 
+#include <algorithm>
+
 #include "core/text.h"
+#include "rules/context.h"
 
 namespace sluice::grpc {
 namespace {
@@ -158,7 +161,12 @@ Status RlsRequest::Parse(std::string_view message) {
         if (entries.size() == kEntriesMax) {
           return {StatusCode::kInvalidArgument, text::Cat("more than ", kEntriesMax, " entries")};
         }
-        ok = ReadEntry(parts.text(), entries.emplace_back());
+        rules::RlsEntry& entry = entries.emplace_back();
+        ok = ReadEntry(parts.text(), entry);
+        if (std::max(entry.key.size(), entry.value.size()) > rules::kValueBytesMax) {
+          return {StatusCode::kInvalidArgument,
+                  text::Cat("an entry of more than ", rules::kValueBytesMax, " bytes")};
+        }
       } else if (parts.IsText(2)) {
         // A message that comes in parts is the sum of them.
         if (!descriptor.limit) descriptor.limit.emplace();

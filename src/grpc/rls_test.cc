@@ -457,6 +457,9 @@ TEST_F(RlsTest, RefusesRequestsThatAskForNothing) {
   EXPECT_EQ(Run(many).status.code, StatusCode::kInvalidArgument);
   Entries entries(kEntriesMax + 1, {"user", "x"});
   EXPECT_EQ(Run(Builder().Ask(entries)).status.code, StatusCode::kInvalidArgument);
+  const std::string fits(rules::kValueBytesMax, 'x');
+  EXPECT_TRUE(Run(Builder().Ask({{"user", fits}})).status.ok());
+  EXPECT_EQ(Run(Builder().Ask({{"user", fits + "x"}})).status.code, StatusCode::kInvalidArgument);
 }
 
 TEST_F(RlsTest, DecidesManyCallsTogether) {
