@@ -153,7 +153,9 @@ struct Session::Callbacks {
     switch (frame->hd.type) {
       case NGHTTP2_HEADERS:
       case NGHTTP2_DATA: {
-        if (frame->hd.type == NGHTTP2_DATA && frame->hd.length == 0 && !end_stream) {
+        // Nothing but padding; the filter has counted those without.
+        if (frame->hd.type == NGHTTP2_DATA && frame->data.padlen > 0 &&
+            frame->hd.length == frame->data.padlen && !end_stream) {
           self.CountQuietFrame();
         }
         Call* call = self.Find(frame->hd.stream_id);
@@ -168,7 +170,6 @@ struct Session::Callbacks {
         self.CountReset();
         return 0;
       case NGHTTP2_PING:
-        self.CountQuietFrame();
         if ((frame->hd.flags & NGHTTP2_FLAG_ACK) != 0 &&
             std::memcmp(frame->ping.opaque_data, kDrainPing.data(), kDrainPing.size()) == 0) {
           const std::int32_t last = nghttp2_session_get_last_proc_stream_id(session);
@@ -177,10 +178,8 @@ struct Session::Callbacks {
         return 0;
       case NGHTTP2_SETTINGS:
         self.greeted_ = true;
-        self.CountQuietFrame();
         return 0;
       default:
-        self.CountQuietFrame();
         return 0;
     }
   }
@@ -195,8 +194,8 @@ struct Session::Callbacks {
       return 0;
     }
     if (frame->hd.type != NGHTTP2_HEADERS) return 0;
-    self.quiet_frames_ = 0;
     if ((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) == 0) return 0;
+    self.quiet_frames_ -= std::min(self.quiet_frames_, self.limits_.quiet_frames_a_call);
     const Call* call = self.Find(frame->hd.stream_id);
     if (call && !call->request_ended) {
       // The answer is complete; what the client might still send is of no use to anyone.
@@ -273,7 +272,9 @@ Session::~Session() { nghttp2_session_del(session_); }
 
 void Session::Receive(std::string_view bytes, SteadyTime now) {
   now_ = now;
-  idle_resets_.Filter(bytes, [&](std::string_view rest) { Process(rest); }, [&] { CountReset(); });
+  frame_filter_.Filter(
+      bytes, [&](std::string_view rest) { Process(rest); }, [&] { CountReset(); },
+      [&] { CountQuietFrame(); });
 }
 
 void Session::Process(std::string_view bytes) {

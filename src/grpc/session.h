@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "grpc/counters.h"
-#include "grpc/idle_resets.h"
+#include "grpc/frame_filter.h"
 #include "grpc/status.h"
 
 struct nghttp2_session;
@@ -53,11 +53,13 @@ class Session {
 
     // In a flood window; beyond, the connection ends with ENHANCE_YOUR_CALM. Resets are calls that
     // the client starts and gives up, or gets reset by errors of its own; a proxy whose deadlines
-    // pass while a store is slow sends some hundreds. Quiet frames are those that ask for nothing
-    // (PING, SETTINGS, WINDOW_UPDATE, empty DATA), counted anew with every reply: clients
-    // that get replies may measure how fast they come.
+    // pass while a store is slow sends some hundreds. Quiet frames are those that ask for nothing:
+    // PING, SETTINGS, WINDOW_UPDATE, PRIORITY, CONTINUATION, empty DATA, and all that are unknown.
+    // Clients that get replies may measure how fast they come, and make room for more of them: each
+    // call that was answered makes up for some.
     std::uint32_t resets_max = 1000;
     std::uint32_t quiet_frames_max = 1000;
+    std::uint32_t quiet_frames_a_call = 10;
     std::chrono::milliseconds flood_window{1000};
 
     // From the headers of a call that brings one message to its end.
@@ -152,7 +154,7 @@ class Session {
   const Limits limits_;
   Counters& counters_;
 
-  IdleResets idle_resets_;
+  FrameFilter frame_filter_;
   nghttp2_session* session_ = nullptr;
   std::vector<std::unique_ptr<Call>> open_;  // Each knows its place.
   std::vector<std::unique_ptr<Call>> spare_;

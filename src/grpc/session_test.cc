@@ -116,6 +116,7 @@ class SmallSessionTest : public SessionTest {
                      .header_bytes_max = 1000,
                      .resets_max = 10,
                      .quiet_frames_max = 10,
+                     .quiet_frames_a_call = 2,
                      .flood_window = 1s,
                      .receive_timeout = 100ms}) {}
 };
@@ -456,7 +457,7 @@ TEST_F(SmallSessionTest, EndsFloodsOfPings) {
   EXPECT_EQ(counters_.floods.value(), 1U);
 }
 
-TEST_F(SmallSessionTest, CountsQuietFramesAnewWithEveryReplyAndWindow) {
+TEST_F(SmallSessionTest, AllowsForQuietFramesWithEveryCallAndWindow) {
   for (int i = 0; i < 100; ++i) {
     client_.Ping();
     Run(Framed("x"));
@@ -468,6 +469,14 @@ TEST_F(SmallSessionTest, CountsQuietFramesAnewWithEveryReplyAndWindow) {
     now_ += 200ms;
   }
   EXPECT_EQ(client_.goaway(), std::nullopt);
+}
+
+TEST_F(SmallSessionTest, DoesNotAllowForAnyNumberOfQuietFramesACall) {
+  for (int i = 0; i < 5; ++i) {
+    for (int j = 0; j < 6; ++j) client_.Ping();
+    Run(Framed("x"));
+  }
+  EXPECT_EQ(client_.goaway(), NGHTTP2_ENHANCE_YOUR_CALM);
 }
 
 TEST_F(SmallSessionTest, EndsRapidResets) {
@@ -538,6 +547,51 @@ TEST_F(SmallSessionTest, EndsFloodsOfEmptyFrames) {
   EXPECT_EQ(client_.goaway(), NGHTTP2_ENHANCE_YOUR_CALM);
 }
 
+// Most of these nghttp2 passes over without a word.
+TEST_F(SmallSessionTest, EndsFloodsOfFramesThatAskForNothing) {
+  constexpr std::uint8_t kPriorityUpdate = 16;
+  constexpr std::uint8_t kUnknown = 200;
+  const std::string number("\0\0\0\1", 4);
+  const std::string padding("\7\0\0\0\0\0\0\0", 8);
+  const std::vector<std::string> frames = {
+      Frame(NGHTTP2_PRIORITY, 0, 1, number + "x"),
+      Frame(NGHTTP2_PRIORITY, 0, 99, number + "x"),  // Of a stream that never was.
+      Frame(kPriorityUpdate, 0, 0, number + "u=1"),
+      Frame(kUnknown, 0, 0, ""),
+      Frame(kUnknown, 0, 1, "anything"),
+      Frame(NGHTTP2_ALTSVC, 0, 0, std::string("\0\1oa", 4)),
+      Frame(NGHTTP2_WINDOW_UPDATE, 0, 0, number),
+      Frame(NGHTTP2_WINDOW_UPDATE, 0, 1, number),
+      Frame(NGHTTP2_PING, 0, 0, std::string(8, 'x')),
+      Frame(NGHTTP2_PING, NGHTTP2_FLAG_ACK, 0, std::string(8, 'x')),
+      Frame(NGHTTP2_DATA, 0, 1, ""),
+      Frame(NGHTTP2_DATA, NGHTTP2_FLAG_PADDED, 1, padding),
+      Frame(NGHTTP2_GOAWAY, 0, 0, std::string(8, '\0')),
+  };
+  for (const std::string& frame : frames) {
+    SCOPED_TRACE(static_cast<int>(frame[3]));
+    Echo echo;
+    Counters counters;
+    Session session(echo, {.quiet_frames_max = 10}, counters);
+    echo.session = &session;
+    H2Client client;
+    client.Start(H2Client::CallHeaders(kMany.path), "", false);
+    const auto exchange = [&](const std::string& bytes) {
+      // However they are cut.
+      for (const char byte : bytes) session.Receive({&byte, 1}, now_);
+      std::string out;
+      session.Produce(out, SIZE_MAX);
+      client.Feed(out);
+    };
+    exchange(client.Take());  // With SETTINGS; an ACK of ours stays unsent.
+    for (int i = 0; i < 9; ++i) exchange(frame);
+    EXPECT_EQ(client.goaway(), std::nullopt);
+    exchange(frame);
+    EXPECT_EQ(client.goaway(), NGHTTP2_ENHANCE_YOUR_CALM);
+    EXPECT_EQ(counters.floods.value(), 1U);
+  }
+}
+
 TEST_F(SmallSessionTest, EndsFloodsOfSettings) {
   Exchange();
   for (int i = 0; i < 11; ++i) session_.Receive(Frame(NGHTTP2_SETTINGS, 0, 0, ""), now_);
@@ -550,8 +604,9 @@ TEST_F(SessionTest, EndsFloodsOfContinuations) {
   std::string bytes = Frame(NGHTTP2_HEADERS, 0, 1, "\x83");
   for (int i = 0; i < 1000; ++i) bytes += Frame(NGHTTP2_CONTINUATION, 0, 1, "\x86");
   session_.Receive(bytes, now_);
+  std::string out;
+  session_.Produce(out, SIZE_MAX);
   EXPECT_TRUE(session_.finished());
-  EXPECT_EQ(session_.open_calls(), 1U);  // Which goes with the session.
 }
 
 TEST_F(SmallSessionTest, BoundsHeaders) {

@@ -10,15 +10,21 @@
 
 namespace sluice::grpc {
 
-// Leaves out of what an HTTP/2 client sends the resets of streams that it never opened. gRPC's C
-// core sends those when a call is cancelled between being numbered and being written. RFC 9113 5.1
-// makes them an error of the whole connection, which would fail every other call on it.
-class IdleResets {
+// Sees every frame that an HTTP/2 client sends, also those of which nghttp2 tells nobody.
+//
+// Leaves out the resets of streams that the client never opened. gRPC's C core sends those when a
+// call is cancelled between being numbered and being written. RFC 9113 5.1 makes them an error of
+// the whole connection, which would fail every other call on it.
+//
+// Tells of the quiet frames, which ask for nothing: all but HEADERS, DATA that is not empty or ends
+// a request, and RST_STREAM. Whatever types of frames there may be one day are quiet ones.
+class FrameFilter {
  public:
-  // Calls `pass` with all other bytes, in as few pieces as there are gaps, and `leave_out` for each
-  // reset. A frame header that has come in part is kept until the rest is there.
+  // Calls `pass` with all bytes but those left out, in as few pieces as there are gaps, `leave_out`
+  // for each reset, and `on_quiet` for each quiet frame. A frame header that has come in part is
+  // kept until the rest is there.
   void Filter(std::string_view bytes, std::invocable<std::string_view> auto pass,
-              std::invocable auto leave_out) {
+              std::invocable auto leave_out, std::invocable auto on_quiet) {
     if (held_ > 0) {
       const std::size_t taken = Hold(bytes);
       bytes.remove_prefix(taken);
@@ -31,6 +37,7 @@ class IdleResets {
       } else {
         pass(header);
       }
+      if (quiet_) on_quiet();
     }
     std::size_t from = 0;  // Where the bytes begin that are not passed yet.
     std::size_t at = 0;
@@ -45,6 +52,7 @@ class IdleResets {
         if (from < at) pass(bytes.substr(from, at - from));
         leave_out();
       }
+      if (quiet_) on_quiet();
       at += kHeaderBytes;
     }
     if (from < at) pass(bytes.substr(from, at - from));
@@ -69,19 +77,25 @@ class IdleResets {
     };
     const std::uint32_t size = byte(0) << 16U | byte(1) << 8U | byte(2);
     const std::uint32_t stream = (byte(5) & 127U) << 24U | byte(6) << 16U | byte(7) << 8U | byte(8);
+    static constexpr std::uint32_t kData = 0;
     static constexpr std::uint32_t kHeaders = 1;
     static constexpr std::uint32_t kRstStream = 3;
     static constexpr std::uint32_t kRstStreamBytes = 4;
+    static constexpr std::uint32_t kEndStream = 1;
+    const std::uint32_t type = byte(3);
     const bool from_client = stream % 2 == 1;
+    const bool data = type == kData && (size > 0 || (byte(4) & kEndStream) != 0);
     payload_left_ = size;
-    idle_ = byte(3) == kRstStream && size == kRstStreamBytes && from_client && stream > opened_;
-    if (byte(3) == kHeaders && from_client) opened_ = std::max(opened_, stream);
+    idle_ = type == kRstStream && size == kRstStreamBytes && from_client && stream > opened_;
+    quiet_ = !data && type != kHeaders && type != kRstStream;
+    if (type == kHeaders && from_client) opened_ = std::max(opened_, stream);
   }
 
   std::array<char, kHeaderBytes> header_{};
   std::size_t held_ = 0;                      // Of the header.
   std::size_t payload_left_ = kPrefaceBytes;  // Of the frame.
   bool idle_ = false;                         // The frame is left out.
+  bool quiet_ = false;                        // It asks for nothing.
   std::uint32_t opened_ = 0;                  // The last stream that was.
 };
 
