@@ -3,6 +3,7 @@
 // no leak, and bounded output. The first byte says how the rest is cut; the second, whether the
 // client's greeting goes before it, so that most inputs get past it.
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -45,7 +46,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                                 .streams_max = 8,
                                                 .header_bytes_max = 1024,
                                                 .resets_max = 50,
-                                                .quiet_frames_max = 50},
+                                                .quiet_frames_max = 50,
+                                                .receive_timeout = std::chrono::seconds(2),
+                                                .next_message_timeout = std::chrono::seconds(3),
+                                                .send_timeout = std::chrono::seconds(1)},
                                      .rls = {.headers = true}};
   Services services(*engine, options, counters, Serving::kYes, [](auto) { __builtin_trap(); });
   SteadyTime now{};
@@ -59,11 +63,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     rest.remove_prefix(part);
     services.Receive({copy.get(), part}, now);
     now += std::chrono::milliseconds(100);
+    if (turn % 4 == 1) services.session().ExpireReplies(now);
     if (turn % 4 == 3) services.session().Expire(now);
+    if (turn % 8 == 7) services.DropSpare();
     if (turn == 10) services.SetServing(Serving::kNo);
     if (turn == 20) services.Drain();
     services.session().Produce(out, 1 << 20);
     if (out.size() > (8 << 20)) __builtin_trap();
+    const auto& session = services.session();
+    if ((session.open_calls() == 0) != (session.held_bytes() == 0)) __builtin_trap();
     out.clear();
   }
   return 0;

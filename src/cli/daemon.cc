@@ -31,6 +31,7 @@
 #include "grpc/server.h"
 #include "http/server.h"
 #include "net/access.h"
+#include "net/byte_budget.h"
 #include "net/loops.h"
 #include "redis/client.h"
 #include "reload/keeper.h"
@@ -97,6 +98,13 @@ std::size_t LoopCount(const Settings& settings) {
 
 // People and their tools, not traffic.
 constexpr std::int64_t kAdminConnectionsMax = 256;
+
+// What the admin door has to itself, so that it answers whatever clients do at the others.
+std::shared_ptr<net::ByteBudget> AdminBuffered(const Settings& settings) {
+  constexpr std::int64_t kBodies = 16;  // As large as they may be.
+  return std::make_shared<net::ByteBudget>(
+      static_cast<std::size_t>(kBodies * settings.http.body_bytes_max));
+}
 
 rlim_t DescriptorsNeeded(const Settings& settings) {
   constexpr std::int64_t kOwn = 256;     // Files, Redis and what else is no client's connection.
@@ -191,6 +199,7 @@ class Daemon::Impl {
     registry_.AddCallback(telemetry::Registry::Type::kCounter, "sluice_log_lines_lost_total",
                           "Lines of the log that could not be written.", {},
                           [this] { return static_cast<double>(logger_.lines_lost()); });
+    WatchBuffered();
   }
 
   ~Impl() {
@@ -252,6 +261,7 @@ class Daemon::Impl {
     give_back_.emplace(std::chrono::seconds{1}, Periodic::First::kAfterInterval, [this] {
       freed_memory_.GiveBack(OpenConnections());
       TellOfAcceptErrors();
+      TellOfFullBuffers();
     });
     if (http_) Announce("http", http_->address());
     if (admin_) Announce("admin", admin_->address());
@@ -454,6 +464,27 @@ class Daemon::Impl {
     });
   }
 
+  void WatchBuffered() {
+    using enum telemetry::Registry::Type;
+    registry_.AddCallback(kGauge, "sluice_buffered_bytes",
+                          "Requests in part and answers not taken that connections hold.", {},
+                          [this] { return static_cast<double>(buffered_->held()); });
+    registry_.AddCallback(kCounter, "sluice_buffered_bytes_refused_total",
+                          "Connections closed because all connections together held too much.", {},
+                          [this] { return static_cast<double>(buffered_->refused()); });
+  }
+
+  // At most one line a second, as of all that clients bring about.
+  void TellOfFullBuffers() {
+    const std::uint64_t refused = buffered_->refused();
+    const std::uint64_t before = std::exchange(buffers_refused_told_, refused);
+    if (refused == before) return;
+    logger_.Warn("connections were closed; requests in part and answers not taken are too many",
+                 {{"connections", refused - before},
+                  {"buffered_bytes", buffered_->held()},
+                  {"buffered_bytes_max", buffered_->bytes_max()}});
+  }
+
   std::size_t OpenConnections() const {
     std::size_t open = 0;
     if (http_) open += http_->counts().connections.open;
@@ -540,7 +571,8 @@ class Daemon::Impl {
                      .on_store_failure = settings_.resp.on_store_failure,
                      .ipv6_prefix = static_cast<int>(settings_.client.ipv6_prefix)},
          .connections_max = static_cast<std::size_t>(settings_.resp.connections_max),
-         .idle_timeout = std::chrono::ceil<std::chrono::seconds>(settings_.resp.idle_timeout)});
+         .idle_timeout = std::chrono::ceil<std::chrono::seconds>(settings_.resp.idle_timeout),
+         .buffered = buffered_});
     if (!server) return std::unexpected(ProblemOf("resp", server.error()));
     resp_ = *std::move(server);
     return {};
@@ -557,7 +589,8 @@ class Daemon::Impl {
         {.address = *net::ListenAddress::Parse(settings_.grpc.listen),
          .tls = TlsOf(settings_.grpc, !settings_.grpc.token_file.empty()),
          .connections_max = static_cast<std::size_t>(settings_.grpc.connections_max),
-         .services = {.rls = RlsOptions(), .access = &grpc_access_}});
+         .services = {.rls = RlsOptions(), .access = &grpc_access_},
+         .buffered = buffered_});
     if (!server) return std::unexpected(ProblemOf("grpc", server.error()));
     grpc_ = *std::move(server);
     return {};
@@ -600,7 +633,8 @@ class Daemon::Impl {
         {.address = *net::ListenAddress::Parse(settings_.http.listen),
          .tls =
              TlsOf(settings_.http, !settings_.http.token_file.empty() || settings_.http.is_public),
-         .limits = HttpLimits()});
+         .limits = HttpLimits(),
+         .buffered = buffered_});
     if (!server) return std::unexpected(ProblemOf("http", server.error()));
     http_ = *std::move(server);
     return {};
@@ -626,7 +660,11 @@ class Daemon::Impl {
     if (!address.IsLoopback()) tls = TlsOf(settings_.http, true);
     if (tls) tls->client_ca.clear();
     auto server = http::Server::Start(
-        loops_, *admin_api_, {.address = address, .tls = std::move(tls), .limits = limits});
+        loops_, *admin_api_,
+        {.address = address,
+         .tls = std::move(tls),
+         .limits = limits,
+         .buffered = AdminBuffered(settings_)});
     if (!server) return std::unexpected(ProblemOf("admin", server.error()));
     admin_ = *std::move(server);
     return {};
@@ -655,6 +693,8 @@ class Daemon::Impl {
   std::unique_ptr<redis::Client> rules_client_;
   std::unique_ptr<reload::RuleSetStore> managed_;
   std::optional<reload::Keeper> keeper_;
+  const std::shared_ptr<net::ByteBudget> buffered_ =
+      std::make_shared<net::ByteBudget>(static_cast<std::size_t>(settings_.buffered_bytes_max));
   net::Loops loops_;
   std::optional<api::PublicApi> public_api_;
   std::optional<api::AdminApi> admin_api_;
@@ -663,7 +703,8 @@ class Daemon::Impl {
   std::unique_ptr<resp::Server> resp_;
   std::unique_ptr<grpc::Server> grpc_;
   FreedMemory freed_memory_;
-  std::uint64_t accept_errors_told_ = 0;  // Of the thread of give_back_.
+  std::uint64_t accept_errors_told_ = 0;  // Of the thread of give_back_, as is the next.
+  std::uint64_t buffers_refused_told_ = 0;
   std::optional<Periodic> give_back_;
   std::atomic<bool> draining_ = false;
   const std::string config_path_;

@@ -325,6 +325,10 @@ Problems Validate(const File& file) {
       complain(client_ca, text::Cat("expected ", certificate, ", too"));
     }
   }
+  // What holds a body grows by doubling; and one alone is not all.
+  if (settings.http.body_bytes_max > settings.buffered_bytes_max / 4) {
+    complain("http.bodyBytesMax", "expected at most a quarter of bufferedBytesMax");
+  }
   for (const std::string& cidr : settings.client.trusted_proxies) {
     if (const auto parsed = net::Cidr::Parse(cidr); !parsed) {
       complain("client.trustedProxies", parsed.error().message);

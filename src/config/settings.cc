@@ -173,6 +173,10 @@ constexpr std::array kSettings = {
                       Secret::kPasswordInUri),
     Within<FIELD(drain_timeout), 0, kDay>("drainTimeout", "--drain-timeout", "DURATION",
                                           "How long SIGTERM lets requests finish"),
+    Within<FIELD(buffered_bytes_max), 1 << 24, kMany>(
+        "bufferedBytesMax", "--buffered-bytes-max", "BYTES",
+        "Requests in part and answers not taken that all connections together may hold; whoever "
+        "needs more than 16 KiB then is disconnected"),
 
     Row<FIELD(http.listen)>("http.listen", "--http", "ADDRESS:PORT",
                             "Where the REST API listens; empty is nowhere"),

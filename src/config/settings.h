@@ -26,6 +26,7 @@ struct Settings {
   std::int64_t threads = 0;  // 0: one a core.
   std::string store = "memory";
   Micros drain_timeout{30'000'000};
+  std::int64_t buffered_bytes_max = 64 << 20;
 
   struct Http {
     std::string listen = "127.0.0.1:8080";

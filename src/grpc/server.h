@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "grpc/services.h"
+#include "net/byte_budget.h"
 #include "net/listen_address.h"
 #include "net/listener.h"
 #include "net/loops.h"
@@ -34,6 +35,10 @@ class Server {
     // is asked for a sign of life, and has ping_timeout to give one.
     std::chrono::milliseconds idle_timeout{300'000};
     std::chrono::milliseconds ping_timeout{20'000};
+    std::chrono::milliseconds write_timeout{30'000};  // To take any of what is sent to it.
+
+    // Of all connections, those of other servers included; who finds no room in it is closed.
+    std::shared_ptr<net::ByteBudget> buffered = std::make_shared<net::ByteBudget>();
   };
 
   struct Counts {

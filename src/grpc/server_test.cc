@@ -253,6 +253,40 @@ TEST_F(ServerTest, ClosesWhoNeitherListensNorSpeaks) {
   EXPECT_TRUE(Eventually([&] { return server_->counts().connections.open == 0; }));
 }
 
+TEST_F(ServerTest, ClosesWhoDoesNotTakeWhatItIsSent) {
+  Start({.address = {}, .write_timeout = 100ms});
+  Client client(server_->port());
+  boost::system::error_code error;
+  while (!error) {
+    client.h2().Call("/" + std::string(50, 'x'), "");
+    boost::asio::write(client.socket(), boost::asio::buffer(client.h2().Take()), error);
+  }
+  EXPECT_EQ(server_->counts().timeouts, 1U);
+}
+
+TEST_F(ServerTest, ClosesWhoFindsNoRoomForWhatItHasSent) {
+  const auto buffered = std::make_shared<net::ByteBudget>(64 << 10);
+  Start({.address = {}, .buffered = buffered});
+  Client large(server_->port());
+  const std::string part = test::Framed(std::string(200'000, 'x')).substr(0, 60'000);
+  large.h2().Start(H2Client::CallHeaders(kShouldRateLimit), part, false);
+  Client larger(server_->port());
+  large.Send(large.h2().Take());
+  ASSERT_TRUE(Eventually([&] { return buffered->held() > 32'000; }));
+  for (int i = 0; i < 2; ++i) {
+    larger.h2().Start(H2Client::CallHeaders(kShouldRateLimit), part, false);
+  }
+  EXPECT_TRUE(larger.UntilClosed());
+  EXPECT_EQ(buffered->refused(), 1U);
+  // Those who ask for little are served meanwhile.
+  Client small(server_->port());
+  const std::int32_t id = small.h2().Call(kShouldRateLimit, UserRequest());
+  EXPECT_TRUE(small.Until([&] { return small.h2().stream(id).closed; }));
+  EXPECT_EQ(small.h2().stream(id).grpc_status(), "0");
+  large.socket().close();
+  EXPECT_TRUE(Eventually([&] { return buffered->held() == 0; }));
+}
+
 // Answers that the client does not read fill the sockets, and then nothing more is read from it.
 TEST_F(ServerTest, DoesNotListenToWhoDoesNotListen) {
   static constexpr int kCallsMax = 500'000;

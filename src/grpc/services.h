@@ -53,6 +53,12 @@ class Services final : private Session::Handler {
   // Lets go of those who watch, too: they would never end by themselves.
   void Drain();
 
+  // Lets go of what is kept for calls to come.
+  void DropSpare() {
+    spare_.clear();
+    session_.DropSpare();
+  }
+
   Session& session() { return session_; }
 
  private:

@@ -20,6 +20,8 @@ constexpr std::size_t kPrefixBytes = 5;  // Of a message: whether it is compress
 constexpr std::int32_t kConnectionWindow = 1 << 20;
 constexpr std::size_t kSpareCallsMax = 128;
 constexpr std::size_t kSpareBufferBytesMax = 1024;
+// What a call without messages takes, nghttp2's part included; somewhat more than was measured.
+constexpr std::size_t kCallBytes = 1024;
 constexpr std::array<std::uint8_t, 8> kDrainPing = {'s', 'l', 'u', 'i', 'c', 'e', ' ', 'd'};
 
 std::string_view View(const std::uint8_t* bytes, std::size_t size) {
@@ -82,7 +84,7 @@ struct Session::Call {
   bool let_in = false;
   Encoding encoding = Encoding::kIdentity;
   std::optional<SteadyTime> deadline;
-  std::optional<SteadyTime> receive_by;  // Until the one message is there.
+  std::optional<SteadyTime> receive_by;  // Until the next message is there.
 
   std::string in;              // Messages that have arrived in part.
   bool request_ended = false;  // The client sends no more.
@@ -90,6 +92,8 @@ struct Session::Call {
 
   std::string out;  // Framed replies.
   std::size_t sent = 0;
+  std::optional<SteadyTime> send_by;  // Until they are all sent, once they have been seen to wait.
+
   bool ended = false;      // `status` is final.
   bool submitted = false;  // The reply's headers.
   bool waiting = false;    // For something to send.
@@ -108,6 +112,7 @@ struct Session::Call {
     request_ended = known = false;
     Clear(out);
     sent = 0;
+    send_by.reset();
     ended = submitted = waiting = false;
     status.message.clear();
   }
@@ -219,10 +224,18 @@ struct Session::Callbacks {
     const std::size_t count = std::min(size, call.out.size() - call.sent);
     std::copy_n(call.out.data() + call.sent, count, buffer);
     call.sent += count;
-    Self(user).reply_bytes_ -= count;
-    if (call.sent < call.out.size()) return static_cast<ssize_t>(count);
-    call.out.clear();
+    if (call.sent < call.out.size()) {
+      // What is sent is not kept until all is, which may be never: replies come faster than taken.
+      if (call.sent >= call.out.size() / 2) {
+        Self(user).reply_bytes_ -= call.sent;
+        call.out.erase(0, std::exchange(call.sent, 0));
+      }
+      return static_cast<ssize_t>(count);
+    }
+    Self(user).reply_bytes_ -= call.out.size();
+    Clear(call.out);
     call.sent = 0;
+    call.send_by.reset();
     if (!call.ended) {
       if (count > 0) return static_cast<ssize_t>(count);
       call.waiting = true;
@@ -345,6 +358,33 @@ std::optional<SteadyTime> Session::NextExpiry() const {
   return next;
 }
 
+bool Session::ExpireReplies(SteadyTime now) {
+  if (reply_bytes_ == 0) return false;
+  bool any = false;
+  for (const auto& call : open_) {
+    if (call->out.empty()) continue;
+    if (!call->send_by) call->send_by = now + limits_.send_timeout;
+    if (*call->send_by > now) continue;
+    any = true;
+    call->send_by = SteadyTime::max();
+    counters_.deadlines_exceeded.Add();
+    if (call->known && !call->ended) handler_.OnAbandoned(call->id, *call->method);
+    call->ended = true;
+    // A status would have to wait behind the replies.
+    nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, call->id, NGHTTP2_CANCEL);
+  }
+  return any;
+}
+
+void Session::DropSpare() {
+  spare_.clear();
+  spare_.shrink_to_fit();
+}
+
+std::size_t Session::held_bytes() const {
+  return open_.size() * kCallBytes + buffered_bytes_ + reply_bytes_;
+}
+
 void Session::Drain() {
   nghttp2_submit_shutdown_notice(session_);
   nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, kDrainPing.data());
@@ -380,7 +420,7 @@ void Session::Close(Call& call) {
   last_found_ = nullptr;
   if (call.known && !call.ended) handler_.OnAbandoned(call.id, *call.method);
   buffered_bytes_ -= call.in.size();
-  reply_bytes_ -= call.out.size() - call.sent;
+  reply_bytes_ -= call.out.size();
 
   const std::size_t place = call.place;
   std::unique_ptr<Call> own = std::move(open_[place]);
@@ -445,9 +485,7 @@ void Session::OnHeadersEnd(Call& call) {
     End(call, std::move(status), http_status);
     return;
   }
-  if (call.method && call.method->requests == Method::Requests::kOne) {
-    call.receive_by = now_ + limits_.receive_timeout;
-  }
+  call.receive_by = now_ + limits_.receive_timeout;
 }
 
 void Session::OnData(Call& call, std::string_view bytes, bool last_frame) {
@@ -467,6 +505,7 @@ void Session::OnData(Call& call, std::string_view bytes, bool last_frame) {
                      " bytes of unfinished messages on one connection"));
     return;
   }
+  if (call.known && call.in.empty()) call.receive_by = now_ + limits_.receive_timeout;
   buffered_bytes_ += bytes.size();
   call.in += bytes;
   TakeMessages(call);
@@ -494,7 +533,14 @@ void Session::TakeMessages(Call& call) {
   }
   if (call.ended) taken = call.in.size();
   buffered_bytes_ -= taken;
-  call.in.erase(0, taken);
+  if (taken == call.in.size()) {
+    Clear(call.in);
+  } else {
+    call.in.erase(0, taken);
+  }
+  if (taken == 0 || one) return;
+  call.receive_by =
+      now_ + (call.in.empty() ? limits_.next_message_timeout : limits_.receive_timeout);
 }
 
 void Session::TakeMessage(Call& call, std::string_view framed) {
@@ -544,6 +590,7 @@ void Session::OnRequestEnd(Call& call) {
   if (!call.in.empty()) {
     Refuse(call, StatusCode::kInternal, "the last message is cut off");
   } else if (!one) {
+    call.receive_by.reset();
     call.known = true;
     handler_.OnHalfClose(call.id, *call.method);
   } else if (!call.known) {

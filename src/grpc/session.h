@@ -46,7 +46,7 @@ class Session {
     std::size_t buffered_bytes_max = std::size_t{16} << 20;
 
     // Replies of all calls that the client does not take.
-    std::size_t reply_bytes_max = std::size_t{4} << 20;
+    std::size_t reply_bytes_max = std::size_t{1} << 20;
 
     std::uint32_t streams_max = 1024;
     std::size_t header_bytes_max = std::size_t{16} << 10;  // Of a call, as HPACK counts them.
@@ -62,8 +62,14 @@ class Session {
     std::uint32_t quiet_frames_a_call = 10;
     std::chrono::milliseconds flood_window{1000};
 
-    // From the headers of a call that brings one message to its end.
+    // For a message: from the headers of its call, or its own first byte if it is not the first, to
+    // its end.
     std::chrono::milliseconds receive_timeout{30'000};
+    // For the next message of a call that brings many.
+    std::chrono::milliseconds next_message_timeout{300'000};
+    // For the client to take all of a call's replies. A call whose client waits for replies, as one
+    // that watches does, has none of these timeouts.
+    std::chrono::milliseconds send_timeout{30'000};
   };
 
   // What is called. Sending, replying and finishing are allowed inside.
@@ -112,6 +118,9 @@ class Session {
   void Expire(SteadyTime now);
   // When Expire has something to do at the earliest.
   std::optional<SteadyTime> NextExpiry() const;
+  // Ends calls whose replies are not taken, and returns whether there were any; to be called now
+  // and then.
+  bool ExpireReplies(SteadyTime now);
 
   // No new calls: says so at once, and means it when the client has heard it.
   void Drain();
@@ -125,6 +134,12 @@ class Session {
   // The client has said who it is.
   bool greeted() const { return greeted_; }
   std::size_t open_calls() const { return open_.size(); }
+
+  // About how many bytes it holds for the client: calls, and messages that wait for the rest of
+  // them or to be sent.
+  std::size_t held_bytes() const;
+  // Lets go of what is kept for calls to come.
+  void DropSpare();
 
  private:
   struct Call;

@@ -118,7 +118,9 @@ class SmallSessionTest : public SessionTest {
                      .quiet_frames_max = 10,
                      .quiet_frames_a_call = 2,
                      .flood_window = 1s,
-                     .receive_timeout = 100ms}) {}
+                     .receive_timeout = 100ms,
+                     .next_message_timeout = 500ms,
+                     .send_timeout = 200ms}) {}
 };
 
 std::string Frame(std::uint8_t type, std::uint8_t flags, std::uint32_t id,
@@ -302,6 +304,64 @@ TEST_F(SmallSessionTest, BoundsRepliesThatAreNotTaken) {
   EXPECT_EQ(echo_.messages.size(), 3U);
 }
 
+// Who takes replies, but never all of them.
+TEST_F(SmallSessionTest, KeepsNoRepliesThatWereTaken) {
+  H2Client slow({.window = 1000, .auto_window_update = false});
+  const std::int32_t id = slow.Start(H2Client::CallHeaders(kMany.path), Framed("x"), false);
+  echo_.reply = std::string(900, 'x');
+  for (int i = 0; i < 100; ++i) {
+    slow.Send(id, Framed("x"), false);
+    session_.Receive(slow.Take(), now_);
+    std::string out;
+    session_.Produce(out, SIZE_MAX);
+    slow.Feed(out);
+    slow.Consume(id, 905);
+    now_ += 1s;
+    EXPECT_LE(session_.held_bytes(), 4000U);
+  }
+  EXPECT_EQ(echo_.messages.size(), 101U);
+}
+
+TEST_F(SmallSessionTest, EndsCallsWhoseRepliesAreNotTaken) {
+  H2Client slow({.window = 0});
+  // One that goes on, and one that is over but for its reply.
+  const std::int32_t many = slow.Start(H2Client::CallHeaders(kMany.path), Framed("x"), false);
+  const std::int32_t one = slow.Call(kOne.path, "x");
+  const auto exchange = [&] {
+    session_.Receive(slow.Take(), now_);
+    std::string out;
+    session_.Produce(out, SIZE_MAX);
+    slow.Feed(out);
+  };
+  exchange();
+  EXPECT_EQ(session_.open_calls(), 2U);
+  EXPECT_FALSE(session_.ExpireReplies(now_));
+  EXPECT_FALSE(session_.ExpireReplies(now_ + 199ms));
+  EXPECT_TRUE(session_.ExpireReplies(now_ + 200ms));
+  EXPECT_FALSE(session_.ExpireReplies(now_ + 200ms));  // Once.
+  exchange();
+  EXPECT_EQ(slow.stream(many).close_code, NGHTTP2_CANCEL);
+  EXPECT_EQ(slow.stream(one).close_code, NGHTTP2_CANCEL);
+  EXPECT_EQ(session_.open_calls(), 0U);
+  EXPECT_EQ(session_.held_bytes(), 0U);
+  EXPECT_THAT(echo_.abandoned, ElementsAre(many));
+  EXPECT_EQ(counters_.deadlines_exceeded.value(), 2U);
+}
+
+TEST_F(SmallSessionTest, TellsWhatItHolds) {
+  EXPECT_EQ(session_.held_bytes(), 0U);
+  const std::int32_t id = client_.Start(H2Client::CallHeaders(kMany.path), "", false);
+  Exchange();
+  const std::size_t call = session_.held_bytes();
+  EXPECT_GT(call, 0U);
+  client_.Send(id, Framed(std::string(500, 'x')).substr(0, 300), false);
+  Exchange();
+  EXPECT_EQ(session_.held_bytes(), call + 300);
+  client_.Cancel(id);
+  Exchange();
+  EXPECT_EQ(session_.held_bytes(), 0U);
+}
+
 TEST_F(SessionTest, SendsAsMuchAsTheWindowAllows) {
   H2Client slow({.window = 1000, .auto_window_update = false});
   echo_.reply = std::string(2500, 'x');
@@ -326,9 +386,12 @@ TEST_F(SessionTest, SendsAsMuchAsTheWindowAllows) {
 
 TEST_F(SessionTest, TakesMessagesLargerThanTheWindow) {
   const std::string large(3 << 20, 'x');
+  echo_.reply = "taken";
   const auto& stream = Run(Framed(large));
   EXPECT_EQ(stream.grpc_status(), "0");
-  EXPECT_THAT(stream.Messages(), ElementsAre(large));
+  EXPECT_THAT(stream.Messages(), ElementsAre("taken"));
+  ASSERT_EQ(echo_.messages.size(), 1U);
+  EXPECT_TRUE(echo_.messages.front() == large);
 }
 
 TEST_F(SessionTest, StreamsManyMessages) {
@@ -395,6 +458,42 @@ TEST_F(SmallSessionTest, DoesNotWaitForeverForAMessage) {
   Exchange();
   EXPECT_EQ(client_.stream(id).grpc_status(), "4");
   EXPECT_THAT(echo_.abandoned, IsEmpty());
+}
+
+TEST_F(SmallSessionTest, DoesNotWaitForeverForAnyOfManyMessages) {
+  const std::int32_t id = client_.Start(H2Client::CallHeaders(kMany.path), "", false);
+  Exchange();
+  EXPECT_EQ(session_.NextExpiry(), now_ + 100ms);
+  // The next may come later,
+  client_.Send(id, Framed("first"), false);
+  Exchange();
+  EXPECT_EQ(session_.NextExpiry(), now_ + 500ms);
+  // but has to come whole once it has begun,
+  now_ += 400ms;
+  const SteadyTime begun = now_;
+  client_.Send(id, Framed("second").substr(0, 2), false);
+  Exchange();
+  EXPECT_EQ(session_.NextExpiry(), begun + 100ms);
+  // however many pieces of it there are.
+  now_ += 90ms;
+  client_.Send(id, Framed("second").substr(2, 2), false);
+  Exchange();
+  EXPECT_EQ(session_.NextExpiry(), begun + 100ms);
+  session_.Expire(begun + 100ms);
+  Exchange();
+  EXPECT_EQ(client_.stream(id).grpc_status(), "4");
+  EXPECT_THAT(echo_.abandoned, ElementsAre(id));
+}
+
+TEST_F(SmallSessionTest, LetsThoseWaitWhoWatch) {
+  echo_.wait = true;
+  const std::int32_t id = client_.Start(H2Client::CallHeaders(kOne.path), Framed("x"));
+  Exchange();
+  session_.Reply(id, "first");
+  Exchange();
+  EXPECT_EQ(session_.NextExpiry(), std::nullopt);
+  EXPECT_FALSE(session_.ExpireReplies(now_ + 1h));
+  EXPECT_EQ(session_.open_calls(), 1U);
 }
 
 TEST(Metadata, ReadsTimeouts) {

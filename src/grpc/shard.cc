@@ -23,7 +23,8 @@ constexpr std::chrono::seconds kLinger{2};
 // Often enough for timeouts to be kept within a fifth.
 std::chrono::milliseconds TickFor(const Server::Options& options) {
   const auto shortest =
-      std::min({options.preface_timeout, options.idle_timeout, options.ping_timeout});
+      std::min({options.preface_timeout, options.idle_timeout, options.ping_timeout,
+                options.write_timeout, options.services.limits.send_timeout});
   return std::clamp(shortest / 5, std::chrono::milliseconds{1}, kTickMax);
 }
 
@@ -86,10 +87,12 @@ void Shard::StartTicking() {
 
 Connection::Connection(std::shared_ptr<Shard> shard, net::Stream stream)
     : shard_(std::move(shard)),
+      share_(*shard_->options_.buffered),
       stream_(std::move(stream)),
       timer_(stream_.get_executor()),
       opened_(Steady::now()),
-      heard_(opened_) {
+      heard_(opened_),
+      taken_(opened_) {
   in_.resize(kReadBytes);
 }
 
@@ -125,7 +128,12 @@ void Connection::Pump() {
   if (sent && session().finished() && !ending_) End(Steady::now());
   // Who does not take what we send is not listened to either: no output without bound.
   if (sent && !reading_) Read();
+  if (!share_.Hold(HeldBytes())) return Close();
   SetTimer();
+}
+
+std::size_t Connection::HeldBytes() {
+  return session().held_bytes() + (writing_ ? out_.capacity() : 0);
 }
 
 void Connection::Read() {
@@ -173,6 +181,7 @@ void Connection::Write() {
 void Connection::OnWritten(error_code error, std::size_t size) {
   if (closed_) return;
   if (error) return Close();
+  ++writes_;
   written_ += size;
   if (written_ < out_.size()) return Write();
   out_.clear();
@@ -209,11 +218,13 @@ void Connection::CheckSilence(SteadyTime now) {
   }
   const bool mute = !session().greeted() && now - opened_ > options.preface_timeout;
   const bool dead = pinged_ && now - *pinged_ > options.ping_timeout;
-  if (mute || dead) {
+  if (mute || dead || !Takes(now)) {
     shard_->counters.timeouts.Add();
     return Close();
   }
-  if (pinged_ || now - heard_ <= options.idle_timeout) return;
+  if (session().ExpireReplies(now)) Pump();
+  if (session().open_calls() == 0 && now - heard_ > shard_->tick_) services_->DropSpare();
+  if (closed_ || pinged_ || now - heard_ <= options.idle_timeout) return;
   if (session().open_calls() > 0) {
     pinged_ = now;
     session().Ping();
@@ -223,6 +234,11 @@ void Connection::CheckSilence(SteadyTime now) {
     session().Terminate();
   }
   Pump();
+}
+
+bool Connection::Takes(SteadyTime now) {
+  if (!writing_ || std::exchange(writes_seen_, writes_) != writes_) taken_ = now;
+  return now - taken_ <= shard_->options_.write_timeout;
 }
 
 void Connection::Close() {

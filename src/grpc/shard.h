@@ -7,6 +7,7 @@
 #include <boost/system/error_code.hpp>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "grpc/counters.h"
 #include "grpc/server.h"
 #include "grpc/services.h"
+#include "net/byte_budget.h"
 #include "net/stream.h"
 
 namespace sluice::grpc {
@@ -82,13 +84,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnWritten(boost::system::error_code error, std::size_t size);
   void SetTimer();
   void End(SteadyTime now);
+  std::size_t HeldBytes();
+  // Whether the client has taken something lately of what is sent to it.
+  bool Takes(SteadyTime now);
 
   const std::shared_ptr<Shard> shard_;
+  net::ByteBudget::Share share_;
   std::size_t place_ = 0;  // In the shard.
   net::Stream stream_;
   std::string in_;
   std::string out_;
   std::size_t written_ = 0;
+  std::uint64_t writes_ = 0;  // That have had to be waited for.
   bool reading_ = false;
   bool writing_ = false;
   bool closed_ = false;
@@ -100,6 +107,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   SteadyTime heard_;                  // When the client last sent something.
   std::optional<SteadyTime> pinged_;  // And heard nothing since.
   std::optional<SteadyTime> ending_;  // Since when nothing more is said, or shall be.
+  std::uint64_t writes_seen_ = 0;     // At the last tick.
+  SteadyTime taken_;  // The last tick at which the client was seen to take something.
 
   std::optional<Services> services_;  // From Start on.
 };

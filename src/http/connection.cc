@@ -35,11 +35,8 @@ milliseconds TickOf(const Limits& limits) {
 
 // Emptied; what a large answer needed is given back.
 void Recycle(std::string& buffer) {
-  if (buffer.capacity() > kOutBytesKeptMax) {
-    buffer = {};
-  } else {
-    buffer.clear();
-  }
+  buffer.clear();
+  if (buffer.capacity() > kOutBytesKeptMax) buffer.shrink_to_fit();
 }
 
 }  // namespace
@@ -48,6 +45,7 @@ Shard::Shard(asio::io_context& context, Handler& handler, const Server::Options&
     : context_(context),
       handler_(handler),
       limits_(options.limits),
+      buffered_(options.buffered),
       server_line_(
           options.server_name.empty() ? "" : text::Cat("Server: ", options.server_name, "\r\n")),
       clock_(options.clock),
@@ -140,6 +138,7 @@ Response Connection::StoredResponse::View() const {
 
 Connection::Connection(std::shared_ptr<Shard> shard, net::Stream stream)
     : shard_(std::move(shard)),
+      share_(*shard_->buffered_),
       stream_(std::move(stream)),
       certified_(stream_.certified()),
       reader_(shard_->limits()),
@@ -151,6 +150,7 @@ void Connection::StartDrain() {
 }
 
 void Connection::CheckDeadline(Shard::TimePoint now) {
+  if (waits_for_ == Wait::kRequest) DropSpare();
   if (now <= deadline_) return;
   if (waits_for_ != Wait::kEnd) shard_->timeouts.Add();
   if (waits_for_ == Wait::kHead || waits_for_ == Wait::kBody) {
@@ -182,6 +182,10 @@ void Connection::Pump() {
     Read();
   }
   if (closed_) return;
+  if (!share_.Hold(HeldBytes())) {
+    Close();
+    return;
+  }
   // What was answered before the drain began does not say that it is the last.
   if (shard_->draining() && !last_) StartDrain();
   UpdateDeadline();
@@ -199,7 +203,17 @@ void Connection::SchedulePump() {
 bool Connection::MayHandle() const {
   const Limits& limits = shard_->limits();
   return !closed_ && !last_ && pending_.size() < limits.pending_max &&
-         unsent() < limits.unsent_bytes_max;
+         unsent() + stored_bytes_ < limits.unsent_bytes_max;
+}
+
+std::size_t Connection::HeldBytes() const {
+  return (reader_.buffered() > 0 ? reader_.capacity() : 0) + stored_bytes_ +
+         (unsent() > 0 ? out_.capacity() + in_write_.capacity() : 0);
+}
+
+void Connection::DropSpare() {
+  if (out_.empty()) out_.shrink_to_fit();
+  if (in_write_.empty()) in_write_.shrink_to_fit();
 }
 
 void Connection::HandleArrived() {
@@ -265,12 +279,16 @@ void Connection::Respond(std::uint64_t number, const Response& response) {
 void Connection::Answer(std::uint64_t number, const Response& response) {
   if (closed_ || ended_) return;
   if (number != first_pending_) {
-    pending_[number - first_pending_].response = std::make_unique<StoredResponse>(response);
+    auto stored = std::make_unique<StoredResponse>(response);
+    stored_bytes_ += stored->size();
+    pending_[number - first_pending_].response = std::move(stored);
+    if (!handling_ && !share_.Hold(HeldBytes())) Close();
     return;
   }
   PutOut(response);
   while (!pending_.empty() && pending_.front().response) {
     const auto stored = std::move(pending_.front().response);
+    stored_bytes_ -= stored->size();
     PutOut(stored->View());
   }
   if (!handling_) SchedulePump();
@@ -292,6 +310,7 @@ void Connection::PutOut(const Response& response) {
   if (close) {
     last_ = ended_ = true;
     pending_.clear();
+    stored_bytes_ = 0;
   }
 }
 

@@ -20,6 +20,7 @@
 #include "http/request_reader.h"
 #include "http/response_writer.h"
 #include "http/server.h"
+#include "net/byte_budget.h"
 #include "net/counter.h"
 #include "net/stream.h"
 
@@ -59,6 +60,7 @@ class Shard : public std::enable_shared_from_this<Shard> {
   boost::asio::io_context& context_;
   Handler& handler_;
   const Limits limits_;
+  const std::shared_ptr<net::ByteBudget> buffered_;
   const std::string server_line_;
   const Clock& clock_;
 
@@ -109,6 +111,7 @@ class Connection {
    public:
     explicit StoredResponse(const Response& response);
     Response View() const;
+    std::size_t size() const { return texts_.size(); }
 
    private:
     int status_;
@@ -147,10 +150,15 @@ class Connection {
   // Neither too many answers are due nor too many bytes unsent.
   bool MayHandle() const;
   std::size_t unsent() const { return out_.size() + in_write_.size() - written_; }
+  // For the client, until it has sent the rest or taken what it is sent.
+  std::size_t HeldBytes() const;
+  // Lets go of what is kept for answers to come.
+  void DropSpare();
   Wait WaitsFor() const;
   void UpdateDeadline();
 
   const std::shared_ptr<Shard> shard_;
+  net::ByteBudget::Share share_;
   net::Stream stream_;
   const bool certified_;
   RequestReader reader_;
@@ -159,6 +167,7 @@ class Connection {
 
   boost::circular_buffer<Pending> pending_;
   std::uint64_t first_pending_ = 0;  // The number of its front.
+  std::size_t stored_bytes_ = 0;     // Of answers that came before their turn.
 
   std::string out_;       // What is sent next.
   std::string in_write_;  // What is being sent; written_ bytes of it have been.

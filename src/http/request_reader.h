@@ -52,6 +52,8 @@ class RequestReader {
 
   // Bytes that are not part of a request that was returned.
   std::size_t buffered() const { return end_ - begin_; }
+  // What it takes to hold them, and more to come.
+  std::size_t capacity() const { return capacity_; }
 
  private:
   // What the head says about the request as a whole.

@@ -12,6 +12,7 @@
 
 #include "http/limits.h"
 #include "http/message.h"
+#include "net/byte_budget.h"
 #include "net/listen_address.h"
 #include "net/listener.h"
 #include "net/loops.h"
@@ -68,6 +69,8 @@ class Server {
     net::ListenAddress address;
     std::optional<net::TlsFiles> tls = {};
     Limits limits = {};
+    // Of all connections, those of other servers included; who finds no room in it is closed.
+    std::shared_ptr<net::ByteBudget> buffered = std::make_shared<net::ByteBudget>();
     std::string server_name = {};        // For the Server header; empty: none.
     const Clock& clock = SystemClock();  // For the Date header.
   };

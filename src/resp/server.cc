@@ -24,8 +24,6 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using Steady = std::chrono::steady_clock;
 
-// Connections beyond the maximum that are let in to be told so; more are closed without a word.
-constexpr std::size_t kRefusalsMax = 64;
 constexpr std::string_view kRefusal = "-ERR max number of clients reached\r\n";
 
 constexpr std::size_t kInputBytesMin = 4 << 10;
@@ -125,6 +123,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(std::shared_ptr<Shard> shard, net::Stream stream)
       : shard_(std::move(shard)),
+        share_(*shard_->shared().options.buffered),
         stream_(std::move(stream)),
         session_(shard_->worker,
                  {.id = shard_->shared().next_id.fetch_add(1, std::memory_order_relaxed),
@@ -144,6 +143,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
   void Read() {
     state_ = State::kReading;
     Reserve();
+    if (!share_.Hold(capacity_)) return Close();
     const auto room = asio::buffer(input_.get() + filled_, capacity_ - filled_);
     stream_.async_read_some(room, [self = shared_from_this()](error_code error, std::size_t size) {
       self->OnRead(error, size);
@@ -169,6 +169,15 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
     Add(shard_->shared().timeouts);
     Close();
   }
+  void CloseIfSlow(std::uint64_t request_sweeps_max, std::uint64_t write_sweeps_max) {
+    const std::uint64_t now = shard_->now();
+    const bool requests = state_ == State::kReading && filled_ > begin_;
+    if ((requests && now - request_since_ > request_sweeps_max) ||
+        (state_ == State::kWriting && now - active_at_ > write_sweeps_max)) {
+      Add(shard_->shared().timeouts);
+      Close();
+    }
+  }
   void CloseIfLingering(std::uint64_t sweeps_max) {
     if (state_ == State::kLingering && shard_->now() - active_at_ > sweeps_max) Close();
   }
@@ -177,6 +186,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
     if (state_ == State::kClosed) return;
     const std::size_t written = stream_.TryWrite(unwritten_);
     if (written == unwritten_.size()) return OnWritten();
+    if (!share_.Hold(capacity_ + unwritten_.capacity())) return Close();
     asio::async_write(stream_, asio::buffer(unwritten_) + written,
                       [self = shared_from_this()](error_code error, std::size_t) {
                         if (self->state_ == State::kClosed) return;
@@ -211,6 +221,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
     if (error) return Close();
     active_at_ = state_ == State::kLingering ? active_at_ : shard_->now();
     if (state_ == State::kLingering) return Discard();
+    if (filled_ == begin_) request_since_ = shard_->now();
     filled_ += size;
     if (filled_ == capacity_ && capacity_ < kInputBytesStep) {
       // What came together is answered together, also if it is more than a connection begins with.
@@ -234,6 +245,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
       waiting_ = shared_from_this();
       return;
     }
+    if (progress.consumed > 0) request_since_ = shard_->now();
     begin_ += progress.consumed;
     Write(out);
   }
@@ -255,6 +267,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
   void Write(std::string_view out) {
     if (out.empty()) return Continue();
     state_ = State::kWriting;
+    active_at_ = shard_->now();
     unwritten_ = out;
     shard_->SendSoon(shared_from_this());
   }
@@ -303,8 +316,8 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
   // Makes room for the next read, with what is left of the last one at the front.
   void Reserve() {
     const std::size_t left = filled_ - begin_;
-    if (left == 0 && capacity_ > kInputBytesStep) capacity_ = 0;
-    const std::size_t wanted = left < capacity_ ? capacity_ : GrownCapacity();
+    std::size_t wanted = left < capacity_ ? capacity_ : GrownCapacity();
+    if (left < kInputBytesMin && capacity_ > SpareInputBytesMax()) wanted = kInputBytesMin;
     if (wanted != capacity_) {
       auto larger = std::make_unique_for_overwrite<char[]>(wanted);
       if (left > 0) std::memcpy(larger.get(), input_.get() + begin_, left);
@@ -317,18 +330,27 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
     filled_ = left;
   }
 
+  // What a connection that pipelines keeps from one round to the next.
+  std::size_t SpareInputBytesMax() const {
+    return capacity_ > kInputBytesMin && shard_->shared().options.buffered->IsScarce()
+               ? kInputBytesMin
+               : kInputBytesStep;
+  }
+
   std::size_t GrownCapacity() const {
     if (capacity_ < kInputBytesMin) return kInputBytesMin;
     return capacity_ < kInputBytesStep ? kInputBytesStep : 2 * capacity_;
   }
 
   const std::shared_ptr<Shard> shard_;
+  net::ByteBudget::Share share_;
   net::Stream stream_;
   Session session_;
   std::list<std::shared_ptr<Connection>>::iterator place_;
   State state_ = State::kAnswering;
   Session::Progress progress_ = {.next = Session::Next::kRead, .consumed = 0};
   std::uint64_t active_at_;              // In sweeps.
+  std::uint64_t request_since_ = 0;      // When what has arrived of a command began to; in sweeps.
   std::shared_ptr<Connection> waiting_;  // Ourselves, while the store holds on to the session.
 
   // [begin_, filled_) is not consumed. The parser refuses a request before more than its bounds
@@ -366,10 +388,14 @@ void Server::Shard::Take(net::Stream stream) {
 
 void Server::Shard::Sweep() {
   ++now_;
-  const auto idle_max = static_cast<std::uint64_t>(shared_->options.idle_timeout / kSweepPause);
+  const Options& options = shared_->options;
+  const auto idle_max = static_cast<std::uint64_t>(options.idle_timeout / kSweepPause);
+  const auto request_max = static_cast<std::uint64_t>(options.request_timeout / kSweepPause);
+  const auto write_max = static_cast<std::uint64_t>(options.write_timeout / kSweepPause);
   for (auto next = connections.begin(); next != connections.end();) {
     const std::shared_ptr<Connection> connection = *next++;
     connection->CloseIfLingering(kLingerMax / kSweepPause);
+    connection->CloseIfSlow(request_max, write_max);
     if (idle_max > 0) connection->CloseIfIdle(idle_max);
   }
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "net/byte_budget.h"
 #include "net/listen_address.h"
 #include "net/listener.h"
 #include "net/loops.h"
@@ -23,19 +24,27 @@ namespace sluice::resp {
 // docs/reference/resp.md has all of them.
 class Server {
  public:
+  // Connections beyond the maximum that are let in to be told so; more are closed without a word.
+  static constexpr std::size_t kRefusalsMax = 64;
+
   struct Options {
     net::ListenAddress address = {};
     std::optional<net::TlsFiles> tls = {};
     SessionOptions session = {};
     std::size_t connections_max = 10'000;    // Over all loops; more are told so, and closed.
     std::chrono::seconds idle_timeout{300};  // Without a byte either way; 0: never.
+    std::chrono::milliseconds request_timeout{30'000};  // From a command's first byte to its last.
+    std::chrono::milliseconds write_timeout{30'000};    // To take all of a round's replies.
+
+    // Of all connections, those of other servers included; who finds no room in it is closed.
+    std::shared_ptr<net::ByteBudget> buffered = std::make_shared<net::ByteBudget>();
   };
 
   struct Counts {
     net::Listener::Counts connections;
     std::uint64_t commands = 0;
     std::uint64_t protocol_errors = 0;  // Connections closed because of what they sent.
-    std::uint64_t timeouts = 0;         // Connections closed because they were idle.
+    std::uint64_t timeouts = 0;         // Connections closed because they were idle or too slow.
   };
 
   // Listens at once; errors are those of net::Listener, and kInvalidInput for a bound that is 0.

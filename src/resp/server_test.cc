@@ -227,6 +227,51 @@ TEST_F(ServerTest, ClosesIdleConnections) {
   EXPECT_EQ(server_->counts().timeouts, 2U);
 }
 
+// However lively they are: a byte now and then would hold what has arrived for ever.
+TEST_F(ServerTest, ClosesWhoDoesNotFinishACommand) {
+  Start({.idle_timeout = 0s, .request_timeout = 500ms});
+  TcpClient silent = Connect();
+  TcpClient partial = Connect();
+  EXPECT_TRUE(partial.Send("*2\r\n$4\r\nECHO\r\n$60000\r\n"));
+  std::thread sender([&] {
+    for (int i = 0; i < 50'000 && partial.Send("x"); ++i) std::this_thread::yield();
+  });
+  EXPECT_EQ(partial.ReadAll(), "");
+  sender.join();
+  EXPECT_EQ(server_->counts().timeouts, 1U);
+  EXPECT_TRUE(silent.Send("PING\r\n"));
+  EXPECT_EQ(ReadExactly(silent, 7), kPong);
+}
+
+TEST_F(ServerTest, ClosesWhoDoesNotTakeItsReplies) {
+  Start({.idle_timeout = 0s, .write_timeout = 500ms});
+  TcpClient client = Connect(4096);
+  const std::string echo = RespCommand({"ECHO", std::string(64 << 10, 'x')});
+  while (client.Send(echo)) {
+  }
+  EXPECT_EQ(server_->counts().timeouts, 1U);
+}
+
+TEST_F(ServerTest, KeepsNoRoomForPipelinesWhenItIsScarce) {
+  const auto buffered = std::make_shared<net::ByteBudget>(1 << 20);
+  Start({.buffered = buffered});
+  std::string pings;
+  for (int i = 0; i < 1'000; ++i) pings += "PING\r\n";
+  // Each would keep 64 KiB, which is more than there is.
+  std::vector<TcpClient> clients;
+  for (int i = 0; i < 40; ++i) {
+    clients.push_back(Connect());
+    EXPECT_TRUE(clients.back().Send(pings));
+    EXPECT_EQ(ReadExactly(clients.back(), 7'000).size(), 7'000U);
+  }
+  for (TcpClient& client : clients) {
+    EXPECT_TRUE(client.Send(pings));
+    EXPECT_EQ(ReadExactly(client, 7'000).size(), 7'000U);
+  }
+  EXPECT_EQ(buffered->refused(), 0U);
+  EXPECT_GT(buffered->held(), 0U);
+}
+
 TEST_F(ServerTest, DrainAnswersWhatWasReceivedAndCloses) {
   Start({}, Answers::kLater);
   TcpClient idle = Connect();

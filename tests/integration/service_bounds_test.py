@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What many clients together can make the service hold: memory, and file descriptors.
+
+Usage: service_bounds_test.py PROGRAM
+"""
+
+import contextlib
+import pathlib
+import resource
+import socket
+import struct
+
+import support
+from support import AGES, RawConnection, eventually
+
+MIB = 1 << 20
+
+DATA, HEADERS, SETTINGS, WINDOW_UPDATE = 0, 1, 4, 8
+END_STREAM, END_HEADERS = 1, 4
+INITIAL_WINDOW_SIZE = 4
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+RULES = f"""
+ruleSets:
+  - id: api
+    rules:
+      - {{id: r, scope: GLOBAL, bands: [{{limit: 1000000, window: {AGES}}}]}}
+"""
+
+
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def header(name, value):
+    """A literal that is not indexed and not compressed."""
+    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def call(stream, path):
+    fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"sluice"),
+              (b":path", path), (b"content-type", b"application/grpc"), (b"te", b"trailers")]
+    return frame(HEADERS, END_HEADERS, stream, b"".join(header(*field) for field in fields))
+
+
+def message(content):
+    return b"\0" + struct.pack(">I", len(content)) + content
+
+
+REFLECT = b"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+HEALTH = b"/grpc.health.v1.Health/Check"
+RLS = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+
+# A question of some 50 bytes whose answer is the longest there is: all files of the service.
+SYMBOL = b"envoy.service.ratelimit.v3.RateLimitService"
+REFLECTION = message(bytes([4 << 3 | 2, len(SYMBOL)]) + SYMBOL)
+
+
+def opening(window=65_535):
+    """The first words of a client that takes so many bytes of each answer before it says more."""
+    return PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW_SIZE, window))
+
+
+def resident_bytes(service):
+    pages = pathlib.Path(f"/proc/{service.pid}/statm").read_text("ascii").split()[1]
+    return int(pages) * resource.getpagesize()
+
+
+def is_sanitized(service):
+    """Whether it keeps what is freed, to find out who uses it still, and needs files of its own."""
+    maps = pathlib.Path(f"/proc/{service.pid}/maps").read_text("utf-8", "replace")
+    return any(name in maps for name in ("libasan", "libtsan", "libubsan"))
+
+
+class Clients:
+    """Connections that do not care whether they are cut off, which may be what they ask for."""
+
+    def __init__(self, port, count):
+        self.sockets = [socket.create_connection(("127.0.0.1", port), timeout=support.PATIENCE)
+                        for _ in range(count)]
+
+    def send(self, data):
+        for each in self.sockets:
+            with contextlib.suppress(OSError):
+                each.sendall(data)
+
+    def close(self):
+        for each in self.sockets:
+            each.close()
+
+
+class BoundsTest(support.ServiceTest):
+    def clients(self, port, count):
+        clients = Clients(port, count)
+        self.addCleanup(clients.close)
+        return clients
+
+    def serve(self, *arguments):
+        return self.serve_rules(RULES, "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *arguments)
+
+    def assert_serves(self, service):
+        """Good clients are answered at every door, those whose request comes in parts too."""
+        self.assertEqual(service.check("api").status, 200)
+        self.assertEqual(service.admin("GET", "/admin/v1/status").status, 200)
+        with RawConnection(service.resp_port) as resp:
+            resp.send(b"*2\r\n$4\r\nPI")
+            resp.send(b"NG\r\n$2\r\nhi\r\n")
+            self.assertEqual(resp.reader.read(8), b"$2\r\nhi\r\n")
+        with RawConnection(service.grpc_port) as grpc:
+            grpc.send(opening() + call(1, HEALTH) + frame(DATA, 0, 1, message(b"")[:3]))
+            grpc.send(frame(DATA, END_STREAM, 1, message(b"")[3:]))
+            reply = message(b"\x08\x01")  # SERVING
+            received = b""
+            while reply not in received:
+                part = grpc.reader.read1(4096)
+                self.assertTrue(part, "the connection was closed")
+                received += part
+
+
+class MemoryTest(BoundsTest):
+    # Besides, connections may hold some: 16 KiB each beyond what is counted, and what they need to
+    # be connections.
+    BUFFERED_MAX = 16 * MIB
+    CONNECTIONS = 300
+    EACH_CONNECTION = 128 << 10
+
+    def setUp(self):
+        self.service = self.serve("--buffered-bytes-max", str(self.BUFFERED_MAX))
+
+    def buffered(self):
+        return self.service.metric("sluice_buffered_bytes")
+
+    def attack(self, port, first, more, rounds):
+        """All clients say the first word, then one after another more of it, again and again."""
+        before = resident_bytes(self.service)
+        clients = self.clients(port, self.CONNECTIONS)
+        clients.send(first)
+        most = 0
+        for _ in range(rounds):
+            clients.send(more)
+            most = max(most, self.buffered())
+            self.assert_serves(self.service)
+        eventually(lambda: self.service.metric("sluice_buffered_bytes_refused_total") > 0,
+                   "somebody is refused")
+        self.assertLessEqual(most, self.BUFFERED_MAX)
+        if not is_sanitized(self.service):
+            # A string that grows has room for twice what is in it.
+            self.assertLess(resident_bytes(self.service) - before,
+                            3 * self.BUFFERED_MAX + self.CONNECTIONS * self.EACH_CONNECTION)
+        self.assert_serves(self.service)
+        clients.close()
+        eventually(lambda: self.buffered() == 0, "all of it is given back")
+
+    def test_grpc_replies_that_nobody_takes(self):
+        self.attack(self.service.grpc_port, opening(window=0) + call(1, REFLECT),
+                    frame(DATA, 0, 1, REFLECTION) * 20, rounds=5)
+
+    def test_grpc_messages_in_part(self):
+        streams = (1, 3, 5)
+        begin = b"".join(call(stream, REFLECT) + frame(DATA, 0, stream, message(bytes(MIB))[:5])
+                         for stream in streams)
+        self.attack(self.service.grpc_port, opening() + begin,
+                    b"".join(frame(DATA, 0, stream, bytes(10_000)) for stream in streams), rounds=6)
+
+    def test_grpc_calls_that_never_begin(self):
+        calls = b"".join(call(1 + 2 * number, RLS) for number in range(1_000))
+        self.attack(self.service.grpc_port, opening() + calls, b"", rounds=1)
+
+    def test_http_bodies_in_part(self):
+        self.attack(self.service.port,
+                    b"POST /api/v1/check HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n",
+                    bytes(50_000), rounds=6)
+
+    def test_resp_commands_in_part(self):
+        self.attack(self.service.resp_port, b"*4\r\n", b"$50000\r\n" + b"x" * 50_000 + b"\r\n",
+                    rounds=3)
+
+
+if __name__ == "__main__":
+    support.main()
