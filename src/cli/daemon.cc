@@ -259,7 +259,7 @@ class Daemon::Impl {
     FollowClock();
     loops_.Start();
     give_back_.emplace(std::chrono::seconds{1}, Periodic::First::kAfterInterval, [this] {
-      freed_memory_.GiveBack(OpenConnections());
+      freed_memory_.GiveBack();
       TellOfAcceptErrors();
       TellOfFullBuffers();
     });
@@ -483,14 +483,6 @@ class Daemon::Impl {
                  {{"connections", refused - before},
                   {"buffered_bytes", buffered_->held()},
                   {"buffered_bytes_max", buffered_->bytes_max()}});
-  }
-
-  std::size_t OpenConnections() const {
-    std::size_t open = 0;
-    if (http_) open += http_->counts().connections.open;
-    if (resp_) open += resp_->counts().connections.open;
-    if (grpc_) open += grpc_->counts().connections.open;
-    return open;
   }
 
   // At most one line a second, however many connections wait.

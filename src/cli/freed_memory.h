@@ -1,30 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <malloc.h>
-
-#include <algorithm>
+#include <chrono>
 #include <cstddef>
 
 namespace sluice::cli {
 
 // The allocator keeps what was freed, scattered among what was not, for whoever comes next. After a
-// storm of connections that is a lot, and nobody comes.
+// storm of connections, a reload or a purge that is a lot, and often nobody comes.
 class FreedMemory {
  public:
-  // To be called once in a while with how many connections are open; returns to the system what
-  // those that were closed had needed, once they were many.
-  void GiveBack(std::size_t open) {
-    most_ = std::max(most_, open);
-    if (most_ - open < kClosedMin) return;
-    most_ = open;
-    ::malloc_trim(0);
-  }
+  FreedMemory();
+
+  // To be called about once a second. Returns to the system what has been free for some seconds,
+  // whoever has freed it, once it is worth the trouble.
+  void GiveBack();
 
  private:
-  static constexpr std::size_t kClosedMin = 500;
+  using Steady = std::chrono::steady_clock;
 
-  std::size_t most_ = 0;  // Connections since the last time.
+  Steady::time_point next_look_{};
+  std::size_t resident_min_;  // Ever seen.
+  std::size_t returned_ = 0;  // Free bytes that the system has, at most.
+  std::size_t free_ = 0;      // At the last look.
 };
 
 }  // namespace sluice::cli

@@ -176,5 +176,24 @@ class MemoryTest(BoundsTest):
                     rounds=3)
 
 
+class FreedMemoryTest(BoundsTest):
+    def test_is_given_back_whatever_has_freed_it(self):
+        service = self.serve("--buffered-bytes-max", str(256 * MIB))
+        if is_sanitized(service):
+            self.skipTest("the sanitizer keeps what is freed")
+        before = resident_bytes(service)
+        connections = 100
+        clients = self.clients(service.grpc_port, connections)
+        clients.send(opening() + b"".join(call(1 + 2 * number, RLS) + frame(DATA, 0, 1 + 2 * number,
+                                                                            message(bytes(100))[:50])
+                                          for number in range(1_000)))
+        eventually(lambda: service.metric("sluice_buffered_bytes") > connections * 900 * 1024,
+                   "all calls have come")
+        grown = resident_bytes(service) - before
+        self.assertGreater(grown, 40 * MIB)
+        clients.close()
+        eventually(lambda: resident_bytes(service) - before < grown / 3, "it is given back")
+
+
 if __name__ == "__main__":
     support.main()
