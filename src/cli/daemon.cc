@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/daemon.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -20,6 +18,7 @@
 #include "api/public_api.h"
 #include "api/reply.h"
 #include "cli/backend.h"
+#include "cli/descriptors.h"
 #include "cli/exit_code.h"
 #include "cli/freed_memory.h"
 #include "cli/periodic.h"
@@ -96,9 +95,6 @@ std::size_t LoopCount(const Settings& settings) {
   return std::min(count, net::Loops::kCountMax);
 }
 
-// People and their tools, not traffic.
-constexpr std::int64_t kAdminConnectionsMax = 256;
-
 // What the admin door has to itself, so that it answers whatever clients do at the others.
 std::shared_ptr<net::ByteBudget> AdminBuffered(const Settings& settings) {
   constexpr std::int64_t kBodies = 16;  // As large as they may be.
@@ -106,44 +102,18 @@ std::shared_ptr<net::ByteBudget> AdminBuffered(const Settings& settings) {
       static_cast<std::size_t>(kBodies * settings.http.body_bytes_max));
 }
 
-rlim_t DescriptorsNeeded(const Settings& settings) {
-  constexpr std::int64_t kOwn = 256;     // Files, Redis and what else is no client's connection.
-  constexpr std::int64_t kEachLoop = 3;  // epoll, eventfd and timerfd.
-  const auto loops = static_cast<std::int64_t>(LoopCount(settings));
-  std::int64_t needed = kOwn + kEachLoop * loops;
-  const auto add_door = [&](const std::string& listen, std::int64_t connections_max) {
-    if (!listen.empty()) needed += loops + connections_max;  // An acceptor on each loop.
-  };
-  add_door(settings.http.listen, settings.http.connections_max);
-  add_door(settings.admin.listen, kAdminConnectionsMax);
-  add_door(settings.resp.listen, settings.resp.connections_max);
-  add_door(settings.grpc.listen, settings.grpc.connections_max);
-  return static_cast<rlim_t>(needed);
-}
-
-// Otherwise a flood of connections would take what snapshots, rules and Redis need, too: what most
-// systems let a program open at first is a tenth of the connections it may have here.
-void ReserveDescriptors(const Settings& settings) {
-  const rlim_t needed = DescriptorsNeeded(settings);
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
-  limit.rlim_cur = std::min(needed, limit.rlim_max);
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-rlim_t DescriptorsMax() {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  return limit.rlim_cur;
-}
-
-void WarnOfFewDescriptors(const Settings& settings, telemetry::Logger& logger) {
-  const rlim_t needed = DescriptorsNeeded(settings);
-  const rlim_t most = DescriptorsMax();
-  if (most >= needed) return;
+void WarnOfFewDescriptors(const Descriptors& descriptors, telemetry::Logger& logger) {
+  if (descriptors.files_max >= descriptors.needed) return;
+  const ConnectionMaxima& connections = descriptors.connections;
   logger.Warn(
-      "fewer files may be open than there may be connections; raise the limit of the system",
-      {{"files_max", most}, {"needed", needed}});
+      "too few files may be open; doors take fewer connections than the settings say; raise the "
+      "limit of the system",
+      {{"files_max", descriptors.files_max},
+       {"needed", descriptors.needed},
+       {"http_connections_max", connections.http},
+       {"admin_connections_max", connections.admin},
+       {"resp_connections_max", connections.resp},
+       {"grpc_connections_max", connections.grpc}});
 }
 
 // Of what listens beyond this machine: a door that asks nobody who they are, and tokens that others
@@ -218,7 +188,7 @@ class Daemon::Impl {
 
   std::expected<void, Problems> Start() {
     std::signal(SIGPIPE, SIG_IGN);  // Whoever reads the log may go; the service stays.
-    ReserveDescriptors(settings_);
+    descriptors_ = ReserveDescriptors(settings_, loops_.size());
     if (!clock_.believed()) TellOfClock();
     if (auto loaded = LoadTokens(); !loaded.empty()) return std::unexpected(loaded);
     auto backend = Backend::Open(settings_, {logger_, registry_, metrics_, clock_});
@@ -251,7 +221,7 @@ class Daemon::Impl {
     WatchConnections();
     WatchRules();
     if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
-    WarnOfFewDescriptors(settings_, logger_);
+    WarnOfFewDescriptors(descriptors_, logger_);
     WarnOfExposedDoors(settings_, logger_);
     ForEachTokenFile([this](const TokenFile& of) { TellOfTokens(of); });
     keeper_->Start();
@@ -498,7 +468,7 @@ class Daemon::Impl {
     const std::uint64_t before = std::exchange(accept_errors_told_, errors);
     if (errors == before) return;
     logger_.Error("connections cannot be accepted; too few files may be open, or memory is short",
-                  {{"attempts", errors - before}, {"files_max", DescriptorsMax()}});
+                  {{"attempts", errors - before}, {"files_max", FilesMax()}});
   }
 
   void Drain() {
@@ -529,7 +499,7 @@ class Daemon::Impl {
 
   http::Limits HttpLimits() const {
     http::Limits limits;
-    limits.connections_max = static_cast<std::size_t>(settings_.http.connections_max);
+    limits.connections_max = static_cast<std::size_t>(descriptors_.connections.http);
     limits.head_bytes_max = static_cast<std::size_t>(settings_.http.header_bytes_max);
     limits.headers_max = static_cast<std::size_t>(settings_.http.headers_max);
     limits.body_bytes_max = static_cast<std::size_t>(settings_.http.body_bytes_max);
@@ -562,7 +532,7 @@ class Daemon::Impl {
          .session = {.access = &resp_access_,
                      .on_store_failure = settings_.resp.on_store_failure,
                      .ipv6_prefix = static_cast<int>(settings_.client.ipv6_prefix)},
-         .connections_max = static_cast<std::size_t>(settings_.resp.connections_max),
+         .connections_max = static_cast<std::size_t>(descriptors_.connections.resp),
          .idle_timeout = std::chrono::ceil<std::chrono::seconds>(settings_.resp.idle_timeout),
          .buffered = buffered_});
     if (!server) return std::unexpected(ProblemOf("resp", server.error()));
@@ -580,7 +550,7 @@ class Daemon::Impl {
         loops_, *engine_,
         {.address = *net::ListenAddress::Parse(settings_.grpc.listen),
          .tls = TlsOf(settings_.grpc, !settings_.grpc.token_file.empty()),
-         .connections_max = static_cast<std::size_t>(settings_.grpc.connections_max),
+         .connections_max = static_cast<std::size_t>(descriptors_.connections.grpc),
          .services = {.rls = RlsOptions(), .access = &grpc_access_},
          .buffered = buffered_});
     if (!server) return std::unexpected(ProblemOf("grpc", server.error()));
@@ -645,7 +615,7 @@ class Daemon::Impl {
                              .guard_status = [this] { return backend_->GuardStatus(); },
                              .access = admin_access_});
     http::Limits limits = HttpLimits();
-    limits.connections_max = kAdminConnectionsMax;
+    limits.connections_max = static_cast<std::size_t>(descriptors_.connections.admin);
     // A token does not travel in the clear if there is a certificate. Those of the HTTP door's
     // clients let nobody in here.
     std::optional<net::TlsFiles> tls;
@@ -685,6 +655,7 @@ class Daemon::Impl {
   std::unique_ptr<redis::Client> rules_client_;
   std::unique_ptr<reload::RuleSetStore> managed_;
   std::optional<reload::Keeper> keeper_;
+  Descriptors descriptors_;  // From Start on.
   const std::shared_ptr<net::ByteBudget> buffered_ =
       std::make_shared<net::ByteBudget>(static_cast<std::size_t>(settings_.buffered_bytes_max));
   net::Loops loops_;

@@ -5,10 +5,12 @@ Usage: service_bounds_test.py PROGRAM
 """
 
 import contextlib
+import os
 import pathlib
 import resource
 import socket
 import struct
+import unittest.mock
 
 import support
 from support import AGES, RawConnection, eventually
@@ -193,6 +195,41 @@ class FreedMemoryTest(BoundsTest):
         self.assertGreater(grown, 40 * MIB)
         clients.close()
         eventually(lambda: resident_bytes(service) - before < grown / 3, "it is given back")
+
+
+class DescriptorsTest(BoundsTest):
+    FILES_MAX = 500
+
+    def serve_with_few_files(self, *arguments):
+        program = self.folder().write(
+            "sluice", f'#!/bin/sh\nulimit -n {self.FILES_MAX}\nexec "{support.PROGRAM}" "$@"\n')
+        os.chmod(program, 0o700)
+        with unittest.mock.patch.object(support, "PROGRAM", program):
+            return self.start("--threads", "2", "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
+                              *arguments)
+
+    def test_a_flood_of_connections_leaves_files_for_all_else(self):
+        folder = self.folder()
+        rules = folder.write("rules.yaml", RULES)
+        snapshot = pathlib.Path(folder / "state.snapshot")
+        service = self.serve_with_few_files("--rules", rules, "--rules-poll-interval", "1d",
+                                            "--snapshot", str(snapshot),
+                                            "--snapshot-interval", "50ms")
+        if is_sanitized(service):
+            self.skipTest("the sanitizer itself needs files")
+        # Each door gets its part of what is left after the program's own.
+        self.assertTrue(service.log_lines("WARN", f"files_max={self.FILES_MAX}",
+                                          "http_connections_max=48", "resp_connections_max=48",
+                                          "grpc_connections_max=48", "admin_connections_max=20"))
+        for port in (service.port, service.resp_port, service.grpc_port):
+            self.clients(port, self.FILES_MAX)
+
+        snapshot.unlink(missing_ok=True)
+        eventually(snapshot.exists, "a snapshot is written")
+        folder.replace("rules.yaml", RULES + "  - {id: later, rules: []}\n")
+        self.assertEqual(service.admin("POST", "/admin/v1/reload").status, 200)
+        self.assertEqual(service.admin("GET", "/admin/v1/rule-sets/later").status, 200)
+        self.assertEqual(service.log_lines("cannot be accepted"), [])
 
 
 if __name__ == "__main__":
