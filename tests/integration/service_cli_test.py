@@ -347,7 +347,9 @@ ruleSets:
     SAMPLES = {"N": "7", "BYTES": "4096", "BITS": "56", "DURATION": "300ms", "BOOL": "true",
                "ADDRESS:PORT": "127.0.0.1:4711", "URI": "redis://127.0.0.1:6379", "TEXT": "word",
                "FILE": "some.file", "PATH": "", "CIDRS": "10.0.0.0/8", "HEADERS": "X-Real-IP",
-               "LEVEL": "error", "FORMAT": "json", "POLICY": "LOCAL"}
+               "LEVEL": "error", "FORMAT": "json", "POLICY": "LOCAL",
+               # By its name: one of its kind would not do.
+               "bufferedBytesMax": "33554432"}
     # What goes with it, where one setting needs another.
     TOGETHER = {"tlsCertificate": "tlsKey", "tlsKey": "tlsCertificate",
                 "tlsClientCa": "tlsCertificate"}
@@ -364,7 +366,7 @@ ruleSets:
             elif pending and (setting := re.match(r"( *)(\w+): (.*)$", line)):
                 flag, variable = pending
                 yield (section if setting[1] else "", setting[2], flag, variable,
-                       self.SAMPLES[kinds[flag]])
+                       self.SAMPLES.get(setting[2]) or self.SAMPLES[kinds[flag]])
                 pending = None
             elif head := re.match(r"(\w+):$", line):
                 section = head[1]
@@ -417,7 +419,8 @@ ruleSets:
                             ("--trusted-proxies", "me"), ("--ipv6-prefix", "129"),
                             ("--http-on-store-failure", "PANIC"), ("--grpc-headers", "maybe"),
                             ("--store", "nonsense"), ("--store", "redis://"),
-                            ("--http-body-bytes-max", "1"), ("--http-tls-key", "alone.pem"),
+                            ("--http-body-bytes-max", "1"), ("--http-body-bytes-max", "20000000"),
+                            ("--buffered-bytes-max", "1000000"), ("--http-tls-key", "alone.pem"),
                             ("--grpc-tls-client-ca", "alone.pem"), ("--http-public", "yes"),
                             ("--rules-redis", "store"), ("--memory-keys-max", "0"),
                             ("--rules-poll-interval", "0s"), ("--snapshot-interval", "0s"),
