@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <fstream>
 #include <utility>
 
@@ -21,9 +22,16 @@ constexpr int kPauseForCost = 1000;
 
 std::size_t ResidentBytes() {
   std::size_t size = 0;
-  std::size_t resident = 0;
+  std::size_t resident = 0;  // In pages.
   std::ifstream("/proc/self/statm") >> size >> resident;
   return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// Of this thread: how busy others are does not count.
+std::chrono::nanoseconds ProcessorTime() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
 // Also those that the system has already.
@@ -36,10 +44,13 @@ FreedMemory::FreedMemory() : resident_min_(ResidentBytes()) {}
 void FreedMemory::GiveBack() {
   const Steady::time_point now = Steady::now();
   const std::size_t resident = ResidentBytes();
+  if (resident == 0) return;  // It could not be read.
   resident_min_ = std::min(resident_min_, resident);
   if (now < next_look_ || resident - resident_min_ < kWorthwhileBytes) return;
+  const std::chrono::nanoseconds begun = ProcessorTime();
   const std::size_t free = FreeBytes();
-  next_look_ = now + std::max<Steady::duration>(kPauseMin, kPauseForCost * (Steady::now() - now));
+  next_look_ =
+      now + std::max<Steady::duration>(kPauseMin, kPauseForCost * (ProcessorTime() - begun));
   // Whatever was used in between was in part what the system had.
   returned_ = std::min(returned_, free);
   const std::size_t stayed_free = std::min(std::exchange(free_, free), free);

@@ -368,8 +368,12 @@ bool Session::ExpireReplies(SteadyTime now) {
     any = true;
     call->send_by = SteadyTime::max();
     counters_.deadlines_exceeded.Add();
-    if (call->known && !call->ended) handler_.OnAbandoned(call->id, *call->method);
-    call->ended = true;
+    if (!call->ended) {
+      if (call->known) handler_.OnAbandoned(call->id, *call->method);
+      call->status = {StatusCode::kDeadlineExceeded, {}};
+      call->ended = true;
+      handler_.OnError(call->status.code);
+    }
     // A status would have to wait behind the replies.
     nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, call->id, NGHTTP2_CANCEL);
   }
