@@ -29,6 +29,16 @@ namespace sluice {
 // Request::source says who decided. What is wrong with a request itself (kInvalidKey, kInvalidCost,
 // kCostExceedsLimit and so on) is the answer in any case, and no failure.
 //
+// A store that answers, if late, but cannot keep up is overloaded and not out of reach: whoever
+// floods it must not turn limits off for everybody. A request that finds no place in flight, misses
+// its deadline or meets a breaker that is open for slowness while answers still come is decided by
+// each charge's `on_overload` instead. Options::on_overload, kLocal, stands in for kFailOpen there,
+// and Source::kOverload marks what was decided locally. Errors of the store, and silence for longer
+// than max(1 s, 10 deadlines), are failures.
+//
+// While places in flight are scarce they are shared: keys that the store has not answered for of
+// late get half of them at most, and no limit and no client so many that none are left for others.
+//
 // Nothing is ever sent to the store a second time. What was taken from local shares is reported to
 // it with Action::kDebit once it answers again, as far as it still counts by then and provably was
 // not charged there already.
@@ -76,6 +86,15 @@ class GuardedStore final : public Store {
     std::optional<Error> last_failure = {};  // To kOpen: the latest that was seen.
   };
 
+  // The store cannot keep up, or has kept up again for a while.
+  struct OverloadChange {
+    bool begins;
+    std::int64_t number = 0;  // Of this overload: 1, 2, 3 and so on.
+    // If it ends.
+    std::int64_t decisions = 0;  // That were made without the store because of it.
+    Micros lasted{0};
+  };
+
   struct BreakerOptions {
     Micros window{1'000'000};  // The calls that count.
     std::int64_t minimum_calls = 20;
@@ -105,11 +124,15 @@ class GuardedStore final : public Store {
   struct Options {
     Micros deadline{20'000};  // From Apply to `done`.
 
-    // Requests that the store has not answered, those past their deadline among them. Beyond it the
-    // policy decides at once.
+    // Requests that the store has not answered, those past their deadline among them: places, which
+    // are shared between limits and clients when they are scarce. Whoever gets none is decided by
+    // policy at once.
     std::size_t in_flight_max = 4'096;
 
     BreakerOptions breaker = {};
+
+    // What a kFailOpen charge that names no `on_overload` of its own gets under overload.
+    OnStoreFailure on_overload = OnStoreFailure::kLocal;
 
     // Among how many instances a limit is divided while the store fails: each grants
     // amount / instances, at least 1, and refills at exactly rate / instances.
@@ -133,6 +156,9 @@ class GuardedStore final : public Store {
     // Called outside of all locks, on whichever thread changed the state; calls may overtake each
     // other, see Transition::number. Must be quick, and must not destroy the guard.
     std::function<void(const Transition&)> on_transition = {};
+
+    // Likewise.
+    std::function<void(const OverloadChange&)> on_overload_change = {};
   };
 
   struct Status {
@@ -140,6 +166,7 @@ class GuardedStore final : public Store {
     std::optional<Transition> last_transition;
     std::optional<Error> last_failure;
     std::int64_t instances = 1;
+    bool overloaded = false;  // Within the last 5 s.
   };
 
   // Counts of requests since the start, unless it says otherwise.
@@ -155,11 +182,19 @@ class GuardedStore final : public Store {
     std::int64_t breaker_rejections = 0;
     std::int64_t in_flight_rejections = 0;
 
+    // Of these, because the store answered but could not keep up.
+    std::int64_t overload_deadline = 0;
+    std::int64_t overload_breaker = 0;  // It was open for slowness.
+    std::int64_t overload_in_flight = 0;
+    std::int64_t overloads = 0;  // How often that began.
+
     // What the policy decided.
     std::int64_t failed_closed = 0;
     std::int64_t failed_open = 0;
     std::int64_t local_allowed = 0;
     std::int64_t local_denied = 0;
+    std::int64_t overload_allowed = 0;  // Locally, too.
+    std::int64_t overload_denied = 0;
     std::int64_t known_denied = 0;  // Denied by the store before it failed.
 
     // Answers of the store to requests that the policy had decided by then.

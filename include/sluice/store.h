@@ -44,8 +44,14 @@ constexpr std::string_view ToString(OnStoreFailure on_store_failure) {
   std::unreachable();
 }
 
-// Who decided.
-enum class Source : std::uint8_t { kStore, kDenyCache, kLocal, kFailOpen };
+// Who decided, the most trustworthy first.
+enum class Source : std::uint8_t {
+  kStore,
+  kDenyCache,  // What is remembered of the store's denials.
+  kLocal,      // This instance on its share, because the store failed.
+  kOverload,   // This instance on its share, because the store could not keep up.
+  kFailOpen,   // Nobody.
+};
 
 // One limit applied to one key. Nothing is owned: what it points to outlives the call.
 struct Charge {
@@ -61,6 +67,10 @@ struct Charge {
   std::int64_t cost = 1;  // 0 looks without taking.
 
   OnStoreFailure on_store_failure = OnStoreFailure::kFailClosed;
+
+  // What becomes of it when the store answers but cannot keep up. None: as when it fails, but that
+  // a guard does not let pass what is kFailOpen; see GuardedStore::Options::on_overload.
+  std::optional<OnStoreFailure> on_overload = {};
 };
 
 enum class Action : std::uint8_t {
@@ -102,7 +112,8 @@ struct Request {
   // Out. Allowed if every charge is; the smallest remaining, the longest waits.
   Expected<Decision> outcome = Decision{};
 
-  // Out. kStore unless a guard says otherwise: the least trustworthy source of any charge.
+  // Out. kStore unless a guard says otherwise: the least trustworthy source of any charge. If the
+  // outcome is an error, kOverload says that the store answers but cannot keep up.
   Source source = Source::kStore;
 };
 

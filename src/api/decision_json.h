@@ -19,6 +19,8 @@ constexpr std::string_view SourceName(Source source) {
       return "deny-cache";
     case Source::kLocal:
       return "local";
+    case Source::kOverload:
+      return "overload";
     case Source::kFailOpen:
       return "fail-open";
   }

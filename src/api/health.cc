@@ -12,6 +12,7 @@ void AppendStore(JsonWriter& json, const Health::Store& store) {
   if (store.latency) json.Field("latencyMicros", store.latency->count());
   if (!store.breaker.empty()) json.Field("breaker", store.breaker);
   if (!store.breaker_reason.empty()) json.Field("breakerReason", store.breaker_reason);
+  if (store.overloaded) json.Field("overloaded", true);
   if (!store.problem.empty()) json.Field("problem", store.problem);
   if (!store.masters.empty()) {
     json.Key("masters").BeginArray();

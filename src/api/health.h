@@ -43,6 +43,7 @@ struct Health {
     std::optional<Micros> latency = {};
     std::string breaker = {};          // closed, open or half_open; empty if it has none.
     std::string breaker_reason = {};   // Of its last transition; empty if there was none.
+    bool overloaded = false;           // It answers, but cannot keep up.
     std::string problem = {};          // Why it is not reachable.
     std::vector<Master> masters = {};  // Of Redis, as far as they are known.
     std::optional<Cluster> cluster = {};
@@ -51,7 +52,9 @@ struct Health {
     bool works() const { return reachable && (!cluster || cluster->state == "ok"); }
 
     // Whether it decides, rather than the policies.
-    bool decides() const { return works() && (breaker.empty() || breaker == "closed"); }
+    bool decides() const {
+      return works() && !overloaded && (breaker.empty() || breaker == "closed");
+    }
   };
 
   bool draining = false;

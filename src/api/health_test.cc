@@ -19,10 +19,11 @@ TEST(Health, ShowsWhatIsKnownOfAStore) {
                    .address = "redis-sentinel://s/m",
                    .reachable = false,
                    .breaker = "open",
+                   .overloaded = true,
                    .problem = "refused",
                    .masters = {{.address = "a:1", .problem = "refused"}, {.address = "b:2"}}}),
             R"({"kind":"sentinel","status":"DOWN","address":"redis-sentinel://s/m",)"
-            R"("breaker":"open","problem":"refused",)"
+            R"("breaker":"open","overloaded":true,"problem":"refused",)"
             R"("masters":[{"address":"a:1","status":"DOWN","problem":"refused"},)"
             R"({"address":"b:2","status":"UP"}]})");
 }

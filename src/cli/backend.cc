@@ -196,6 +196,7 @@ class RedisBackend final : public Backend {
     api::Health::Store health{.kind = mode_,
                               .address = redis_->Description(),
                               .breaker = std::string(ToString(status.breaker))};
+    health.overloaded = status.overloaded;
     if (status.last_transition) health.breaker_reason = ToString(status.last_transition->reason);
     probe_.Describe(health);
     const std::scoped_lock lock(mutex_);

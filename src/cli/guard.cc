@@ -37,6 +37,17 @@ void LogTransition(telemetry::Logger& logger, const GuardedStore::Transition& tr
        {"error", transition.last_failure ? transition.last_failure->message : std::string_view{}}});
 }
 
+void LogOverload(telemetry::Logger& logger, const GuardedStore::OverloadChange& change) {
+  if (change.begins) {
+    return logger.Log(telemetry::LogLevel::kWarn, "the store answers but cannot keep up",
+                      {{"number", change.number}});
+  }
+  logger.Log(telemetry::LogLevel::kInfo, "the store keeps up again",
+             {{"number", change.number},
+              {"decided_without_it", change.decisions},
+              {"lasted_us", change.lasted.count()}});
+}
+
 // As the gauge shows it.
 int NumberOf(State state) {
   switch (state) {
@@ -83,6 +94,7 @@ GuardedStore::Options GuardOptions(const config::Settings& settings, telemetry::
   GuardedStore::Options options;
   options.deadline = guard.deadline;
   options.in_flight_max = static_cast<std::size_t>(guard.in_flight_max);
+  options.on_overload = guard.on_overload;
   options.breaker.window = guard.window;
   options.breaker.minimum_calls = guard.calls_min;
   options.breaker.failure_percent = guard.failure_percent;
@@ -99,6 +111,9 @@ GuardedStore::Options GuardOptions(const config::Settings& settings, telemetry::
   options.deny_cache_trust = guard.deny_cache_trust;
   options.on_transition = [&logger](const GuardedStore::Transition& transition) {
     LogTransition(logger, transition);
+  };
+  options.on_overload_change = [&logger](const GuardedStore::OverloadChange& change) {
+    LogOverload(logger, change);
   };
   return options;
 }
@@ -118,6 +133,17 @@ void AddGuardMetrics(telemetry::Registry& registry, const GuardedStore& guard) {
   add(kCounter, kBypassed, kBypassedHelp, {{"reason", "failure"}}, &Stats::store_failures);
   add(kCounter, kBypassed, kBypassedHelp, {{"reason", "breaker"}}, &Stats::breaker_rejections);
   add(kCounter, kBypassed, kBypassedHelp, {{"reason", "in_flight"}}, &Stats::in_flight_rejections);
+  constexpr std::string_view kOverload = "sluice_overload_decisions_total";
+  constexpr std::string_view kOverloadHelp =
+      "Of these, while the store answered but could not keep up.";
+  add(kCounter, kOverload, kOverloadHelp, {{"reason", "deadline"}}, &Stats::overload_deadline);
+  add(kCounter, kOverload, kOverloadHelp, {{"reason", "breaker_slow"}}, &Stats::overload_breaker);
+  add(kCounter, kOverload, kOverloadHelp, {{"reason", "in_flight"}}, &Stats::overload_in_flight);
+  add(kCounter, "sluice_overloads_total", "How often the store began not to keep up.", {},
+      &Stats::overloads);
+  registry.AddCallback(kGauge, "sluice_overloaded",
+                       "1 while the store answers but cannot keep up, and 5 s after.", {},
+                       [&guard] { return guard.GetStatus().overloaded ? 1.0 : 0.0; });
   constexpr std::string_view kLate = "sluice_guard_late_answers_total";
   constexpr std::string_view kLateHelp = "Answers of the store after their deadline.";
   add(kCounter, kLate, kLateHelp, {{"outcome", "charged"}}, &Stats::late_charged);
@@ -149,6 +175,7 @@ std::string GuardStatus(const GuardedStore& guard) {
   std::string out;
   JsonWriter json(out);
   json.BeginObject().Field("breaker", ToString(status.breaker));
+  json.Field("overloaded", status.overloaded);
   json.Field("instances", status.instances);
   if (const auto& last = status.last_transition) {
     json.Key("lastTransition").BeginObject();
@@ -166,6 +193,9 @@ std::string GuardStatus(const GuardedStore& guard) {
   json.Field("inFlightRejections", stats.in_flight_rejections);
   json.Field("failedClosed", stats.failed_closed).Field("failedOpen", stats.failed_open);
   json.Field("localAllowed", stats.local_allowed).Field("localDenied", stats.local_denied);
+  json.Field("overloads", stats.overloads);
+  json.Field("overloadAllowed", stats.overload_allowed);
+  json.Field("overloadDenied", stats.overload_denied);
   json.Field("knownDenied", stats.known_denied);
   json.Field("statesToReport", stats.states_to_report);
   json.Field("denyCacheEntries", stats.deny_cache_entries);

@@ -308,6 +308,10 @@ constexpr std::array kSettings = {
         "How long Redis may take to decide; then the policy answers"),
     Within<FIELD(guard.in_flight_max), 1, 1 << 20>("guard.inFlightMax", "--in-flight-max", "N",
                                                    "Decisions that wait for Redis at a time"),
+    Row<FIELD(guard.on_overload)>(
+        "guard.onOverload", "--on-overload", "POLICY",
+        "What a FAIL_OPEN limit gets while Redis answers but cannot keep up: LOCAL, FAIL_OPEN or "
+        "FAIL_CLOSED"),
     Within<FIELD(guard.instances), 0, 100'000>("guard.instances", "--instances", "N",
                                                "How many share a limit under LOCAL; 0 counts them "
                                                "by heartbeats in Redis"),

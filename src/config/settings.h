@@ -98,6 +98,7 @@ struct Settings {
   struct Guard {
     Micros deadline{20'000};
     std::int64_t in_flight_max = 4'096;
+    OnStoreFailure on_overload = OnStoreFailure::kLocal;
     std::int64_t instances = 0;  // 0: counted by heartbeats.
     std::int64_t failure_percent = 50;
     std::int64_t slow_percent = 80;

@@ -211,10 +211,12 @@ Status RlsBatch::Answer(std::size_t index, std::string& reply) {
 Status RlsBatch::CheckStore(const Asked& asked) const {
   if (asked.kind != Asked::Kind::kLimited || asked.shadow) return {};
   const Expected<Decision>& outcome = requests_[asked.request].outcome;
+  const bool overload = requests_[asked.request].source == Source::kOverload;
   if (outcome) return {};
   const Error& error = outcome.error();
   if (!error.outage()) return {StatusCode::kInvalidArgument, error.message};
-  if (options_.on_store_failure == OnStoreFailure::kFailOpen) return {};
+  // Under overload, FAIL_OPEN does not mean that what could not be decided passes.
+  if (options_.on_store_failure == OnStoreFailure::kFailOpen && !overload) return {};
   return {StatusCode::kUnavailable, text::Cat(ToString(error.code), ": ", error.message)};
 }
 
@@ -293,6 +295,8 @@ void RlsBatch::AddMetadata(const Call& call) {
       set("degraded").set_string_value("FAIL_OPEN");
     } else if (request.source == Source::kLocal) {
       set("degraded").set_string_value("LOCAL");
+    } else if (request.source == Source::kOverload) {
+      set("degraded").set_string_value("OVERLOAD");
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <vector>
@@ -553,6 +554,45 @@ TEST_F(RlsTest, StoreFailuresFollowThePolicy) {
   // What only shadows never fails, and what needs no store does not either.
   EXPECT_TRUE(run(Builder().Ask({{"shadow", "x"}}), OnStoreFailure::kFailClosed).status.ok());
   EXPECT_TRUE(run(Builder().Ask({{"user", "vip"}}), OnStoreFailure::kFailClosed).status.ok());
+}
+
+// Answers as a guard does whose store cannot keep up.
+class BusyStore final : public Store {
+ public:
+  void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
+    for (Request& request : requests) {
+      request.source = Source::kOverload;
+      request.outcome = outcome;
+      if (outcome) std::ranges::fill(request.each, *outcome);
+    }
+    done();
+  }
+  void Reset(const Charge&, std::move_only_function<void(Expected<bool>)> done) override {
+    done(false);
+  }
+
+  Expected<Decision> outcome = Decision{.allowed = true, .limit = 3, .remaining = 2};
+};
+
+TEST_F(RlsTest, AnOverloadIsMarkedAndLetsNothingPassUndecided) {
+  BusyStore busy;
+  test::RlsEngine engine(busy, clock_, {kEdge, kStrict});
+  const auto run = [&] {
+    RlsBatch batch({.on_store_failure = OnStoreFailure::kFailOpen});
+    batch.Start(engine->catalog(), kStart);
+    Result result;
+    result.status = batch.Add(Builder().Ask({{"user", "x"}}).Bytes());
+    engine->Apply(batch.Requests(), [] {});
+    std::string reply;
+    if (result.status.ok()) result.status = batch.Answer(0, reply);
+    result.response.ParseFromString(reply);
+    return result;
+  };
+  const Result decided = run();
+  EXPECT_EQ(decided.response.overall_code(), Response::OK);
+  EXPECT_EQ(decided.response.dynamic_metadata().fields().at("degraded").string_value(), "OVERLOAD");
+  busy.outcome = std::unexpected(Error{ErrorCode::kUnavailable, "more than the share"});
+  EXPECT_EQ(run().status.code, StatusCode::kUnavailable);
 }
 
 TEST_F(RlsTest, AnswersJson) {

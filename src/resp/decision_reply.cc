@@ -25,6 +25,8 @@ std::string_view NameOf(Source source) {
       return "deny_cache";
     case Source::kLocal:
       return "local";
+    case Source::kOverload:
+      return "overload";
     case Source::kFailOpen:
       return "fail_open";
   }

@@ -25,9 +25,10 @@ constexpr std::int64_t kUnitsMax = (std::int64_t{1} << 53) - 1;
 constexpr std::size_t kDescriptionBytesMax = 4096;
 
 constexpr std::array<std::string_view, 4> kRuleSetKeys = {"id", "description", "enabled", "rules"};
-constexpr std::array<std::string_view, 12> kRuleKeys = {
-    "id",           "description",    "enabled", "shadow", "scope", "attribute",
-    "onMissingKey", "onStoreFailure", "cost",    "match",  "bands", "overrides"};
+constexpr std::array<std::string_view, 13> kRuleKeys = {
+    "id",        "description",  "enabled",        "shadow",     "scope",
+    "attribute", "onMissingKey", "onStoreFailure", "onOverload", "cost",
+    "match",     "bands",        "overrides"};
 constexpr std::array<std::string_view, 3> kMatchKeys = {"methods", "paths", "attributes"};
 constexpr std::array<std::string_view, 3> kCostKeys = {"attribute", "default", "max"};
 constexpr std::array<std::string_view, 5> kOverrideKeys = {"key", "pattern", "bands", "unlimited",
@@ -116,6 +117,9 @@ class RuleParser {
     if (const auto* node = mapping_.Find("onStoreFailure")) {
       rule_.on_store_failure = ReadEnum(*node, "onStoreFailure", kOnStoreFailure, reporter_)
                                    .value_or(rule_.on_store_failure);
+    }
+    if (const auto* node = mapping_.Find("onOverload")) {
+      rule_.on_overload = ReadEnum(*node, "onOverload", kOnStoreFailure, reporter_);
     }
     if (const auto* node = mapping_.Find("match")) ParseMatch(*node);
     if (const auto* node = mapping_.Find("cost")) ParseCost(*node);

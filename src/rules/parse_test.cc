@@ -56,6 +56,7 @@ ruleSets:
   ASSERT_THAT(api.rules(), SizeIs(1));
   EXPECT_EQ(api.rules()[0].line, 7);
   EXPECT_EQ(api.rules()[0].on_store_failure, OnStoreFailure::kFailOpen);
+  EXPECT_EQ(api.rules()[0].on_overload, std::nullopt);
   EXPECT_EQ(api.rules()[0].on_missing_key, OnMissingKey::kSkip);
   const auto& bands = api.rules()[0].bands;
   ASSERT_THAT(bands, SizeIs(3));
@@ -166,6 +167,8 @@ TEST(Parse, RulesMustMakeSense) {
   EXPECT_THAT(RuleProblems("    scope: PER_IP\n    onMissingKey: USE_IP\n"),
               ElementsAre(HasSubstr("expected SKIP or DENY")));
   EXPECT_THAT(RuleProblems("    scope: PER_IP\n    onStoreFailure: panic\n"),
+              ElementsAre(HasSubstr("FAIL_CLOSED, FAIL_OPEN, LOCAL")));
+  EXPECT_THAT(RuleProblems("    scope: PER_IP\n    onOverload: panic\n"),
               ElementsAre(HasSubstr("FAIL_CLOSED, FAIL_OPEN, LOCAL")));
   EXPECT_THAT(
       RuleProblems(

@@ -92,6 +92,7 @@ struct Rule {
   std::string attribute;  // Of kCustom; "path.NAME" is what {NAME} stands for in a path.
   OnMissingKey on_missing_key = OnMissingKey::kSkip;
   OnStoreFailure on_store_failure = OnStoreFailure::kFailOpen;
+  std::optional<OnStoreFailure> on_overload;  // None: see Charge.
   Cost cost;
   Match match;
   std::vector<Band> bands;

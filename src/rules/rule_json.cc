@@ -101,6 +101,7 @@ json::object ToJson(const Rule& rule) {
   if (rule.scope == Scope::kCustom) object["attribute"] = rule.attribute;
   object["onMissingKey"] = ToString(rule.on_missing_key);
   object["onStoreFailure"] = ToString(rule.on_store_failure);
+  if (rule.on_overload) object["onOverload"] = ToString(*rule.on_overload);
   object["cost"] = ToJson(rule.cost);
   if (auto match = ToJson(rule.match); !match.empty()) object["match"] = std::move(match);
   object["bands"] = ToJson(rule.bands);

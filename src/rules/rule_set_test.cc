@@ -416,6 +416,7 @@ rules:
     shadow: true
     onMissingKey: use_ip
     onStoreFailure: local
+    onOverload: fail_closed
     cost: {attribute: tokens, default: 0, max: 9}
     match: {methods: put, paths: "/{x}/**", attributes: {z: [b, "c*"], a: {present: false}}}
     bands:
@@ -431,7 +432,8 @@ rules:
       rules->ToJson(),
       R"({"id":"api","description":"Two \"rules\"","enabled":true,"rules":[{"id":"a","enabled":true,)"
       R"("shadow":true,"scope":"CUSTOM","attribute":"path.x","onMissingKey":"USE_IP",)"
-      R"("onStoreFailure":"LOCAL","cost":{"attribute":"tokens","default":0,"max":9},)"
+      R"("onStoreFailure":"LOCAL","onOverload":"FAIL_CLOSED",)"
+      R"("cost":{"attribute":"tokens","default":0,"max":9},)"
       R"("match":{"methods":["PUT"],"paths":["/{x}/**"],)"
       R"("attributes":{"a":{"present":false},"z":["b","c*"]}},"bands":[{"label":"burst",)"
       R"("algorithm":"TOKEN_BUCKET","capacity":100,"refill":10,"period":"1s"},{"label":"band-2",)"

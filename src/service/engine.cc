@@ -13,6 +13,17 @@ namespace {
 
 using telemetry::LogLevel;
 
+std::string_view NameOf(Source source) {
+  switch (source) {
+    case Source::kLocal:
+      return "local";
+    case Source::kOverload:
+      return "overload";
+    default:
+      return "fail-open";
+  }
+}
+
 }  // namespace
 
 Engine::Engine(const Parts& parts, std::shared_ptr<const Catalog> catalog)
@@ -77,9 +88,11 @@ void Engine::Account(std::span<const Request> requests, Steady::time_point start
 void Engine::AccountWithoutStore(const Request& request) {
   metrics_.Decided(request.source);
   if (request.source == Source::kDenyCache) return;  // Nothing failed.
-  for (const Charge& charge : request.charges) metrics_.StoreFailed(charge.on_store_failure);
+  if (request.source != Source::kOverload) {
+    for (const Charge& charge : request.charges) metrics_.StoreFailed(charge.on_store_failure);
+  }
   degraded_->Log(LogLevel::kWarn, "decided without the store",
-                 {{"source", request.source == Source::kLocal ? "local" : "fail-open"},
+                 {{"source", NameOf(request.source)},
                   {"allowed", request.outcome->allowed},
                   {"key", request.charges.front().key}});
 }

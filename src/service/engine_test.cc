@@ -91,11 +91,14 @@ TEST_F(EngineTest, CountsOutagesAndDegradedDecisionsApart) {
   EXPECT_TRUE(done);
   engine.Apply({&request_, 1}, [] {});
   store.Answer(Decision{.allowed = true}, Source::kFailOpen);
+  engine.Apply({&request_, 1}, [] {});
+  store.Answer(Decision{.allowed = false}, Source::kOverload);
   bool failed = false;
   engine.Reset(charge_, [&](Expected<bool> held) { failed = !held; });
   EXPECT_TRUE(failed);
   const std::string text = registry_.Text();
   EXPECT_THAT(text, HasSubstr(R"(source="fail_open"} 1)"));
+  EXPECT_THAT(text, HasSubstr(R"(source="overload"} 1)")) << "which is no failure";
   EXPECT_THAT(text, HasSubstr(R"(sluice_store_failures_total{policy="FAIL_CLOSED"} 2)"))
       << "one that failed and one that was let through";
   EXPECT_THAT(

@@ -61,7 +61,8 @@ void RuleCheck::Gather() {
                           .limit = &band.limit,
                           .name = band.name,
                           .cost = outcome.selected->cost,
-                          .on_store_failure = outcome.selected->rule->on_store_failure});
+                          .on_store_failure = outcome.selected->rule->on_store_failure,
+                          .on_overload = outcome.selected->rule->on_overload});
     }
   };
   const auto request_from = [&](std::size_t begin) {

@@ -58,6 +58,8 @@ ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : reg
       "Requests decided without the store: by a local store, or let through.";
   local_ =
       registry.AddCounter("sluice_degraded_decisions_total", kDegradedHelp, {{"source", "local"}});
+  overload_ = registry.AddCounter("sluice_degraded_decisions_total", kDegradedHelp,
+                                  {{"source", "overload"}});
   fail_open_ = registry.AddCounter("sluice_degraded_decisions_total", kDegradedHelp,
                                    {{"source", "fail_open"}});
   for (std::size_t policy = 0; policy < store_failures_.size(); ++policy) {
@@ -107,6 +109,8 @@ void ServiceMetrics::Decided(Source source) const {
       return deny_cache_hits_.Add();
     case Source::kLocal:
       return local_.Add();
+    case Source::kOverload:
+      return overload_.Add();
     case Source::kFailOpen:
       return fail_open_.Add();
   }

@@ -154,6 +154,7 @@ class ServiceMetrics {
   Registry& registry_;
   std::array<std::array<Checks, 2>, kAlgorithms> checks_;  // By algorithm, then denied, allowed.
   Counter local_;
+  Counter overload_;
   Counter fail_open_;
   Counter deny_cache_hits_;
   std::array<Counter, 3> store_failures_;

@@ -67,12 +67,14 @@ TEST_F(ServiceMetricsTest, CountsWhoDecidedWithoutTheStore) {
   metrics_.Decided(Source::kFailOpen);
   metrics_.Decided(Source::kFailOpen);
   metrics_.Decided(Source::kDenyCache);
+  for (int i = 0; i < 3; ++i) metrics_.Decided(Source::kOverload);
   metrics_.StoreFailed(OnStoreFailure::kFailOpen);
   metrics_.StoreFailed(OnStoreFailure::kFailClosed);
   metrics_.StoreFailed(OnStoreFailure::kFailClosed);
   const std::string text = Text();
   for (const char* line : {"sluice_degraded_decisions_total{source=\"local\"} 1\n",
                            "sluice_degraded_decisions_total{source=\"fail_open\"} 2\n",
+                           "sluice_degraded_decisions_total{source=\"overload\"} 3\n",
                            "sluice_deny_cache_hits_total 1\n",
                            "sluice_store_failures_total{policy=\"FAIL_CLOSED\"} 2\n",
                            "sluice_store_failures_total{policy=\"FAIL_OPEN\"} 1\n",

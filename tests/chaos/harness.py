@@ -261,7 +261,7 @@ def wait_for_store(load):
 def strays(records, begin, end):
     """What was decided locally outside an outage."""
     return [record for record in records
-            if record.source == "local" and not begin <= record.answered <= end]
+            if record.source in ("local", "overload") and not begin <= record.answered <= end]
 
 
 def of_rule_set(records, name):

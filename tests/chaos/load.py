@@ -36,7 +36,7 @@ class Record(typing.NamedTuple):
     port: int
     status: int      # 0: no answer
     allowed: bool
-    source: str      # store, deny-cache, local or fail-open; empty if it failed
+    source: str      # store, deny-cache, local, overload or fail-open; empty if it failed
     error: str       # the code of the answer, BROKEN or UNANSWERED; empty if it was decided
 
     @property

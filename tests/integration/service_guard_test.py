@@ -129,8 +129,76 @@ class Start(support.ServiceTest):
                            "&connect_timeout=50s", "--http-on-store-failure", "LOCAL")
             answer = service.get(target(CHECK, key="k"))
             self.assertLess(time.monotonic() - began, 25)
-            self.assertEqual((answer.status, answer.json["source"]), (200, "local"))
+            # Whether it is only slow cannot be told by then.
+            self.assertEqual((answer.status, answer.json["source"]), (200, "overload"))
             service.kill()
+
+
+class Overload(support.ServiceTest):
+    """A Redis that answers, but not as fast as it is asked."""
+
+    RULES = f"""
+ruleSets:
+  - id: open
+    rules: [{{id: r, scope: PER_USER, bands: [{{label: b, algorithm: FIXED_WINDOW, limit: 2, window: {AGES}}}]}}]
+  - id: pass
+    rules: [{{id: r, scope: PER_USER, onOverload: FAIL_OPEN,
+              bands: [{{label: b, algorithm: FIXED_WINDOW, limit: 2, window: {AGES}}}]}}]
+  - id: closed
+    rules: [{{id: r, scope: PER_USER, onStoreFailure: FAIL_CLOSED,
+              bands: [{{label: b, algorithm: FIXED_WINDOW, limit: 2, window: {AGES}}}]}}]
+"""
+
+    def test_is_no_outage(self):
+        redis = self.redis()
+        service = self.start(*redis.patient_store(), "--rules",
+                             self.folder().write("rules.yaml", self.RULES), "--in-flight-max", "1",
+                             "--instances", "1", "--resp", "127.0.0.1:0", *TRUST)
+        eventually(lambda: service.metric("sluice_redis_listening") == 1, "it listens")
+        for status in (200, 200, 429):
+            self.assertEqual(service.check("open", userId="denied").status, status)
+        redis.cli("client", "pause", "600000", "write")
+        waits = RawConnection(service.port)
+        self.addCleanup(waits.close)
+        waits.send(f"GET {target(CHECK, key='k')} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+        eventually(lambda: service.metric("sluice_guard_in_flight") == 1, "it has the only place")
+
+        answers = [service.check("open", userId="ann") for _ in range(4)]
+        self.assertEqual([answer.status for answer in answers], [200, 200, 429, 429])
+        self.assertEqual({answer.json["source"] for answer in answers}, {"overload"})
+        self.assertEqual(answers[0].header("X-Sluice-Source"), "overload")
+        denied = service.check("open", userId="denied")
+        self.assertEqual((denied.status, denied.json["source"]), (429, "deny-cache"))
+        passed = service.check("pass", userId="ann")
+        self.assertEqual((passed.status, passed.json["source"]), (200, "fail-open"))
+        self.assertEqual(service.check("closed", userId="ann").status, 503)
+        with RawConnection(service.resp_port) as resp:
+            resp.send(b"SLUICE.CHECK LIMIT algorithm=fixed_window,limit=9,window=1d k\r\nQUIT\r\n")
+            self.assertIn(b"$6\r\nsource\r\n$8\r\noverload\r\n", resp.read_until_closed())
+
+        self.assertEqual(service.metric("sluice_overloaded"), 1)
+        self.assertEqual(service.metric("sluice_overloads_total"), 1)
+        self.assertEqual(service.metric("sluice_overload_decisions_total", reason="in_flight"), 7)
+        self.assertEqual(service.metric("sluice_degraded_decisions_total", source="overload"), 5)
+        self.assertEqual(service.metric("sluice_degraded_decisions_total", source="fail_open"), 1)
+        self.assertTrue(service.log_lines("WARN", "the store answers but cannot keep up"))
+        self.assertTrue(service.log_lines("WARN", "decided without the store", "overload"))
+        health = service.get("/health").json
+        self.assertEqual((health["status"], health["store"]["overloaded"]), ("DEGRADED", True))
+        status = service.admin("GET", "/admin/v1/status").json["guard"]
+        self.assertEqual((status["overloaded"], status["overloadAllowed"]), (True, 3))
+
+        redis.cli("client", "unpause")
+        self.assertEqual(waits.read_answer().status, 200)
+        eventually(lambda: local_units(service, "reported") == 3, "what was granted is reported")
+        eventually(lambda: service.log_lines("INFO", "the store keeps up again"), "it is over")
+        self.assertEqual(service.metric("sluice_overloaded"), 0)
+        self.assertNotIn("overloaded", service.get("/health").json["store"])
+        self.assertEqual(service.check("open", userId="ann").status, 429, "it was charged")
+
+
+def local_units(service, state):
+    return service.metric("sluice_local_units_total", state=state)
 
 
 class Stop(support.ServiceTest):

@@ -72,6 +72,7 @@ void Breaker::Record(const Pass& pass, const Call& call, TimePoint now) {
     ++slice.calls;
     slice.failures += call.failed ? 1 : 0;
     slice.slow += slow ? 1 : 0;
+    slice.missed += call.failed && call.missed ? 1 : 0;
     if (call.failed || slow) OpenIfDue(now);
     return;
   }
@@ -79,6 +80,7 @@ void Breaker::Record(const Pass& pass, const Call& call, TimePoint now) {
   // A store that is only slow would close the breaker and open it again at once, unless being slow
   // does not matter.
   if (call.failed || (slow && options_.slow_percent <= 100)) {
+    failing_ = call.failed && !call.missed;
     return Open(now, Reason::kProbeFailed, {});
   }
   if (++probes_good_ < options_.probes_to_close) return;
@@ -109,6 +111,7 @@ Breaker::Counts Breaker::Sum() const {
     sum.calls += slice.calls;
     sum.failures += slice.failures;
     sum.slow += slice.slow;
+    sum.missed += slice.missed;
   }
   return sum;
 }
@@ -116,6 +119,7 @@ Breaker::Counts Breaker::Sum() const {
 void Breaker::OpenIfDue(TimePoint now) {
   const Counts sum = Sum();
   if (sum.calls < options_.minimum_calls) return;
+  failing_ = (sum.failures - sum.missed) * 100 >= options_.failure_percent * sum.calls;
   if (sum.failures * 100 >= options_.failure_percent * sum.calls) {
     Open(now, Reason::kFailures, sum);
   } else if ((sum.failures + sum.slow) * 100 >= options_.slow_percent * sum.calls) {

@@ -24,6 +24,7 @@ class Breaker {
   struct Call {
     bool failed = false;
     Micros took{0};
+    bool missed = false;  // Failed, but only in that its deadline passed.
   };
 
   // Leave to make one call. It is followed by one Record at most: a call of which nothing is heard
@@ -47,6 +48,10 @@ class Breaker {
   void set_last_failure(const Error& error) { last_failure_ = error; }
 
   State state() const { return state_; }
+
+  // Whether errors have opened it, and would have without any slow answer or missed deadline.
+  bool failing() const { return state_ != State::kClosed && failing_; }
+
   std::int64_t transitions() const { return transitions_; }
   const GuardedStore::TransitionCounts& transitions_by_reason() const { return by_reason_; }
   const std::optional<Error>& last_failure() const { return last_failure_; }
@@ -59,6 +64,7 @@ class Breaker {
     std::int64_t calls = 0;
     std::int64_t failures = 0;
     std::int64_t slow = 0;
+    std::int64_t missed = 0;  // Of the failures.
   };
 
   Counts& SliceAt(TimePoint now);
@@ -86,6 +92,7 @@ class Breaker {
   TimePoint open_until_;
   Micros open_time_{0};
   TimePoint closed_at_;
+  bool failing_ = false;
 
   // Half-open.
   std::int64_t probes_out_ = 0;

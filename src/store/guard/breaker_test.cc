@@ -352,5 +352,32 @@ class AllSequences {
 
 TEST(BreakerSequences, HoldItsBoundsAndAlwaysRecover) { AllSequences().Run(); }
 
+// What it is open for, which decides what becomes of those that are turned away.
+TEST_F(BreakerTest, TellsErrorsFromMissedDeadlinesAndSlowAnswers) {
+  constexpr Breaker::Call kMissed{.failed = true, .took = 20ms, .missed = true};
+  for (const Breaker::Call& call : {kFailed, kMissed, kSlow}) {
+    Breaker fresh{kOptions};
+    for (int i = 0; i < 10; ++i) fresh.Record(*fresh.Admit(now), call, now);
+    ASSERT_EQ(fresh.state(), State::kOpen);
+    EXPECT_EQ(fresh.failing(), call.failed && !call.missed);
+  }
+  Make(4, kFailed);
+  Make(6, kMissed);
+  ASSERT_EQ(breaker.state(), State::kOpen);
+  EXPECT_FALSE(breaker.failing()) << "the errors alone would not have opened it";
+
+  now += 200ms;
+  Make(1, kFailed);
+  ASSERT_EQ(breaker.state(), State::kOpen);
+  EXPECT_TRUE(breaker.failing()) << "by its probe";
+  now += 400ms;
+  Make(1, kMissed);
+  ASSERT_EQ(breaker.state(), State::kOpen);
+  EXPECT_FALSE(breaker.failing());
+  now += 1s;
+  Make(5, kGood);
+  EXPECT_EQ(breaker.state(), State::kClosed);
+}
+
 }  // namespace
 }  // namespace sluice::guard

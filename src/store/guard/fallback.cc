@@ -67,8 +67,19 @@ std::optional<Error> Fault(const Request& request) {
   return std::nullopt;
 }
 
-Fallback::Fallback(const MemoryStore::Options& options, std::int64_t instances)
-    : local_(options), instances_(std::clamp<std::int64_t>(instances, 1, kInstancesMax)) {}
+Fallback::Fallback(const MemoryStore::Options& options, std::int64_t instances,
+                   OnStoreFailure on_overload)
+    : on_overload_(on_overload),
+      local_(options),
+      instances_(std::clamp<std::int64_t>(instances, 1, kInstancesMax)) {}
+
+OnStoreFailure Fallback::PolicyOf(const Charge& charge, Cause cause) const {
+  if (cause == Cause::kOutage) return charge.on_store_failure;
+  if (charge.on_overload) return *charge.on_overload;
+  // Only what would pass undecided is decided otherwise.
+  return charge.on_store_failure == OnStoreFailure::kFailOpen ? on_overload_
+                                                              : charge.on_store_failure;
+}
 
 void Fallback::SetInstances(std::int64_t instances) {
   const std::int64_t sane = std::clamp<std::int64_t>(instances, 1, kInstancesMax);
@@ -113,14 +124,15 @@ Charge Fallback::LocalCharge(const Charge& charge, const Share& share) {
           .cost = charge.cost};
 }
 
-void Fallback::FailClosed(Request& request, const Error& error) {
+void Fallback::FailClosed(Request& request, const Error& error, Cause cause) {
   request.outcome = std::unexpected(error);
-  request.source = Source::kStore;
+  request.source = cause == Cause::kOverload ? Source::kOverload : Source::kStore;
   Count(counters_.failed_closed);
 }
 
 // All kLocal charges or none; their numbers go to their places in `each`.
-Expected<Decision> Fallback::DecideLocally(const Request& request, std::span<Decision> each) {
+Expected<Decision> Fallback::DecideLocally(const Request& request, Cause cause,
+                                           std::span<Decision> each) {
   if (request.charges.size() == 1) {
     const Charge& charge = request.charges.front();
     const auto share = FindShare(*charge.limit);
@@ -134,7 +146,7 @@ Expected<Decision> Fallback::DecideLocally(const Request& request, std::span<Dec
   std::array<Decision, kChargesMax> decisions;
   std::size_t size = 0;
   for (const Charge& charge : request.charges) {
-    if (charge.on_store_failure != OnStoreFailure::kLocal) continue;
+    if (PolicyOf(charge, cause) != OnStoreFailure::kLocal) continue;
     shares[size] = FindShare(*charge.limit);
     if (!shares[size]) return std::unexpected(NoShare(*charge.limit));
     charges[size] = LocalCharge(charge, *shares[size]);
@@ -145,49 +157,58 @@ Expected<Decision> Fallback::DecideLocally(const Request& request, std::span<Dec
   if (!overall) return overall;
   auto next = decisions.begin();
   for (std::size_t i = 0; i < request.charges.size(); ++i) {
-    if (request.charges[i].on_store_failure == OnStoreFailure::kLocal) each[i] = *next++;
+    if (PolicyOf(request.charges[i], cause) == OnStoreFailure::kLocal) each[i] = *next++;
   }
   return overall;
 }
 
-std::int64_t Fallback::Decide(Request& request, const Error& error) {
+std::int64_t Fallback::Decide(Request& request, const Error& error, Cause cause) {
   std::size_t local = 0;
   std::int64_t units = 0;
   for (const Charge& charge : request.charges) {
-    if (charge.on_store_failure == OnStoreFailure::kFailClosed) {
-      FailClosed(request, error);
+    const OnStoreFailure policy = PolicyOf(charge, cause);
+    if (policy == OnStoreFailure::kFailClosed) {
+      FailClosed(request, error, cause);
       return 0;
     }
-    if (charge.on_store_failure == OnStoreFailure::kLocal) {
+    if (policy == OnStoreFailure::kLocal) {
       ++local;
       units += charge.cost;
     }
   }
   // A debit is no question that another could answer.
   if (request.action == Action::kDebit) {
-    FailClosed(request, error);
+    FailClosed(request, error, cause);
     return 0;
   }
   std::array<Decision, kChargesMax> room;
   const std::span<Decision> each = std::span(room).first(request.charges.size());
   for (std::size_t i = 0; i < each.size(); ++i) each[i] = Untouched(*request.charges[i].limit);
   if (local > 0) {
-    const auto decided = DecideLocally(request, each);
+    const auto decided = DecideLocally(request, cause, each);
     if (!decided) {
-      // A cost above this instance's share would be granted by the store: no denial.
-      FailClosed(request, error);
+      // A cost above this instance's share would be granted by the store: no denial. Nor may it
+      // pass: that would be a way around the limit for whoever asks for much.
+      FailClosed(request, error, cause);
       return 0;
     }
     if (!decided->allowed) units = 0;
   }
   request.outcome = core::Combine(each);
   std::copy_n(each.begin(), request.each.size(), request.each.begin());
-  request.source = local == each.size() ? Source::kLocal : Source::kFailOpen;
+  const bool overload = cause == Cause::kOverload;
+  request.source = local < each.size() ? Source::kFailOpen
+                   : overload          ? Source::kOverload
+                                       : Source::kLocal;
   if (local == 0) {
     Count(counters_.failed_open);
     return 0;
   }
-  Count(request.outcome->allowed ? counters_.local_allowed : counters_.local_denied);
+  if (request.outcome->allowed) {
+    Count(overload ? counters_.overload_allowed : counters_.local_allowed);
+  } else {
+    Count(overload ? counters_.overload_denied : counters_.local_denied);
+  }
   Count(counters_.local_units, units);
   return units;
 }

@@ -10,6 +10,7 @@
 
 #include "sluice/memory_store.h"
 #include "sluice/store.h"
+#include "store/guard/overload.h"
 
 namespace sluice::guard {
 
@@ -29,14 +30,20 @@ class Fallback {
     std::atomic<std::int64_t> failed_open = 0;
     std::atomic<std::int64_t> local_allowed = 0;
     std::atomic<std::int64_t> local_denied = 0;
+    std::atomic<std::int64_t> overload_allowed = 0;
+    std::atomic<std::int64_t> overload_denied = 0;
     std::atomic<std::int64_t> local_units = 0;
   };
 
-  Fallback(const MemoryStore::Options& options, std::int64_t instances);
+  // `on_overload` is for charges that fail open and do not say what an overload means to them.
+  Fallback(const MemoryStore::Options& options, std::int64_t instances, OnStoreFailure on_overload);
 
-  // Answers a request that has no Fault; `error` is why the store did not. Says how many units were
-  // taken locally.
-  std::int64_t Decide(Request& request, const Error& error);
+  // Who decides a charge.
+  OnStoreFailure PolicyOf(const Charge& charge, Cause cause) const;
+
+  // Answers a request that has no Fault; `error` and `cause` are why the store did not. Says how
+  // many units were taken locally.
+  std::int64_t Decide(Request& request, const Error& error, Cause cause);
 
   // Units taken locally from this charge's state that count as used now. May be more than the share
   // is, if that has become smaller since.
@@ -61,13 +68,14 @@ class Fallback {
   static Charge LocalCharge(const Charge& charge, const Share& share);
 
   std::optional<Share> FindShare(const Limit& limit);
-  Expected<Decision> DecideLocally(const Request& request, std::span<Decision> each);
-  void FailClosed(Request& request, const Error& error);
+  Expected<Decision> DecideLocally(const Request& request, Cause cause, std::span<Decision> each);
+  void FailClosed(Request& request, const Error& error, Cause cause);
 
   struct FingerprintHash {
     std::size_t operator()(const Limit& limit) const { return limit.fingerprint(); }
   };
 
+  const OnStoreFailure on_overload_;
   MemoryStore local_;
   Counters counters_;
   mutable std::shared_mutex mutex_;

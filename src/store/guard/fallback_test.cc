@@ -57,11 +57,12 @@ class FallbackTest : public testing::Test {
     charges_ = std::move(charges);
     each.assign(charges_.size(), {});
     request = {.charges = charges_, .each = each};
-    return fallback.Decide(request, kDown);
+    return fallback.Decide(request, kDown, cause);
   }
 
   ManualClock clock{TimePoint{1000h}};
-  Fallback fallback{{.clock = &clock}, 2};
+  Fallback fallback{{.clock = &clock}, 2, OnStoreFailure::kLocal};
+  Cause cause = Cause::kOutage;
   const Limit ten = *Limit::Parse("algorithm=fixed_window,limit=10,window=1m");
   const Limit four = *Limit::Parse("algorithm=fixed_window,limit=4,window=1m");
   Request request;
@@ -189,6 +190,46 @@ TEST(Fault, IsWhatIsWrongWithTheRequestItself) {
       ErrorCode::kInvalidRequest);
   EXPECT_EQ(code({{.key = "k", .limit = &ten, .cost = 6}, {.key = "k", .limit = &four}}),
             std::nullopt);
+}
+
+TEST_F(FallbackTest, UnderOverloadOnlyWhatWouldPassIsDecidedOtherwise) {
+  using enum OnStoreFailure;
+  cause = Cause::kOverload;
+  const auto ask = [&](OnStoreFailure policy, std::optional<OnStoreFailure> on_overload) {
+    Decide({{.key = "k", .limit = &ten, .on_store_failure = policy, .on_overload = on_overload}});
+    return request.outcome ? std::optional(request.source) : std::nullopt;
+  };
+  EXPECT_EQ(ask(kFailOpen, {}), Source::kOverload);
+  EXPECT_EQ(ask(kLocal, {}), Source::kOverload);
+  EXPECT_EQ(ask(kFailClosed, {}), std::nullopt);
+  EXPECT_EQ(request.source, Source::kOverload) << "so that it is not taken for an outage";
+  EXPECT_EQ(ask(kFailClosed, kLocal), Source::kOverload);
+  EXPECT_EQ(ask(kFailClosed, kFailOpen), Source::kFailOpen);
+  EXPECT_EQ(ask(kFailOpen, kFailOpen), Source::kFailOpen);
+  EXPECT_EQ(ask(kFailOpen, kFailClosed), std::nullopt);
+  EXPECT_EQ(fallback.counters().overload_allowed, 3);
+  EXPECT_EQ(fallback.counters().local_units, 3);
+
+  cause = Cause::kOutage;
+  EXPECT_EQ(ask(kFailOpen, kLocal), Source::kFailOpen) << "that is no overload";
+  EXPECT_EQ(ask(kFailClosed, kLocal), std::nullopt);
+  EXPECT_EQ(request.source, Source::kStore);
+}
+
+TEST_F(FallbackTest, UnderOverloadNobodyGetsMoreThanTheShare) {
+  cause = Cause::kOverload;
+  const Charge charge{.key = "k", .limit = &ten, .on_store_failure = OnStoreFailure::kFailOpen};
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(Decide({charge}), i < 5 ? 1 : 0);
+    EXPECT_EQ(request.outcome->allowed, i < 5);
+    EXPECT_EQ(request.source, Source::kOverload);
+  }
+  EXPECT_EQ(fallback.counters().overload_denied, 15);
+  Charge much = charge;
+  much.key = "other";
+  much.cost = 6;
+  EXPECT_EQ(Decide({much}), 0);
+  EXPECT_FALSE(request.outcome) << "neither a denial, nor a way around the limit";
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ void Flight::Copy(DenyCache& cache) {
       copy.key = keep(charge.key);
       copy.name = keep(charge.name);
       copy.limit = &limits_.back();
-      if (cache.enabled()) places_.push_back(cache.PlaceOf(copy));
+      places_.push_back(cache.PlaceOf(copy));
     }
     const std::size_t size = request->charges.size();
     const std::span<Charge> own(charges_.data() + first, size);
@@ -78,6 +78,7 @@ void Flight::Clear() {
   text_.clear();
   asked.clear();
   requests.clear();
+  grips.clear();
   done = nullptr;
   errand = false;
   state.store(0, std::memory_order_relaxed);

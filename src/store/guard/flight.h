@@ -14,6 +14,8 @@
 #include "sluice/store.h"
 #include "store/guard/breaker.h"
 #include "store/guard/deny_cache.h"
+#include "store/guard/overload.h"
+#include "store/guard/places.h"
 
 namespace sluice::guard {
 
@@ -34,7 +36,7 @@ struct Flight {
   // Empties it, keeping its memory unless that is large.
   void Clear();
 
-  // The numbers of each charge of request `i`, and where its states are remembered.
+  // The numbers of each charge of request `i`, and where its states are remembered, or would be.
   std::span<const Decision> EachOf(std::size_t i) const;
   std::span<const DenyCache::Place> PlacesOf(std::size_t i) const;
 
@@ -43,11 +45,13 @@ struct Flight {
 
   std::vector<Request*> asked;  // The caller's.
   std::vector<Request> requests;
+  std::vector<Places::Grip> grips;        // Of those that were scarce when they were taken.
   std::vector<std::int64_t> local_units;  // What the policy took locally for each request.
   std::move_only_function<void()> done;
   bool errand = false;  // One of our own, which no caller waits for.
 
   Breaker::Pass pass{};
+  Cause cause{};  // Why the policy decided, if the deadline passed.
   TimePoint sent;
   std::chrono::steady_clock::time_point deadline;
 

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <future>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,6 +33,7 @@ using Steady = std::chrono::steady_clock;
 constexpr auto kLocal = OnStoreFailure::kLocal;
 constexpr auto kOpen = OnStoreFailure::kFailOpen;
 constexpr auto kClosed = OnStoreFailure::kFailClosed;
+constexpr auto kPassed = Source::kFailOpen;
 
 const Limit kThousand = *Limit::Parse("algorithm=fixed_window,limit=1000,window=1000d");
 const Limit kFive = *Limit::Parse("algorithm=fixed_window,limit=5,window=1000d");
@@ -83,14 +87,16 @@ TEST_F(GuardRedisTest, StartsWithoutRedisAndReportsWhatWasTakenMeanwhile) {
   const int port = FreePort();
   options.instances = 2;
   Connect("redis://127.0.0.1:" + std::to_string(port) + kPatient);
+  // A busy machine may miss a deadline first, which does not tell yet.
+  ASSERT_TRUE(Eventually([&] { return Ask(kThousand, kOpen, "first").source == kPassed; }));
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(Ask(kThousand, kLocal).source, Source::kLocal);
-    EXPECT_EQ(Ask(kThousand, kOpen).source, Source::kFailOpen);
+    EXPECT_EQ(Ask(kThousand, kOpen).source, kPassed);
     EXPECT_FALSE(Ask(kThousand, kClosed).outcome);
   }
   EXPECT_NE(breaker(), State::kClosed);
   const RedisServer server({.port = port});
-  ASSERT_TRUE(Eventually([&] { return guard->GetStats().reported_units == 20; }))
+  ASSERT_TRUE(Eventually([&] { return guard->GetStats().reported_units >= 20; }))
       << "by itself, without a request";
   ASSERT_TRUE(Eventually([&] { return StoreDecides() && breaker() == State::kClosed; }));
   EXPECT_EQ(UsedInRedis(kThousand), 20);
@@ -141,9 +147,10 @@ TEST_F(GuardRedisTest, AHangingServerCostsTheDeadlineThenNothingAndThenRecovers)
   const Answer first = Ask(kThousand, kClosed);
   EXPECT_EQ(first.outcome.error().code, ErrorCode::kOutcomeUnknown);
   ASSERT_TRUE(Eventually([&] {
-    EXPECT_EQ(Ask(kThousand, kOpen).source, Source::kFailOpen);
-    return breaker() == State::kOpen;
-  }));
+    const Source source = Ask(kThousand, kOpen).source;
+    EXPECT_TRUE(source == Source::kOverload || source == kPassed);
+    return breaker() == State::kOpen && source == kPassed;
+  })) << "silence is an outage";
   EXPECT_GT(guard->GetStats().deadline_misses, 1);
   server.Signal(SIGCONT);
   ASSERT_TRUE(Eventually([&] { return StoreDecides() && breaker() == State::kClosed; }));
@@ -221,7 +228,7 @@ TEST_F(GuardRedisTest, AFullServerIsAFailureAndNoDenial) {
   }));
   const Answer closed = Ask(kThousand, kClosed);
   ASSERT_FALSE(closed.outcome);
-  EXPECT_EQ(Ask(kThousand, kLocal).source, Source::kLocal);
+  EXPECT_TRUE(Eventually([&] { return Ask(kThousand, kLocal).source == Source::kLocal; }));
 }
 
 TEST_F(GuardRedisTest, AnExhaustedKeyIsDeniedWithoutTheServer) {
@@ -251,6 +258,108 @@ TEST_F(GuardRedisTest, AnExhaustedKeyIsDeniedWithoutTheServer) {
   });
   reset.get_future().wait();
   EXPECT_TRUE(Ask(kFive, kClosed).outcome->allowed);
+}
+
+// Sends one request for each key and collects what becomes of them.
+class Burst {
+ public:
+  Burst(GuardedStore& guard, const Limit& limit, std::vector<std::string> keys)
+      : keys_(std::move(keys)) {
+    for (const std::string& key : keys_) {
+      charges_.push_back({.key = key, .limit = &limit, .on_store_failure = kOpen});
+    }
+    requests_.resize(keys_.size());
+    for (std::size_t i = 0; i < keys_.size(); ++i) {
+      requests_[i].charges = std::span(charges_).subspan(i, 1);
+      guard.Apply({&requests_[i], 1}, [this] { ++done_; });
+    }
+  }
+
+  bool done() const { return done_ == keys_.size(); }
+  std::int64_t By(Source source) const {
+    return std::ranges::count(requests_, source, &Request::source);
+  }
+  void AddGranted(std::map<std::string, std::int64_t>& granted) const {
+    for (std::size_t i = 0; i < keys_.size(); ++i) {
+      ASSERT_TRUE(requests_[i].outcome) << requests_[i].outcome.error().message;
+      granted[keys_[i]] += requests_[i].outcome->allowed ? 1 : 0;
+    }
+  }
+
+ private:
+  const std::vector<std::string> keys_;
+  std::vector<Charge> charges_;
+  std::vector<Request> requests_;
+  std::atomic<std::size_t> done_ = 0;
+};
+
+std::vector<std::string> Keys(std::string_view prefix, int count, int times = 1) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < count * times; ++i) {
+    keys.push_back(std::string(prefix) + std::to_string(i % count));
+  }
+  return keys;
+}
+
+// A burst of distinct keys at a server that does not keep up lets nobody pass undecided, takes no
+// places from clients that are known, and gives a client that was denied nothing.
+TEST_F(GuardRedisTest, AFloodAtABusyServerDoesNotTurnLimitsOff) {
+  constexpr int kFlood = 32'000;
+  constexpr int kHonest = 100;
+  constexpr int kGreedy = 100;  // Keys of the flood that ask again and again.
+  const RedisServer server;
+  options.deadline = 1min;
+  options.in_flight_max = 1'024;
+  options.instances = 2;
+  options.deny_cache_trust = kSpanMax;
+  options.breaker.failure_percent = 101;
+  Connect(server.Uri(kPatient));
+  ASSERT_TRUE(Eventually([&] { return redis->GetStats().listening == 1 && StoreDecides(); }));
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(Ask(kFive, kOpen, "denied").outcome->allowed, i < 5);
+  std::map<std::string, std::int64_t> granted;
+  {
+    const Burst known(*guard, kFive, Keys("honest", kHonest));
+    ASSERT_TRUE(Eventually([&] { return known.done(); }));
+    known.AddGranted(granted);
+  }
+
+  ASSERT_TRUE(server.Cli("CLIENT PAUSE 600000 WRITE").starts_with("OK"));
+  const Burst flood(*guard, kFive, Keys("flood", kFlood));
+  const Burst greedy(*guard, kFive, Keys("flood", kGreedy, 20));
+  const Burst honest(*guard, kFive, Keys("honest", kHonest));
+  for (int i = 0; i < 100; ++i) {
+    const Answer denied = Ask(kFive, kOpen, "denied");
+    EXPECT_FALSE(denied.outcome->allowed);
+    EXPECT_EQ(denied.source, Source::kDenyCache);
+  }
+  EXPECT_TRUE(guard->GetStatus().overloaded);
+  ASSERT_TRUE(server.Cli("CLIENT UNPAUSE").starts_with("OK"));
+  ASSERT_TRUE(Eventually([&] { return flood.done() && greedy.done() && honest.done(); }));
+
+  const std::int64_t by_store = flood.By(Source::kStore);
+  std::printf("of %d fresh keys %lld by the store, of %d known ones %lld; %lld let through\n",
+              kFlood, static_cast<long long>(by_store), kHonest,
+              static_cast<long long>(honest.By(Source::kStore)),
+              static_cast<long long>(guard->GetStats().failed_open));
+  EXPECT_EQ(guard->GetStats().failed_open, 0);
+  EXPECT_EQ(by_store + flood.By(Source::kOverload), kFlood);
+  EXPECT_LE(by_store, 512);
+  EXPECT_EQ(honest.By(Source::kStore), kHonest);
+
+  flood.AddGranted(granted);
+  greedy.AddGranted(granted);
+  honest.AddGranted(granted);
+  for (const auto& [key, units] : granted) EXPECT_LE(units, 5 + 2) << key;
+
+  ASSERT_TRUE(Eventually([&] {
+    const auto stats = guard->GetStats();
+    return stats.states_to_report == 0 && stats.in_flight == 0;
+  }));
+  const auto stats = guard->GetStats();
+  EXPECT_EQ(stats.local_units, stats.reported_units + stats.charged_units) << "to the unit";
+  EXPECT_EQ(UsedInRedis(kFive, "flood31999"), 1);
+  EXPECT_EQ(UsedInRedis(kFive, "honest0"), 2);
+  EXPECT_EQ(UsedInRedis(kFive, "denied"), 5);
 }
 
 // The two algorithms that show the least of themselves.

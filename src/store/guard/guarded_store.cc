@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -15,20 +16,26 @@
 #include "store/guard/deny_cache.h"
 #include "store/guard/fallback.h"
 #include "store/guard/flight.h"
+#include "store/guard/known_keys.h"
 #include "store/guard/ledger.h"
+#include "store/guard/overload.h"
+#include "store/guard/places.h"
 
 namespace sluice {
 namespace {
 
 using guard::Breaker;
+using guard::Cause;
 using guard::Flight;
+using guard::Places;
 using Steady = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 // Room beyond in_flight_max, so that a store that left very many requests unanswered can still be
 // tried.
 constexpr std::size_t kProbeReserve = 1'024;
-constexpr std::size_t kReportMax = 128;  // States in one report.
+constexpr std::size_t kReportMax = 128;      // States in one report.
+constexpr std::size_t kKnownKeys = 1 << 18;  // Of a generation; 1 MiB for both.
 // Between reports that do not get through, and between looks at whether to probe. Reports that do
 // get through follow one another.
 constexpr auto kErrandEvery = 100ms;
@@ -86,9 +93,12 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
         options_(Sane(options)),
         clock_(options.clock ? options.clock : &steady_),
         cache_(answers_inline_ ? 0 : options_.deny_cache_entries, options_.deny_cache_trust),
-        fallback_(options_.local, options_.instances),
+        fallback_(options_.local, options_.instances, options_.on_overload),
         ledger_(options_.unreported_max),
+        places_(options_.in_flight_max),
+        known_(answers_inline_ ? 0 : kKnownKeys),
         breaker_(options_.breaker),
+        overload_(guard::Overload::For(options_.deadline)),
         timer_thread_([this] { RunTimer(); }) {}
 
   bool answers_inline() const { return answers_inline_; }
@@ -110,6 +120,9 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
     std::atomic<std::int64_t> store_failures = 0;
     std::atomic<std::int64_t> breaker_rejections = 0;
     std::atomic<std::int64_t> in_flight_rejections = 0;
+    std::atomic<std::int64_t> overload_deadline = 0;
+    std::atomic<std::int64_t> overload_breaker = 0;
+    std::atomic<std::int64_t> overload_in_flight = 0;
     std::atomic<std::int64_t> deny_cache_hits = 0;
     std::atomic<std::int64_t> known_denied = 0;
     std::atomic<std::int64_t> late_charged = 0;
@@ -121,18 +134,22 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
     std::atomic<std::int64_t> dropped_units = 0;
   };
 
-  // Runs `change` under the lock and tells the observer, without it, if the breaker changed state.
+  // Runs `change` under the lock and tells the observers, without it, if the breaker changed state
+  // or an overload began or ended.
   template <typename Change>
   void Locked(Change change);
 
   enum class Rejection { kBreaker, kInFlight };
   enum class For { kCaller, kErrand };
   Flight* Admit(For whom, TimePoint now);
-  bool Reserve(const Flight& flight);
-  void Reject(Request& request, Rejection why);
+  bool Reserve(Flight& flight, std::span<const Charge> charges);
+  Places::Asker AskerOf(std::span<const Charge> charges) const;
+  void Unreserve(Flight& flight, std::size_t grips);
+  void Reject(Request& request, Rejection why, TimePoint now);
   void Launch(Flight* flight, TimePoint now);
   void OnAnswer(Flight* flight);
-  void Land(Flight* flight);
+  void Land(Flight* flight, bool answered);
+  void Hear(bool answered, TimePoint now);
   void HandBack(Flight& flight);
   void Release(Flight* flight);
   void Cancel(Flight* flight);
@@ -142,9 +159,9 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   void Expire(Flight* flight);
   void Settle(Flight* flight);
 
-  std::int64_t DecideByPolicy(Request& request, const Error& error);
-  void DecideWithout(Request& request, const Error& error);
-  void Owe(std::span<const Charge> charges);
+  std::int64_t DecideByPolicy(Request& request, const Error& error, Cause cause);
+  void DecideWithout(Request& request, const Error& error, Cause cause);
+  void Owe(std::span<const Charge> charges, Cause cause = Cause::kOutage);
   void RunErrand();
   std::optional<Rejection> Report(const std::vector<guard::Ledger::Debt>& debts);
   void ProbeIfIdle();
@@ -171,13 +188,15 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   guard::Fallback fallback_;
   guard::Ledger ledger_;
   Counters counters_;
-  std::atomic<std::size_t> in_flight_ = 0;
+  Places places_;
+  guard::KnownKeys known_;
   std::atomic<std::int64_t> abandoned_ = 0;
 
   mutable std::mutex mutex_;
   std::condition_variable timer_;
   // Guarded by mutex_.
   Breaker breaker_;
+  guard::Overload overload_;
   std::vector<std::unique_ptr<Flight>> flights_;
   std::vector<Flight*> free_;
   guard::FlightList waiting_;  // For their deadline, the earliest first.
@@ -194,15 +213,19 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
 template <typename Change>
 void GuardedStore::Impl::Locked(Change change) {
   std::optional<Transition> transition;
+  std::optional<OverloadChange> overload;
   {
     const std::lock_guard lock(mutex_);
-    const std::int64_t before = breaker_.transitions();
+    const std::int64_t transitions = breaker_.transitions();
+    const std::int64_t changes = overload_.changes();
     change();
-    if (breaker_.transitions() == before) return;
-    transition = breaker_.last_transition();
+    if (breaker_.transitions() != transitions) transition = breaker_.last_transition();
+    if (overload_.changes() != changes) overload = overload_.last_change();
+    if (!transition && !overload) return;
   }
   timer_.notify_one();
-  if (options_.on_transition) options_.on_transition(*transition);
+  if (transition && options_.on_transition) options_.on_transition(*transition);
+  if (overload && options_.on_overload_change) options_.on_overload_change(*overload);
 }
 
 // A flight, if the store may be asked.
@@ -223,16 +246,37 @@ Flight* GuardedStore::Impl::Admit(For whom, TimePoint now) {
   return flight;
 }
 
-// Takes room for one more request.
-bool GuardedStore::Impl::Reserve(const Flight& flight) {
-  const std::size_t max = options_.in_flight_max + (flight.pass.probe ? kProbeReserve : 0);
-  if (in_flight_.fetch_add(1, std::memory_order_relaxed) < max) return true;
-  in_flight_.fetch_sub(1, std::memory_order_relaxed);
-  return false;
+// Takes a place for a request of these charges.
+bool GuardedStore::Impl::Reserve(Flight& flight, std::span<const Charge> charges) {
+  if (flight.pass.probe) return places_.TakeBeyond(kProbeReserve);
+  Places::Grip grip;
+  const auto taken = places_.Take([&] { return AskerOf(charges); }, grip);
+  if (taken == Places::Taken::kWithGrip) flight.grips.push_back(grip);
+  return taken != Places::Taken::kNo;
+}
+
+// Several charges are a client of their own, and what limits them a limit: a limit that everybody
+// has in common does not make all of them one.
+Places::Asker GuardedStore::Impl::AskerOf(std::span<const Charge> charges) const {
+  Places::Asker asker{.limit = 0, .client = 0, .known = true};
+  for (const Charge& charge : charges) {
+    const Hash128 state = cache_.HashOf(charge);
+    asker.limit += charge.name.empty() ? charge.limit->fingerprint()
+                                       : std::hash<std::string_view>{}(charge.name);
+    asker.client += state.low;
+    asker.known = asker.known && known_.Contains(state);
+  }
+  return asker;
+}
+
+// Gives the last place back; the flight had so many grips before it was taken.
+void GuardedStore::Impl::Unreserve(Flight& flight, std::size_t grips) {
+  places_.Release(1, std::span(flight.grips).subspan(grips));
+  flight.grips.resize(grips);
 }
 
 void GuardedStore::Impl::Release(Flight* flight) {
-  in_flight_.fetch_sub(flight->requests.size(), std::memory_order_relaxed);
+  places_.Release(flight->requests.size(), flight->grips);
   flight->Clear();
   const std::lock_guard lock(mutex_);
   free_.push_back(flight);
@@ -253,7 +297,7 @@ void GuardedStore::Impl::ApplyInline(std::span<Request> requests) {
     }
     Count(counters_.store_failures);
     const Error error = std::move(request.outcome.error());
-    DecideWithout(request, error);
+    DecideWithout(request, error, Cause::kOutage);
   }
 }
 
@@ -276,15 +320,15 @@ void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_funct
       flight = Admit(For::kCaller, now);
       rejected = !flight;
     }
+    const std::size_t grips = flight ? flight->grips.size() : 0;
     if (rejected) {
-      Reject(request, Rejection::kBreaker);
-      continue;
-    }
-    // What was granted without the store comes first: it would grant that again.
-    if (const auto why = Report(ledger_.TakeOf(request.charges))) {
-      Reject(request, *why);
-    } else if (!Reserve(*flight)) {
-      Reject(request, Rejection::kInFlight);
+      Reject(request, Rejection::kBreaker, now);
+    } else if (!Reserve(*flight, request.charges)) {
+      Reject(request, Rejection::kInFlight, now);
+    } else if (const auto why = Report(ledger_.TakeOf(request.charges))) {
+      // What was granted without the store goes first: it would grant that again.
+      Unreserve(*flight, grips);
+      Reject(request, *why, now);
     } else {
       flight->asked.push_back(&request);
     }
@@ -300,12 +344,20 @@ void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_funct
 }
 
 // The store is not asked.
-void GuardedStore::Impl::Reject(Request& request, Rejection why) {
+void GuardedStore::Impl::Reject(Request& request, Rejection why, TimePoint now) {
   const bool breaker = why == Rejection::kBreaker;
   Count(breaker ? counters_.breaker_rejections : counters_.in_flight_rejections);
-  DecideWithout(request, {ErrorCode::kUnavailable,
-                          breaker ? "the store is not asked, because its circuit breaker is open"
-                                  : text::Cat(options_.in_flight_max, " requests are in flight")});
+  Cause cause{};
+  Locked([&] { cause = overload_.Judge(breaker_.failing(), 1, now); });
+  if (cause == Cause::kOverload) {
+    Count(breaker ? counters_.overload_breaker : counters_.overload_in_flight);
+  }
+  DecideWithout(request,
+                {ErrorCode::kUnavailable,
+                 breaker ? "the store is not asked, because its circuit breaker is open"
+                         : text::Cat("no place is free for it among the ", options_.in_flight_max,
+                                     " requests that may be in flight")},
+                cause);
 }
 
 // From here on the flight, and the caller's requests, belong to whoever ends it.
@@ -317,6 +369,7 @@ void GuardedStore::Impl::Launch(Flight* flight, TimePoint now) {
   {
     const std::lock_guard lock(mutex_);
     ListOf(*flight).PushBack(flight);
+    overload_.Asked(now);
     wake = flight->deadline < wake_at_;
   }
   if (wake) timer_.notify_one();
@@ -325,16 +378,27 @@ void GuardedStore::Impl::Launch(Flight* flight, TimePoint now) {
 
 void GuardedStore::Impl::OnAnswer(Flight* flight) {
   const auto self = flight->owner;  // What follows may give up the last other hold on it.
+  const bool answered = !std::ranges::all_of(flight->requests, Failed);
   const unsigned before = flight->state.fetch_or(Flight::kAnswered, std::memory_order_acq_rel);
-  if (before == 0) {
-    Land(flight);
-  } else if ((before & Flight::kDecided) != 0) {
-    Settle(flight);
+  if (before == 0) return Land(flight, answered);
+  {
+    const std::lock_guard lock(mutex_);
+    Hear(answered, clock_->Now());
+  }
+  if ((before & Flight::kDecided) != 0) Settle(flight);
+}
+
+// A call is over.
+void GuardedStore::Impl::Hear(bool answered, TimePoint now) {
+  if (answered) {
+    overload_.Answered(now);
+  } else {
+    overload_.Failed(now);
   }
 }
 
 // Answered in time.
-void GuardedStore::Impl::Land(Flight* flight) {
+void GuardedStore::Impl::Land(Flight* flight, bool answered) {
   const TimePoint now = clock_->Now();
   const auto failure = std::ranges::find_if(flight->requests, FailedStore);
   const bool failed = failure != flight->requests.end();
@@ -342,6 +406,7 @@ void GuardedStore::Impl::Land(Flight* flight) {
     if (flight->listed) ListOf(*flight).Remove(flight);
     if (failed) breaker_.set_last_failure(failure->outcome.error());
     breaker_.Record(flight->pass, {.failed = failed, .took = now - flight->sent}, now);
+    Hear(answered, now);
   });
   if (flight->errand) {
     EndErrand(AccountErrand(*flight));
@@ -360,10 +425,11 @@ void GuardedStore::Impl::HandBack(Flight& flight) {
     Request& request = *flight.asked[i];
     if (Failed(answered)) {
       Count(counters_.store_failures);
-      DecideWithout(request, answered.outcome.error());
+      DecideWithout(request, answered.outcome.error(), Cause::kOutage);
       continue;
     }
     Count(counters_.by_store);
+    for (const auto& place : flight.PlacesOf(i)) known_.Add(place.hash);
     if (answered.outcome) {
       const auto each = flight.EachOf(i);
       if (cache_.enabled()) cache_.Learn(answered, each, flight.PlacesOf(i), flight.sent);
@@ -375,32 +441,32 @@ void GuardedStore::Impl::HandBack(Flight& flight) {
 
 // Answers a request that the store has not; `error` says why. Says how many units were taken
 // locally.
-std::int64_t GuardedStore::Impl::DecideByPolicy(Request& request, const Error& error) {
+std::int64_t GuardedStore::Impl::DecideByPolicy(Request& request, const Error& error, Cause cause) {
   // What was denied when the store could still be asked is denied until its time is over.
   if (cache_.Answer(request, clock_->Now(), guard::DenyCache::Age::kAny)) {
     Count(counters_.known_denied);
     request.source = Source::kDenyCache;
     return 0;
   }
-  return fallback_.Decide(request, error);
+  return fallback_.Decide(request, error, cause);
 }
 
 // The same for a request that the store will not answer any more.
-void GuardedStore::Impl::DecideWithout(Request& request, const Error& error) {
-  const std::int64_t units = DecideByPolicy(request, error);
+void GuardedStore::Impl::DecideWithout(Request& request, const Error& error, Cause cause) {
+  const std::int64_t units = DecideByPolicy(request, error, cause);
   if (units == 0) return;
   if (ProvablyNotCharged(error)) {
-    Owe(request.charges);
+    Owe(request.charges, cause);
   } else {
     Count(counters_.dropped_units, units);
   }
 }
 
 // Notes what was taken locally, to be reported.
-void GuardedStore::Impl::Owe(std::span<const Charge> charges) {
+void GuardedStore::Impl::Owe(std::span<const Charge> charges, Cause cause) {
   bool first = false;
   for (const Charge& charge : charges) {
-    if (charge.on_store_failure != OnStoreFailure::kLocal || charge.cost == 0) continue;
+    if (fallback_.PolicyOf(charge, cause) != OnStoreFailure::kLocal || charge.cost == 0) continue;
     const auto added = ledger_.Add(charge);
     if (added == guard::Ledger::Added::kFull) Count(counters_.dropped_units, charge.cost);
     first = first || added == guard::Ledger::Added::kFirst;
@@ -417,7 +483,8 @@ Steady::time_point GuardedStore::Impl::NextWake() const {
   auto next = Steady::time_point::max();
   if (!waiting_.empty()) next = waiting_.front()->deadline;
   if (!waiting_probes_.empty()) next = std::min(next, waiting_probes_.front()->deadline);
-  const bool errands = ledger_.size() > 0 || breaker_.state() != BreakerState::kClosed;
+  const bool errands =
+      ledger_.size() > 0 || breaker_.state() != BreakerState::kClosed || overload_.active();
   if (errands && !on_errand_) next = std::min(next, next_errand_);
   return next;
 }
@@ -462,7 +529,10 @@ std::vector<Flight*> GuardedStore::Impl::TakeExpired(Steady::time_point now) {
           const Micros deadline = DeadlineOf(*flight);
           const Micros waited = std::max(clock_now - flight->sent, deadline);
           breaker_.set_last_failure(NotAnswered(deadline));
-          breaker_.Record(flight->pass, {.failed = true, .took = waited}, clock_now);
+          breaker_.Record(flight->pass, {.failed = true, .took = waited, .missed = true},
+                          clock_now);
+          const auto asked = static_cast<std::int64_t>(flight->asked.size());
+          if (asked > 0) flight->cause = overload_.Judge(breaker_.failing(), asked, clock_now);
           expired.push_back(flight);
         }
         flight = next;
@@ -480,10 +550,11 @@ void GuardedStore::Impl::Expire(Flight* flight) {
     EndErrand(false);
   } else {
     Count(counters_.deadline_misses, size);
+    if (flight->cause == Cause::kOverload) Count(counters_.overload_deadline, size);
     const Error error = NotAnswered(DeadlineOf(*flight));
     for (std::size_t i = 0; i < flight->asked.size(); ++i) {
       // Whether the store charged it as well is known when it answers.
-      flight->local_units[i] = DecideByPolicy(*flight->asked[i], error);
+      flight->local_units[i] = DecideByPolicy(*flight->asked[i], error, flight->cause);
     }
   }
   auto done = std::move(flight->done);
@@ -498,12 +569,15 @@ void GuardedStore::Impl::Settle(Flight* flight) {
   for (std::size_t i = 0; i < flight->asked.size(); ++i) {
     const Request& answered = flight->requests[i];
     const std::int64_t units = flight->local_units[i];
+    if (answered.outcome) {
+      for (const auto& place : flight->PlacesOf(i)) known_.Add(place.hash);
+    }
     if (Charges(answered)) {
       Count(counters_.late_charged);
       Count(counters_.charged_units, units);
     } else if (answered.outcome || ProvablyNotCharged(answered.outcome.error())) {
       Count(counters_.late_not_charged);
-      if (units > 0) Owe(answered.charges);
+      if (units > 0) Owe(answered.charges, flight->cause);
     } else {
       Count(counters_.late_unknown);
       Count(counters_.dropped_units, units);
@@ -515,10 +589,10 @@ void GuardedStore::Impl::Settle(Flight* flight) {
 }
 
 void GuardedStore::Impl::RunErrand() {
-  {
-    const std::lock_guard lock(mutex_);
+  Locked([&] {
     next_errand_ = Steady::now() + kErrandEvery;
-  }
+    overload_.EndIfCalm(clock_->Now());
+  });
   if (ledger_.size() > 0) {
     Report(ledger_.Take(kReportMax));
   } else {
@@ -575,7 +649,7 @@ std::size_t GuardedStore::Impl::Send(Flight* flight, std::span<const Charge> cha
                                      TimePoint now) {
   std::vector<Request> requests(charges.size());
   std::size_t sent = 0;
-  for (; sent < charges.size() && Reserve(*flight); ++sent) {
+  for (; sent < charges.size() && Reserve(*flight, charges.subspan(sent, 1)); ++sent) {
     requests[sent] = {.charges = charges.subspan(sent, 1), .action = action};
     flight->asked.push_back(&requests[sent]);
   }
@@ -670,7 +744,8 @@ GuardedStore::Status GuardedStore::Impl::GetStatus() const {
   return {.breaker = breaker_.state(),
           .last_transition = breaker_.last_transition(),
           .last_failure = breaker_.last_failure(),
-          .instances = fallback_.instances()};
+          .instances = fallback_.instances(),
+          .overloaded = overload_.active()};
 }
 
 GuardedStore::Stats GuardedStore::Impl::GetStats() const {
@@ -680,17 +755,22 @@ GuardedStore::Stats GuardedStore::Impl::GetStats() const {
   const auto& policy = fallback_.counters();
   const auto cache = cache_.GetStats();
   Stats stats{
-      .in_flight = static_cast<std::int64_t>(in_flight_.load(std::memory_order_relaxed)),
+      .in_flight = static_cast<std::int64_t>(places_.taken()),
       .abandoned = get(abandoned_),
       .by_store = get(counters_.by_store),
       .deadline_misses = get(counters_.deadline_misses),
       .store_failures = get(counters_.store_failures),
       .breaker_rejections = get(counters_.breaker_rejections),
       .in_flight_rejections = get(counters_.in_flight_rejections),
+      .overload_deadline = get(counters_.overload_deadline),
+      .overload_breaker = get(counters_.overload_breaker),
+      .overload_in_flight = get(counters_.overload_in_flight),
       .failed_closed = get(policy.failed_closed),
       .failed_open = get(policy.failed_open),
       .local_allowed = get(policy.local_allowed),
       .local_denied = get(policy.local_denied),
+      .overload_allowed = get(policy.overload_allowed),
+      .overload_denied = get(policy.overload_denied),
       .known_denied = get(counters_.known_denied),
       .late_charged = get(counters_.late_charged),
       .late_not_charged = get(counters_.late_not_charged),
@@ -707,6 +787,7 @@ GuardedStore::Stats GuardedStore::Impl::GetStats() const {
       .local_keys = fallback_.keys(),
   };
   const std::lock_guard lock(mutex_);
+  stats.overloads = overload_.overloads();
   stats.transitions = breaker_.transitions();
   stats.transitions_by_reason = breaker_.transitions_by_reason();
   return stats;

@@ -220,8 +220,8 @@ TEST_F(GuardTest, DecidesByPolicyWhenTheDeadlinePasses) {
   EXPECT_GE(Steady::now() - start, 5ms);
   EXPECT_EQ(closed.outcome.error().code, ErrorCode::kOutcomeUnknown);
   EXPECT_THAT(closed.outcome.error().message, HasSubstr("5000 us"));
-  EXPECT_EQ(Ask(kTen, kOpen).source, Source::kFailOpen);
-  EXPECT_EQ(Ask(kTen, kLocal).source, Source::kLocal);
+  EXPECT_EQ(Ask(kTen, kOpen).source, Source::kOverload) << "as far as anybody can know by now";
+  EXPECT_EQ(Ask(kTen, kLocal).source, Source::kOverload);
   EXPECT_EQ(stats().deadline_misses, 3);
   EXPECT_EQ(stats().abandoned, 3);
   EXPECT_EQ(stats().in_flight, 3) << "the store still owes these";
@@ -265,12 +265,12 @@ TEST_F(GuardTest, BeyondTheInFlightMaximumThePolicyDecidesAtOnce) {
   std::promise<void> done;
   guard().Apply(requests, [&] { done.set_value(); });
   EXPECT_EQ(Ask(kTen, kClosed).outcome.error().code, ErrorCode::kUnavailable);
-  EXPECT_EQ(Ask(kTen, kOpen).source, Source::kFailOpen);
+  EXPECT_EQ(Ask(kTen, kOpen).source, Source::kOverload);
   store.AnswerHeld();
   done.get_future().wait();
   EXPECT_EQ(requests[0].source, Source::kStore);
   EXPECT_EQ(requests[1].source, Source::kStore);
-  EXPECT_EQ(requests[2].source, Source::kFailOpen);
+  EXPECT_EQ(requests[2].source, Source::kOverload);
   EXPECT_EQ(stats().in_flight_rejections, 3);
   store.AnswerAtOnce();
   EXPECT_EQ(Ask(kTen, kOpen).source, Source::kStore);
@@ -282,7 +282,7 @@ TEST_F(GuardTest, ALateAnswerNeverReachesTheCallersMemory) {
   {
     const std::string key(100, 'x');  // Gone when the late answer comes; the sanitizer watches.
     const Limit limit = kTen;
-    EXPECT_EQ(Ask(limit, kOpen, 1, key).source, Source::kFailOpen);
+    EXPECT_EQ(Ask(limit, kOpen, 1, key).source, Source::kOverload);
   }
   store.AnswerHeld();
   EXPECT_EQ(store.Remaining(kTen, std::string(100, 'x')), 9);
@@ -401,8 +401,8 @@ TEST_F(GuardTest, AReportThatMayHaveArrivedIsNotSentAgain) {
 TEST_F(GuardTest, WhatTheStoreChargedLateIsNotReportedAsWell) {
   options.deadline = 5ms;
   store.Hold();
-  EXPECT_EQ(Ask(kTen, kLocal).source, Source::kLocal);
-  EXPECT_EQ(Ask(kTen, kLocal, 2).source, Source::kLocal);
+  EXPECT_EQ(Ask(kTen, kLocal).source, Source::kOverload);
+  EXPECT_EQ(Ask(kTen, kLocal, 2).source, Source::kOverload);
   EXPECT_EQ(stats().states_to_report, 0) << "not before it is known";
   store.AnswerHeld();
   store.AnswerAtOnce();
@@ -451,7 +451,7 @@ TEST_F(GuardTest, ReportsThatAreNeverAnsweredStayWithinTheInFlightMaximum) {
   ASSERT_TRUE(Eventually([&] { return stats().abandoned == 3; }));
   EXPECT_EQ(stats().states_to_report, 7);
   EXPECT_EQ(stats().in_flight, 3);
-  EXPECT_EQ(Ask(kTen, kLocal).source, Source::kLocal) << "no room";
+  EXPECT_EQ(Ask(kTen, kLocal).source, Source::kOverload) << "no room";
   store.AnswerAtOnce();
   store.AnswerHeld();
   ASSERT_TRUE(Eventually([&] { return stats().reported_units == 11; }));
@@ -514,7 +514,7 @@ TEST_F(GuardTest, ProbesThatNeverReturnDoNotWedgeIt) {
   options.breaker.minimum_calls = 3;
   options.breaker.probes_to_close = 1;
   store.Hold();
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(Ask(kMany, kOpen).source, Source::kFailOpen);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Ask(kMany, kOpen).source, Source::kOverload);
   EXPECT_EQ(breaker(), State::kOpen);
   for (int i = 0; i < 20; ++i) {
     time.Advance(1s);
@@ -583,7 +583,7 @@ TEST_F(GuardTest, DestructionDecidesWhatWaitsAndOutlivesLateAnswers) {
   EXPECT_EQ(done, 0);
   DestroyGuard();
   EXPECT_EQ(done, 2);
-  EXPECT_EQ(requests[0].source, Source::kFailOpen);
+  EXPECT_EQ(requests[0].source, Source::kOverload);
   store.AnswerHeld();
 }
 
@@ -854,6 +854,218 @@ TEST_F(GuardTest, BoundsItsDenyCache) {
   EXPECT_LE(stats().deny_cache_bytes, 64 * 96 + 64 * 64);
 }
 
+// Requests that wait for the store, and the answers they get.
+class Waiting {
+ public:
+  Waiting(GuardedStore& guard, const Limit& limit, std::string name, std::vector<std::string> keys)
+      : name_(std::move(name)), keys_(std::move(keys)) {
+    for (const std::string& key : keys_) {
+      charges_.push_back({.key = key, .limit = &limit, .name = name_, .on_store_failure = kOpen});
+    }
+    requests_.resize(keys_.size());
+    for (std::size_t i = 0; i < keys_.size(); ++i) {
+      requests_[i].charges = std::span(charges_).subspan(i, 1);
+      guard.Apply({&requests_[i], 1}, [this] { ++done_; });
+    }
+  }
+
+  int done() const { return done_; }
+  std::int64_t By(Source source) const {
+    return std::ranges::count(requests_, source, &Request::source);
+  }
+  std::int64_t allowed() const {
+    return std::ranges::count_if(requests_, [](const Request& r) { return r.outcome->allowed; });
+  }
+
+ private:
+  const std::string name_;
+  const std::vector<std::string> keys_;
+  std::vector<Charge> charges_;
+  std::vector<Request> requests_;
+  std::atomic<int> done_ = 0;
+};
+
+std::vector<std::string> Keys(std::string_view prefix, int count) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < count; ++i) keys.push_back(std::string(prefix) + std::to_string(i));
+  return keys;
+}
+
+TEST_F(GuardTest, AStoreThatAnswersLateIsOverloadedAndOneThatIsSilentIsNotThere) {
+  options.deadline = 5ms;
+  store.Hold();
+  for (int i = 0; i < 3; ++i) {
+    time.Advance(900ms);
+    EXPECT_EQ(Ask(kMany, kOpen).source, Source::kOverload) << i;
+    store.AnswerHeld();
+  }
+  EXPECT_EQ(stats().overload_deadline, 3);
+  EXPECT_EQ(Ask(kMany, kOpen).source, Source::kOverload);
+  time.Advance(1s);
+  EXPECT_EQ(Ask(kMany, kOpen).source, Source::kFailOpen);
+  store.AnswerHeld();
+  EXPECT_EQ(Ask(kMany, kOpen).source, Source::kOverload) << "it was heard again";
+  EXPECT_EQ(stats().overload_deadline, 5);
+  EXPECT_EQ(stats().failed_open, 1);
+}
+
+TEST_F(GuardTest, ABreakerThatIsOpenForSlownessDoesNotLetPassWhatOneThatIsOpenForErrorsDoes) {
+  options.breaker.minimum_calls = 3;
+  store.Hold();
+  for (int i = 0; i < 3; ++i) {
+    auto answer = std::async(std::launch::async, [&] { return Ask(kTen, kOpen); });
+    ASSERT_TRUE(Eventually([&] { return store.held() == 1; }));
+    time.Advance(15ms);
+    store.AnswerHeld();
+    EXPECT_EQ(answer.get().source, Source::kStore);
+  }
+  ASSERT_EQ(breaker(), State::kOpen);
+  for (int i = 0; i < 20; ++i) {
+    const Answer answer = Ask(kTen, kOpen);
+    EXPECT_EQ(answer.source, Source::kOverload);
+    EXPECT_EQ(answer.outcome->allowed, i < 10);
+  }
+  EXPECT_EQ(Ask(kTen, kClosed).outcome.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(stats().overload_breaker, 21);
+  EXPECT_EQ(stats().failed_open, 0);
+
+  store.Fail(ErrorCode::kUnavailable);
+  time.Advance(1s);
+  EXPECT_EQ(Ask(kTen, kOpen).source, Source::kFailOpen) << "the probe";
+  EXPECT_EQ(Ask(kTen, kOpen).source, Source::kFailOpen) << "and whoever comes after it";
+  EXPECT_EQ(stats().overload_breaker, 21);
+
+  store.AnswerAtOnce();
+  time.Advance(1s);
+  ASSERT_TRUE(Eventually([&] { return stats().reported_units == 10; }))
+      << "what was granted under overload is taken from the budget";
+  EXPECT_EQ(store.Remaining(kTen), 0);
+}
+
+TEST_F(GuardTest, ARuleMaySayWhatAnOverloadMeansToIt) {
+  options.in_flight_max = 1;
+  store.Hold();
+  const Waiting taken(guard(), kMany, "", {"other"});
+  const auto ask = [&](OnStoreFailure policy, std::optional<OnStoreFailure> on_overload) {
+    return Ask(
+        {{.key = "k", .limit = &kTen, .on_store_failure = policy, .on_overload = on_overload}});
+  };
+  EXPECT_EQ(ask(kOpen, {}).source, Source::kOverload);
+  EXPECT_EQ(ask(kOpen, kOpen).source, Source::kFailOpen);
+  EXPECT_FALSE(ask(kOpen, kClosed).outcome);
+  EXPECT_FALSE(ask(kClosed, {}).outcome);
+  EXPECT_EQ(ask(kClosed, kLocal).source, Source::kOverload);
+  EXPECT_EQ(stats().overload_in_flight, 5);
+  EXPECT_EQ(stats().states_to_report, 1);
+  store.AnswerAtOnce();
+  store.AnswerHeld();
+  ASSERT_TRUE(Eventually([&] { return stats().reported_units == 2; }));
+  EXPECT_EQ(store.Remaining(kTen), 8) << "only what was decided locally";
+}
+
+// The trial in small: a burst of distinct keys, clients that the store knows, and one it denied.
+TEST_F(GuardTest, AFloodOfFreshKeysNeitherPassesNorTakesThePlacesOfOthers) {
+  options.in_flight_max = 64;
+  for (const std::string& key : Keys("honest", 16)) Ask(kFour, kOpen, 1, key);
+  for (int i = 0; i < 5; ++i) Ask(kFour, kOpen, 1, "denied");
+  store.Hold();
+
+  std::vector<std::string> keys = Keys("fresh", 1'000);
+  for (int i = 0; i < 9; ++i) {
+    for (std::string& key : Keys("fresh", 100)) keys.push_back(std::move(key));
+  }
+  const Waiting flood(guard(), kFour, "", keys);
+  const Waiting honest(guard(), kFour, "", Keys("honest", 16));
+  const Waiting denied(guard(), kFour, "", {"denied", "denied"});
+  EXPECT_EQ(denied.By(Source::kDenyCache), 2);
+  EXPECT_EQ(honest.done(), 0) << "they have places";
+  EXPECT_GE(flood.done(), static_cast<int>(keys.size()) - 32);
+  time.Advance(20s);  // By now nobody would believe the denial if the store could be asked.
+  const Waiting again(guard(), kFour, "", {"denied"});
+  EXPECT_EQ(again.By(Source::kDenyCache) + again.By(Source::kStore), 1);
+
+  store.AnswerAtOnce();
+  store.AnswerHeld();
+  EXPECT_EQ(honest.By(Source::kStore), 16);
+  EXPECT_EQ(flood.By(Source::kStore) + flood.By(Source::kOverload) + flood.By(Source::kDenyCache),
+            static_cast<std::int64_t>(keys.size()));
+  EXPECT_LE(flood.By(Source::kStore), 32);
+  EXPECT_EQ(stats().failed_open, 0) << "nothing passes undecided";
+  EXPECT_LE(flood.allowed(), 4 * 1'000 + 32);
+  ASSERT_TRUE(Eventually([&] {
+    const auto now = stats();
+    return now.states_to_report == 0 && now.in_flight == 0;
+  }));
+  EXPECT_EQ(stats().local_units, stats().reported_units);
+  EXPECT_EQ(stats().dropped_units, 0);
+}
+
+TEST_F(GuardTest, FreshKeysThatAreAdmittedPushNoDenialOut) {
+  options.in_flight_max = 1;
+  options.deny_cache_entries = 4;
+  for (int i = 0; i < 11; ++i) Ask(kTen, kOpen, 1, "denied");
+  for (const std::string& key : Keys("fresh", 1'000)) {
+    ASSERT_TRUE(Ask(kTen, kOpen, 1, key).outcome->allowed);
+  }
+  time.Advance(20s);  // Beyond what is believed without asking.
+  store.Hold();
+  const Waiting taken(guard(), kMany, "", {"other"});
+  const Answer denied = Ask(kTen, kOpen, 1, "denied");
+  EXPECT_FALSE(denied.outcome->allowed);
+  EXPECT_EQ(denied.source, Source::kDenyCache);
+  EXPECT_EQ(Ask(kTen, kOpen, 1, "fresh").source, Source::kOverload);
+  store.AnswerHeld();
+}
+
+TEST_F(GuardTest, ALimitThatIsFloodedLeavesPlacesToOthers) {
+  options.in_flight_max = 64;
+  for (const std::string& key : Keys("k", 200)) Ask(kMany, kOpen, 1, key);
+  const Charge shop{.key = "k0", .limit = &kMany, .name = "shop", .on_store_failure = kOpen};
+  for (int i = 0; i < 3; ++i) Ask({shop});
+  for (const std::string& key : Keys("k", 200)) {
+    Ask({{.key = key, .limit = &kMany, .name = "login", .on_store_failure = kOpen}});
+  }
+  store.Hold();
+  const Waiting login(guard(), kMany, "login", Keys("k", 200));
+  EXPECT_GT(login.done(), 130) << "all of them are known";
+  EXPECT_LT(login.done(), 160);
+  const Waiting other(guard(), kMany, "shop", {"k0", "k0"});
+  EXPECT_EQ(other.done(), 0);
+  store.AnswerAtOnce();
+  store.AnswerHeld();
+  EXPECT_EQ(other.By(Source::kStore), 2);
+}
+
+TEST_F(GuardTest, SaysWhenAnOverloadBeginsAndWhenItIsOver) {
+  options.in_flight_max = 1;
+  std::mutex mutex;
+  std::vector<GuardedStore::OverloadChange> seen;
+  options.on_overload_change = [&](const GuardedStore::OverloadChange& change) {
+    (void)guard().GetStatus();  // No lock is held.
+    const std::lock_guard lock(mutex);
+    seen.push_back(change);
+  };
+  const auto changes = [&] {
+    const std::lock_guard lock(mutex);
+    return seen.size();
+  };
+  store.Hold();
+  const Waiting taken(guard(), kMany, "", {"other"});
+  EXPECT_FALSE(guard().GetStatus().overloaded);
+  for (int i = 0; i < 3; ++i) Ask(kMany, kOpen);
+  EXPECT_EQ(changes(), 1U);
+  EXPECT_TRUE(seen[0].begins);
+  EXPECT_TRUE(guard().GetStatus().overloaded);
+  store.AnswerAtOnce();
+  store.AnswerHeld();
+  time.Advance(5s);
+  ASSERT_TRUE(Eventually([&] { return changes() == 2; })) << "by itself";
+  EXPECT_FALSE(seen[1].begins);
+  EXPECT_EQ(seen[1].decisions, 3);
+  EXPECT_FALSE(guard().GetStatus().overloaded);
+  EXPECT_EQ(stats().overloads, 1);
+}
+
 // Callers, answers, deadlines, resets and changing instances at once; every caller is answered
 // exactly once, and what was taken locally is accounted for to the unit.
 TEST(GuardConcurrency, AnswersEveryCallerOnce) {
@@ -926,7 +1138,8 @@ TEST(GuardConcurrency, AnswersEveryCallerOnce) {
         const auto now = guard.GetStats();
         return now.deadline_misses > 20 && now.local_allowed > 20 && now.local_denied > 20 &&
                now.by_store > 20 && now.transitions > 20 && now.deny_cache_hits > 20 &&
-               now.in_flight_rejections > 20 && now.reported_units > 20 && now.charged_units > 20;
+               now.in_flight_rejections > 20 && now.reported_units > 20 && now.charged_units > 20 &&
+               now.overload_allowed > 20 && now.overload_denied > 20;
       })) << "all of it happened";
       stop = true;
     }

@@ -39,7 +39,10 @@ def black_hole(trial):
                             f"p99 {millis(percentile(took, 0.99))}")
     trial.expect_back(records, healed, within=3.0)
     hole = [r for r in records if swallowed + trial.deadline < r.sent and r.answered < healed]
-    trial.expect(all(r.source == "local" for r in hole), "somebody answered from the black hole")
+    # Until nothing has been heard for a while, Redis might only be slow.
+    trial.expect({r.source for r in hole} <= {"local", "overload"},
+                 "somebody answered from the black hole")
+    trial.expect(any(r.source == "local" for r in hole), "silence was not seen to be an outage")
 
 
 @scenario("redis-slow", "the breaker does what it is set to, without flapping")
@@ -72,7 +75,8 @@ def slow_period(trial, service, load, proxy, delay, opens):
 
     changes = {to: meanwhile[to] - before[to] for to in before}
     trial.measure(f"{millis(delay)} late", f"{changes['open']} to open, {changes['closed']} to "
-                  f"closed; {by_whom['store']} by the store, {by_whom['local']} local")
+                  f"closed; {by_whom['store']} by the store, "
+                  f"{by_whom['overload'] + by_whom['local']} locally")
     if load.lag(1.0) > trial.deadline:
         trial.measure("not judged", "the breaker: the machine stood still longer than a deadline")
         return

@@ -11,9 +11,9 @@ PLENTY = Quota(capacity=1_000_000)
 
 # What each policy may answer while the store fails. An error is a 503, and never a denial.
 BY_POLICY = {
-    "FAIL_OPEN": {"store", "fail-open"},
+    "FAIL_OPEN": {"store", "fail-open", "overload"},
     "FAIL_CLOSED": {"store", "UNAVAILABLE", "OUTCOME_UNKNOWN", "STORE_FULL"},
-    "LOCAL": {"store", "local"},
+    "LOCAL": {"store", "local", "overload"},
 }
 
 

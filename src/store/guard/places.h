@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace sluice::guard {
+
+// The places in flight, and who may have one. While at most a quarter is taken, whoever comes.
+// Beyond that:
+// - fresh keys, of which the store has not heard of late, get another quarter together, so that a
+//   flood of them leaves half of all places to those that are known;
+// - a limit gets as many as twice the number that are free, of those for fresh keys and of all:
+// alone
+//   two thirds of them, and less the more others want, so that there are always some left for the
+//   next;
+// - a client gets an eighth of all.
+// A few places are not worth sharing: fewer than kSharedFrom go to whoever comes.
+//
+// Thread-safe: relaxed atomics, one as long as places are plenty. Counts may be off by as many as
+// ask at the same moment; the maximum is exact.
+class Places {
+ public:
+  static constexpr std::size_t kSharedFrom = 32;
+
+  // Who asks. Those of one number are treated as one.
+  struct Asker {
+    std::uint64_t limit;
+    std::uint64_t client;
+    bool known;
+  };
+
+  // How a place is counted that was taken while they were scarce.
+  struct Grip {
+    std::uint16_t limit;
+    std::uint16_t client;
+    bool known;
+  };
+
+  explicit Places(std::size_t max);
+
+  enum class Taken : std::uint8_t { kNo, kYes, kWithGrip };
+
+  // Takes one. `asker` is called, and `grip` set, only while they are scarce.
+  template <typename AskerOf>
+  Taken Take(const AskerOf& asker, Grip& grip) {
+    const std::size_t taken = taken_.fetch_add(1, std::memory_order_relaxed);
+    if (taken < plenty_) return Taken::kYes;
+    if (taken < max_ && Share(asker(), max_ - taken, grip)) return Taken::kWithGrip;
+    taken_.fetch_sub(1, std::memory_order_relaxed);
+    return Taken::kNo;
+  }
+
+  // Whoever it is for, and `more` than the maximum.
+  bool TakeBeyond(std::size_t more);
+
+  // Gives back this many, those of `grips` among them.
+  void Release(std::size_t count, std::span<const Grip> grips);
+
+  std::size_t taken() const { return taken_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr std::size_t kLimits = 256;
+  static constexpr std::size_t kClients = 4'096;
+  using Count = std::atomic<std::uint32_t>;
+
+  bool Share(const Asker& asker, std::size_t free, Grip& grip);
+  bool ShareFresh(std::size_t limit);
+  void ReleaseLimit(const Grip& grip);
+
+  // Constant after construction.
+  const std::size_t max_;
+  const std::size_t plenty_;
+  const std::uint32_t fresh_max_;
+  const std::uint32_t client_max_;
+
+  std::atomic<std::size_t> taken_ = 0;
+  // Of those that are taken with a grip.
+  Count fresh_ = 0;
+  std::array<Count, kLimits> fresh_of_{};  // By limit.
+  std::array<Count, kLimits> known_of_{};
+  std::array<Count, kClients> clients_{};
+};
+
+}  // namespace sluice::guard
