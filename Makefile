@@ -53,7 +53,7 @@ format: setup ## Format all sources
 
 # Of the chaos, what clients do is what the sanitizers are for; outages of Redis take long and are the
 # same for them as in the unit tests.
-OUTAGES := ^chaos_(.*redis.*|cluster-.*|sentinel-.*|clock-.*|black-hole|client-kill|instances|maxmemory|script-flush)$$
+OUTAGES := ^chaos_(.*redis.*|cluster-.*|sentinel-.*|clock-.*|black-hole|client-kill|instances|maxmemory|overload|script-flush)$$
 
 asan: setup ## The tests under the address and undefined-behaviour sanitizers
 	@tools/build asan all_tests
