@@ -166,7 +166,7 @@ class GuardedStore final : public Store {
     std::optional<Transition> last_transition;
     std::optional<Error> last_failure;
     std::int64_t instances = 1;
-    bool overloaded = false;  // Within the last 5 s.
+    bool overloaded = false;  // Ten decisions because of that, the last of them in the last 5 s.
   };
 
   // Counts of requests since the start, unless it says otherwise.

@@ -163,8 +163,8 @@ ruleSets:
         waits.send(f"GET {target(CHECK, key='k')} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
         eventually(lambda: service.metric("sluice_guard_in_flight") == 1, "it has the only place")
 
-        answers = [service.check("open", userId="ann") for _ in range(4)]
-        self.assertEqual([answer.status for answer in answers], [200, 200, 429, 429])
+        answers = [service.check("open", userId="ann") for _ in range(10)]
+        self.assertEqual([answer.status for answer in answers], [200] * 2 + [429] * 8)
         self.assertEqual({answer.json["source"] for answer in answers}, {"overload"})
         self.assertEqual(answers[0].header("X-Sluice-Source"), "overload")
         denied = service.check("open", userId="denied")
@@ -178,8 +178,8 @@ ruleSets:
 
         self.assertEqual(service.metric("sluice_overloaded"), 1)
         self.assertEqual(service.metric("sluice_overloads_total"), 1)
-        self.assertEqual(service.metric("sluice_overload_decisions_total", reason="in_flight"), 7)
-        self.assertEqual(service.metric("sluice_degraded_decisions_total", source="overload"), 5)
+        self.assertEqual(service.metric("sluice_overload_decisions_total", reason="in_flight"), 13)
+        self.assertEqual(service.metric("sluice_degraded_decisions_total", source="overload"), 11)
         self.assertEqual(service.metric("sluice_degraded_decisions_total", source="fail_open"), 1)
         self.assertTrue(service.log_lines("WARN", "the store answers but cannot keep up"))
         self.assertTrue(service.log_lines("WARN", "decided without the store", "overload"))

@@ -23,15 +23,15 @@ Micros Overload::SilentFor(TimePoint now) const {
 
 Cause Overload::Judge(bool failing, std::int64_t requests, TimePoint now) {
   if (failing || SilentFor(now) >= options_.silence) return Cause::kOutage;
-  if (!active_) {
+  if (!active_ && now - last_ >= options_.calm_after) decisions_ = 0;
+  if (decisions_ == 0) began_ = now;
+  last_ = now;
+  decisions_ += requests;
+  if (!active_ && decisions_ >= options_.begins_with) {
     active_ = true;
-    began_ = now;
-    decisions_ = 0;
     ++changes_;
     last_change_ = Change{.begins = true, .number = ++overloads_};
   }
-  last_ = now;
-  decisions_ += requests;
   return Cause::kOverload;
 }
 
@@ -41,6 +41,7 @@ void Overload::EndIfCalm(TimePoint now) {
   ++changes_;
   last_change_ = Change{
       .begins = false, .number = overloads_, .decisions = decisions_, .lasted = last_ - began_};
+  decisions_ = 0;
 }
 
 }  // namespace sluice::guard

@@ -25,6 +25,10 @@ class Overload {
   struct Options {
     Micros silence{1'000'000};     // Waited for in vain for so long, the store is not there.
     Micros calm_after{5'000'000};  // Without a decision because of it, an overload is over.
+
+    // So many decisions, none of them longer than that after the last, are one to speak of: a
+    // single late answer is none.
+    std::int64_t begins_with = 10;
   };
 
   // Late answers are as good as others, so that many deadlines fit into a silence.
@@ -44,7 +48,7 @@ class Overload {
   void Failed(TimePoint now);
 
   // Why `requests` are decided without the store now. `failing`: errors are what the breaker is
-  // open for. An overload begins with the first that is judged to be one.
+  // open for.
   Cause Judge(bool failing, std::int64_t requests, TimePoint now);
 
   // Ends an overload of which nothing has been seen for a while.
@@ -67,8 +71,8 @@ class Overload {
 
   bool active_ = false;
   TimePoint began_;
-  TimePoint last_;  // Decision because of it.
-  std::int64_t decisions_ = 0;
+  TimePoint last_;              // Decision because of it.
+  std::int64_t decisions_ = 0;  // Because of it, since the last calm.
   std::int64_t changes_ = 0;
   std::int64_t overloads_ = 0;
   std::optional<Change> last_change_;
