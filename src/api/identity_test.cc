@@ -123,7 +123,7 @@ TEST(ForwardedRequest, IsWhatTheProxyWrites) {
   const auto traefik = Forwarded({{"X-Forwarded-Method", "POST"},
                                   {"x-forwarded-uri", "/a?b"},
                                   {"X-Forwarded-Host", "shop.example"},
-                                  {"X-Original-URI", ""}});
+                                  {"X-Original-Method", ""}});
   ASSERT_TRUE(traefik);
   EXPECT_EQ(traefik->method, "POST");
   EXPECT_EQ(traefik->uri, "/a?b");
@@ -142,6 +142,7 @@ TEST(ForwardedRequest, IsRefusedIfItSaysTwoThings) {
   for (const std::string_view one : uris) {
     for (const std::string_view other : uris) {
       EXPECT_FALSE(Forwarded({{one, "/orders"}, {other, "/free"}})) << one << " " << other;
+      EXPECT_FALSE(Forwarded({{one, "/orders"}, {other, ""}})) << one << " " << other;
       EXPECT_TRUE(Forwarded({{one, "/orders"}, {other, "/orders"}})) << one << " " << other;
     }
   }

@@ -154,10 +154,11 @@ void RuleApi::Check(const http::Request& request, http::Exchange exchange, Calle
   if (!document) return call->reply.Fail(document.error());
   const std::string ip = net::ClientKey(document->context.ip, clients_.ipv6_prefix);
   document->context.ip = ip;
-  Identity own;
+  Expected<Identity> own;
   if (caller == Caller::kAnonymous) {
     own = Identify(request, clients_);
-    if (!MakeOwn(document->context, own)) return RefuseForeign(call->reply);
+    if (!own) return call->reply.Fail(own.error());
+    if (!MakeOwn(document->context, *own)) return RefuseForeign(call->reply);
   }
   const auto ready = call->check.Prepare(document->rule_set, document->context, document->permits);
   if (!ready) return call->reply.Fail(ready.error());
@@ -180,8 +181,9 @@ void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange,
         {ErrorCode::kInvalidInput,
          text::Cat("expected {\"checks\": [...]} with at most ", kBatchMax, " checks")});
   }
-  Identity own;
+  Expected<Identity> own;
   if (caller == Caller::kAnonymous) own = Identify(request, clients_);
+  if (!own) return batch->reply.Fail(own.error());
   const auto catalog = engine_.catalog();
   for (const boost::json::value& element : checks->get_array()) {
     Batch::Item& item = batch->items.emplace_back();
@@ -192,7 +194,7 @@ void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange,
     }
     const std::string ip = net::ClientKey(document->context.ip, clients_.ipv6_prefix);
     document->context.ip = ip;
-    if (caller == Caller::kAnonymous && !MakeOwn(document->context, own)) {
+    if (caller == Caller::kAnonymous && !MakeOwn(document->context, *own)) {
       return RefuseForeign(batch->reply);
     }
     item.check = std::make_unique<RuleCheck>(catalog);

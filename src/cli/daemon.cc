@@ -621,12 +621,11 @@ class Daemon::Impl {
     std::optional<net::TlsFiles> tls;
     if (!address.IsLoopback()) tls = TlsOf(settings_.http, true);
     if (tls) tls->client_ca.clear();
-    auto server = http::Server::Start(
-        loops_, *admin_api_,
-        {.address = address,
-         .tls = std::move(tls),
-         .limits = limits,
-         .buffered = AdminBuffered(settings_)});
+    auto server = http::Server::Start(loops_, *admin_api_,
+                                      {.address = address,
+                                       .tls = std::move(tls),
+                                       .limits = limits,
+                                       .buffered = AdminBuffered(settings_)});
     if (!server) return std::unexpected(ProblemOf("admin", server.error()));
     admin_ = *std::move(server);
     return {};

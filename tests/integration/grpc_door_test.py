@@ -122,6 +122,11 @@ def ask(*entries, domain="edge", hits=0):
     return request
 
 
+def ask_much(size):
+    """A request of about so many bytes, in entries that are each as large as they may be."""
+    return ask(*("free", "x" * 16_000) * (size // 16_000))
+
+
 def add_descriptor(request, *entries):
     descriptor = request.descriptors.add()
     for key, value in zip(entries[::2], entries[1::2]):
@@ -325,9 +330,9 @@ class DoorTest(unittest.TestCase):
 
     def test_bounds_messages(self):
         call = should_rate_limit(self.channel)
-        large = ask("free", "x" * ((4 << 20) - 100))
+        large = ask_much((4 << 20) - 30_000)
         self.assertEqual(call(large, timeout=TIMEOUT).overall_code, OK)
-        self.assertFails(grpc.StatusCode.RESOURCE_EXHAUSTED, call, ask("free", "x" * (5 << 20)))
+        self.assertFails(grpc.StatusCode.RESOURCE_EXHAUSTED, call, ask_much(5 << 20))
         self.assertEqual(call(ask("free", "x"), timeout=TIMEOUT).overall_code, OK)
 
     def test_ends_calls_at_their_deadline(self):
@@ -591,7 +596,7 @@ class TlsTest(unittest.TestCase):
             futures = [call.future(ask("user", "x"), timeout=TIMEOUT) for _ in range(50)]
             codes = [future.result().overall_code for future in futures]
             self.assertEqual(codes.count(OK), 3)
-            large = ask("free", "x" * (3 << 20))
+            large = ask_much(3 << 20)
             self.assertEqual(call(large, timeout=TIMEOUT).overall_code, OK)
         self.assertEqual(self.negotiate(server, cert, ["http/1.1", "h2"]), "h2")
         with self.assertRaises(ssl.SSLError):

@@ -378,7 +378,7 @@ void GuardedStore::Impl::Launch(Flight* flight, TimePoint now) {
 
 void GuardedStore::Impl::OnAnswer(Flight* flight) {
   const auto self = flight->owner;  // What follows may give up the last other hold on it.
-  const bool answered = !std::ranges::all_of(flight->requests, Failed);
+  const bool answered = !std::ranges::all_of(flight->requests, FailedStore);
   const unsigned before = flight->state.fetch_or(Flight::kAnswered, std::memory_order_acq_rel);
   if (before == 0) return Land(flight, answered);
   {
