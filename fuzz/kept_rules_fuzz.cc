@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/digest.h"
 #include "reload/kept_rules.h"
-#include "rules/digest.h"
 
 namespace {
 
@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   Try(text);
   std::string checked = "sluice-rules 1 ";
-  sluice::rules::AppendDigest(checked, text);
+  sluice::AppendSha256(checked, text);
   Try(checked + "\n" + std::string(text));
   return 0;
 }
