@@ -41,9 +41,8 @@ inline bool IsSound(const Limit& limit, const CounterState& state) {
 inline bool IsSound(const Limit& limit, const LogFacts& facts) {
   const bool entries = facts.used == 0 || (InRange(facts.oldest, facts.newest) &&
                                            facts.oldest > facts.now_us - limit.span().count());
-  return entries && InRange(facts.used, kExactMax) &&
-         InRange(facts.newest + 1, kTimeMax.time_since_epoch().count() + 1) &&
-         InRange(facts.leaves, facts.now_us);
+  return entries && InRange(facts.used, kExactMax) && facts.newest >= -1 &&
+         facts.newest <= kTimeMax.time_since_epoch().count() && InRange(facts.leaves, facts.now_us);
 }
 
 }  // namespace sluice::core
