@@ -36,8 +36,8 @@ class Random {
   // Small numbers, large ones and all sizes between are equally likely.
   std::int64_t AnySize(std::int64_t max) {
     const int bits = 64 - __builtin_clzll(static_cast<unsigned long long>(max));
-    return std::clamp<std::int64_t>(Between(0, (std::int64_t{1} << Between(0, bits - 1)) * 2 - 1),
-                                    1, max);
+    const auto size = static_cast<std::int64_t>((std::uint64_t{2} << Between(0, bits - 1)) - 1);
+    return std::clamp<std::int64_t>(Between(0, size), 1, max);
   }
 
  private:
