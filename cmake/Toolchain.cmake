@@ -21,6 +21,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
   # GCC 12 sees out-of-bounds copies in inlined std::string concatenations that are none.
   add_compile_options(-Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
 endif()
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  # A class of one file that has members of that file's own types; joined files look like headers.
+  add_compile_options(-Wno-subobject-linkage)
+endif()
 if(SLUICE_DEVELOPER)
   add_compile_options(-Werror)
 endif()

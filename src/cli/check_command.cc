@@ -72,12 +72,6 @@ std::string ToJson(const Decision& decision, std::span<const Limit> limits,
   return boost::json::serialize(out) + "\n";
 }
 
-int Fail(const Error& error) {
-  std::fprintf(stderr, "sluice check: %.*s: %s\n", static_cast<int>(ToString(error.code).size()),
-               ToString(error.code).data(), error.message.c_str());
-  return kExitError;
-}
-
 }  // namespace
 
 CheckCommand::CheckCommand(CLI::App& app)
@@ -106,13 +100,13 @@ CheckCommand::CheckCommand(CLI::App& app)
 
 int CheckCommand::Run() const {
   const auto limits = ParseLimits(limits_);
-  if (!limits) return Fail(limits.error());
+  if (!limits) return Fail("check", limits.error());
   std::unique_ptr<Store> store;
   if (store_ == kMemory) {
     store = std::make_unique<MemoryStore>();
   } else {
     auto redis = OpenRedis({.uri = store_});
-    if (!redis) return Fail(redis.error());
+    if (!redis) return Fail("check", redis.error());
     store = *std::move(redis);
   }
   std::vector<Charge> charges;
@@ -122,10 +116,11 @@ int CheckCommand::Run() const {
   std::vector<Decision> each(charges.size());
   Request request{.charges = charges, .each = each};
   const auto decision = Decide(*store, request);
-  if (!decision) return Fail(decision.error());
+  if (!decision) return Fail("check", decision.error());
   const std::string answer =
       json_ ? ToJson(*decision, *limits, each) : ToText(*decision, *limits, each);
-  if (const auto written = WriteAll(stdout, answer); !written) return Fail(written.error());
+  if (const auto written = WriteAll(stdout, answer); !written)
+    return Fail("check", written.error());
   return decision->allowed ? kExitOk : kExitDenied;
 }
 

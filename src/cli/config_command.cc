@@ -59,11 +59,8 @@ int ConfigCommand::Run() const {
   std::string text = Notes(*settings);
   settings->rules.path.clear();
   text += config::ToYaml(*settings) + ToYaml(*built->catalog);
-  if (const auto written = WriteAll(stdout, text); !written) {
-    std::fprintf(stderr, "sluice config: %s\n", written.error().message.c_str());
-    return kExitError;
-  }
-  return kExitOk;
+  const auto written = WriteAll(stdout, text);
+  return written ? kExitOk : Fail("config", written.error());
 }
 
 }  // namespace sluice::cli

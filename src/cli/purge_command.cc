@@ -15,12 +15,6 @@
 namespace sluice::cli {
 namespace {
 
-int Fail(const Error& error) {
-  std::fprintf(stderr, "sluice purge: %s\n",
-               text::Cat(ToString(error.code), ": ", error.message).c_str());
-  return kExitError;
-}
-
 // Secrets are stored as hashes, which only all of them or one as a whole can be found by.
 Expected<std::string> StoredPattern(const std::string& match) {
   const auto colon = match.find(':');
@@ -57,19 +51,19 @@ PurgeCommand::PurgeCommand(CLI::App& app)
 
 int PurgeCommand::Run() const {
   const auto match = StoredPattern(match_);
-  if (!match) return Fail(match.error());
+  if (!match) return Fail("purge", match.error());
   auto store = OpenRedis({.uri = store_});
-  if (!store) return Fail(store.error());
+  if (!store) return Fail("purge", store.error());
   const auto total = (*store)->CountKeys();
-  if (!total) return Fail(total.error());
+  if (!total) return Fail("purge", total.error());
   Progress progress("purge", *total);
   const auto done = (*store)->Purge(*match, dry_run_, [&](const RedisStore::PurgeProgress& so_far) {
     progress.Update(so_far.scanned);
   });
-  if (!done) return Fail(done.error());
+  if (!done) return Fail("purge", done.error());
   const auto written = WriteAll(
       stdout, text::Cat(dry_run_ ? "would remove " : "removed ", done->matched, " states\n"));
-  return written ? kExitOk : Fail(written.error());
+  return written ? kExitOk : Fail("purge", written.error());
 }
 
 }  // namespace sluice::cli

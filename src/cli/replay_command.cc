@@ -231,11 +231,6 @@ class Replay {
   Spool decisions_;
 };
 
-int Fail(const Error& error) {
-  std::fprintf(stderr, "sluice replay: %s\n", error.message.c_str());
-  return kExitError;
-}
-
 }  // namespace
 
 ReplayCommand::ReplayCommand(CLI::App& app) {
@@ -267,19 +262,19 @@ ReplayCommand::ReplayCommand(CLI::App& app) {
 
 int ReplayCommand::Run() const {
   auto limits = ParseLimits(limits_);
-  if (!limits) return Fail(limits.error());
+  if (!limits) return Fail("replay", limits.error());
   const auto input = Open(file_);
-  if (!input) return Fail(input.error());
+  if (!input) return Fail("replay", input.error());
 
   const replay::Format format = format_ == "csv"     ? replay::Format::kCsv
                                 : format_ == "jsonl" ? replay::Format::kJsonLines
                                                      : replay::Format::kDetect;
   PurgeAtEnd purge;
   const auto store = OpenStore(store_, purge);
-  if (!store) return Fail(store.error());
+  if (!store) return Fail("replay", store.error());
   Replay replay(**store, *std::move(limits),
                 {.format = format, .keep_decisions = decisions_, .skip_bad = skip_bad_});
-  if (const auto done = replay.Run(*input); !done) return Fail(done.error());
+  if (const auto done = replay.Run(*input); !done) return Fail("replay", done.error());
 
   Expected<void> written;
   if (decisions_) {
@@ -292,7 +287,7 @@ int ReplayCommand::Run() const {
   } else {
     written = WriteAll(stdout, json_ ? replay.summary().ToJson() : replay.summary().ToText());
   }
-  return written ? kExitOk : Fail(written.error());
+  return written ? kExitOk : Fail("replay", written.error());
 }
 
 }  // namespace sluice::cli

@@ -19,7 +19,7 @@ constexpr std::array kUnits = {Unit{"d", 86'400'000'000}, Unit{"h", 3'600'000'00
                                Unit{"m", 60'000'000},     Unit{"s", 1'000'000},
                                Unit{"ms", 1'000},         Unit{"us", 1}};
 
-std::unexpected<Error> Invalid(std::string message) {
+std::unexpected<Error> InvalidDuration(std::string message) {
   return std::unexpected(Error{ErrorCode::kInvalidInput, std::move(message)});
 }
 
@@ -32,11 +32,12 @@ Expected<Micros> ParseDuration(std::string_view text) {
     return EqualsIgnoreCase(candidate.name, text.substr(digits));
   });
   if (!amount || unit == kUnits.end()) {
-    return Invalid(Cat(
+    return InvalidDuration(Cat(
         Quote(text), ": expected a whole number followed by us, ms, s, m, h or d, such as 500ms"));
   }
   if (*amount > kSpanMax.count() / unit->micros) {
-    return Invalid(Cat(Quote(text), ": too long; expected at most ", kSpanMax.count(), "us"));
+    return InvalidDuration(
+        Cat(Quote(text), ": too long; expected at most ", kSpanMax.count(), "us"));
   }
   return Micros{*amount * unit->micros};
 }

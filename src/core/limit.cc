@@ -53,7 +53,7 @@ std::optional<Arithmetic> FitCounter(std::int64_t amount, Micros window) {
   return std::nullopt;
 }
 
-Error Invalid(std::string message) { return {ErrorCode::kInvalidLimit, std::move(message)}; }
+Error InvalidLimit(std::string message) { return {ErrorCode::kInvalidLimit, std::move(message)}; }
 
 struct Field {
   std::string_view name;
@@ -66,12 +66,12 @@ std::optional<Error> FirstInvalid(Algorithm algorithm, std::initializer_list<Fie
                                   std::string_view span_name, Micros span) {
   for (const Field& field : fields) {
     if (field.value >= field.min && field.value <= field.max) continue;
-    return Invalid(text::Cat(ToString(algorithm), ": ", field.name, "=", field.value,
-                             " is out of range; expected ", field.min, " to ", field.max));
+    return InvalidLimit(text::Cat(ToString(algorithm), ": ", field.name, "=", field.value,
+                                  " is out of range; expected ", field.min, " to ", field.max));
   }
   if (span <= Micros{0} || span > kSpanMax) {
-    return Invalid(text::Cat(ToString(algorithm), ": ", span_name, "=", span.count(),
-                             "us is out of range; expected 1us to ", kSpanMax.count(), "us"));
+    return InvalidLimit(text::Cat(ToString(algorithm), ": ", span_name, "=", span.count(),
+                                  "us is out of range; expected 1us to ", kSpanMax.count(), "us"));
   }
   return std::nullopt;
 }
@@ -98,7 +98,7 @@ Expected<Limit> Limit::Bucket(Algorithm algorithm, std::int64_t amount, std::int
                               Micros period) {
   const auto fit = FitBucket(amount, refill, period);
   if (!fit) {
-    return std::unexpected(Invalid(text::Cat(
+    return std::unexpected(InvalidLimit(text::Cat(
         sluice::ToString(algorithm), ": ", amount, " tokens refilled ", refill, " per ",
         period.count(),
         "us need numbers of 2^53 or more even in ticks of 1 s; expected a smaller capacity, or a "
@@ -150,7 +150,7 @@ Expected<Limit> Limit::Window(Algorithm algorithm, const WindowSpec& spec) {
   if (counter) {
     const auto fit = FitCounter(spec.limit, spec.window);
     if (!fit) {
-      return std::unexpected(Invalid(
+      return std::unexpected(InvalidLimit(
           text::Cat(sluice::ToString(algorithm), ": limit=", spec.limit,
                     " times window=", spec.window.count(),
                     "us is 2^53 or more in every tick (1 us, 1 ms, 1 s) that divides the window; "

@@ -58,7 +58,7 @@ struct Pair {
   std::string_view value;
 };
 
-std::unexpected<Error> Invalid(std::string message) {
+std::unexpected<Error> InvalidText(std::string message) {
   return std::unexpected(Error{ErrorCode::kInvalidLimit, std::move(message)});
 }
 
@@ -73,12 +73,13 @@ std::string Join(Fields names) {
 
 Expected<std::int64_t> ParseCount(const Pair& pair) {
   if (const auto value = text::ParseInteger(pair.value)) return *value;
-  return Invalid(text::Cat(pair.name, "=", text::Quote(pair.value), ": expected a whole number"));
+  return InvalidText(
+      text::Cat(pair.name, "=", text::Quote(pair.value), ": expected a whole number"));
 }
 
 Expected<Micros> ParseDuration(const Pair& pair) {
   auto duration = text::ParseDuration(pair.value);
-  if (!duration) return Invalid(text::Cat(pair.name, "=", duration.error().message));
+  if (!duration) return InvalidText(text::Cat(pair.name, "=", duration.error().message));
   return duration;
 }
 
@@ -91,16 +92,16 @@ class Pairs {
       const std::string_view part = text::Trim(text.substr(0, comma));
       const auto equals = part.find('=');
       if (equals == std::string_view::npos) {
-        return Invalid(text::Cat(text::Quote(part),
-                                 " is not name=value; expected a limit such as "
-                                 "algorithm=token_bucket,capacity=100,refill=10,period=1s"));
+        return InvalidText(text::Cat(text::Quote(part),
+                                     " is not name=value; expected a limit such as "
+                                     "algorithm=token_bucket,capacity=100,refill=10,period=1s"));
       }
       const Pair pair{text::Trim(part.substr(0, equals)), text::Trim(part.substr(equals + 1))};
       if (pairs.Find(pair.name)) {
-        return Invalid(text::Cat(text::Quote(pair.name), " is given twice; expected it once"));
+        return InvalidText(text::Cat(text::Quote(pair.name), " is given twice; expected it once"));
       }
       if (pairs.count_ == kPairsMax)
-        return Invalid(text::Cat("more than ", kPairsMax, " fields; no limit has that many"));
+        return InvalidText(text::Cat("more than ", kPairsMax, " fields; no limit has that many"));
       pairs.pairs_[pairs.count_++] = pair;
       if (comma == text.size()) return pairs;
       text.remove_prefix(comma + 1);
@@ -122,13 +123,13 @@ class Pairs {
         return text::EqualsIgnoreCase(pair.name, field);
       };
       if (!same("algorithm") && std::ranges::none_of(fields, same)) {
-        return Invalid(text::Cat(ToString(algorithm), " has no field ", text::Quote(pair.name),
-                                 "; expected ", Join(fields)));
+        return InvalidText(text::Cat(ToString(algorithm), " has no field ", text::Quote(pair.name),
+                                     "; expected ", Join(fields)));
       }
     }
     for (const std::string_view field : fields) {
       if (!Find(field)) {
-        return Invalid(
+        return InvalidText(
             text::Cat(ToString(algorithm), " needs ", field, "; expected ", Join(fields)));
       }
     }
@@ -155,7 +156,8 @@ Expected<Algorithm> ParseAlgorithm(std::string_view name) {
     if (!names.empty()) names += ", ";
     names += known.name;
   }
-  return Invalid(text::Cat("unknown algorithm ", text::Quote(name), "; expected one of ", names));
+  return InvalidText(
+      text::Cat("unknown algorithm ", text::Quote(name), "; expected one of ", names));
 }
 
 Expected<Limit> Limit::Parse(std::string_view text) {

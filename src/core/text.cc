@@ -2,7 +2,6 @@
 #include "core/text.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "core/hex.h"
 
@@ -23,13 +22,6 @@ std::string_view Trim(std::string_view text) {
 
 bool EqualsIgnoreCase(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, {}, ToLower, ToLower);
-}
-
-std::optional<std::int64_t> ParseInteger(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 std::string Escape(std::string_view text) {

@@ -2,6 +2,7 @@
 // Small helpers for text that people read or typed.
 #pragma once
 
+#include <charconv>
 #include <concepts>
 #include <cstdint>
 #include <optional>
@@ -16,8 +17,19 @@ std::string_view Trim(std::string_view text);
 // ASCII only; no locale.
 bool EqualsIgnoreCase(std::string_view a, std::string_view b);
 
-// A whole decimal number, perhaps with a minus sign, and nothing else.
-std::optional<std::int64_t> ParseInteger(std::string_view text);
+// A whole number that the type can hold, and nothing else; a minus sign only if the type has one.
+template <std::integral Number>
+std::optional<Number> ParseNumber(std::string_view text, int base = 10) {
+  Number number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number, base);
+  if (error != std::errc{} || rest != end) return std::nullopt;
+  return number;
+}
+
+inline std::optional<std::int64_t> ParseInteger(std::string_view text) {
+  return ParseNumber<std::int64_t>(text);
+}
 
 // With quotes, backslashes, control and non-ASCII bytes escaped.
 std::string Escape(std::string_view text);

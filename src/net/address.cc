@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
 #include "core/text.h"
@@ -22,14 +21,10 @@ bool IsMapped(const std::array<std::uint8_t, 16>& bytes) {
 }
 
 // Decimal digits without a sign or leading zeros.
-std::optional<int> ParseNumber(std::string_view text, int max) {
-  int number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  const bool plain = !text.empty() && text[0] >= '0' && text[0] <= '9';
-  if (!plain || (text.size() > 1 && text[0] == '0')) return std::nullopt;
-  if (error != std::errc{} || rest != end || number > max) return std::nullopt;
-  return number;
+std::optional<int> ParsePlain(std::string_view text, int max) {
+  const auto number = text::ParseNumber<std::uint16_t>(text);
+  if (!number || *number > max || (text.size() > 1 && text[0] == '0')) return std::nullopt;
+  return *number;
 }
 
 // Reads an address without taking a mapped one for IPv4: a prefix may reach into what is mapped.
@@ -47,7 +42,7 @@ std::optional<std::array<char, INET6_ADDRSTRLEN>> Terminated(std::string_view te
   return copy;
 }
 
-bool IsPort(std::string_view text) { return ParseNumber(text, 65'535).has_value(); }
+bool IsPort(std::string_view text) { return ParsePlain(text, 65'535).has_value(); }
 
 // The first `prefix` bits, and zeros.
 IpAddress Masked(const IpAddress& address, int prefix) {
@@ -119,7 +114,7 @@ Expected<Cidr> Cidr::Parse(std::string_view text) {
   const int bits = written_as_v6 ? kV6Bits : kV4Bits;
   int prefix = bits;
   if (slash != std::string_view::npos) {
-    const auto number = ParseNumber(text.substr(slash + 1), bits);
+    const auto number = ParsePlain(text.substr(slash + 1), bits);
     if (!number) return fail(text::Cat("expected a prefix from 0 to ", bits));
     prefix = *number;
   }

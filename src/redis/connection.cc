@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "redis/connection.h"
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "core/text.h"
+#include "redis/await.h"
 #include "redis/lookup.h"
 
 namespace sluice::redis {
@@ -23,7 +22,6 @@ namespace asio = boost::asio;
 using namespace std::chrono_literals;
 using boost::system::error_code;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t kFlushAtOnce = 4096;
 constexpr std::size_t kReadChunk = 64 * 1024;
 constexpr auto kLookAgainAfter = 1ms;  // Whether a name was found.

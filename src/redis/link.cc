@@ -2,12 +2,12 @@
 #include "redis/link.h"
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <utility>
 
 #include "core/text.h"
+#include "redis/await.h"
 
 namespace sluice::redis {
 namespace {
@@ -15,7 +15,6 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr auto kBackoffMin = 50ms;
 constexpr auto kBackoffMax = 1'000ms;
 // A connection that lasted this long was a good one: the next is tried at once.

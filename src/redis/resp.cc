@@ -2,7 +2,6 @@
 #include "redis/resp.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include "core/text.h"
@@ -50,22 +49,13 @@ bool IsDouble(std::string_view text) {
   return text.empty();
 }
 
-template <typename Number>
-std::optional<Number> ParseNumber(std::string_view text) {
-  Number number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || rest != end) return std::nullopt;
-  return number;
-}
-
 std::optional<std::int64_t> ParseInteger(std::string_view text) {
   // std::from_chars knows no plus, and would take the minus of "+-1".
   if (text.starts_with('+')) {
     text.remove_prefix(1);
     if (text.starts_with('-')) return std::nullopt;
   }
-  return ParseNumber<std::int64_t>(text);
+  return text::ParseNumber<std::int64_t>(text);
 }
 
 RespType AggregateType(char type) {
@@ -294,7 +284,7 @@ std::optional<std::string_view> RespParser::ReadLine(std::string_view bytes, std
 }
 
 std::optional<std::size_t> RespParser::ReadLength(std::string_view line) {
-  const auto length = ParseNumber<std::size_t>(line);
+  const auto length = text::ParseNumber<std::size_t>(line);
   if (!length) Fail(line == "?" ? "streamed RESP3 types are not supported" : "not a length");
   return length;
 }

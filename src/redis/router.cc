@@ -2,14 +2,13 @@
 #include "redis/router.h"
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <charconv>
 #include <iterator>
 #include <utility>
 
 #include "core/text.h"
+#include "redis/await.h"
 
 namespace sluice::redis {
 namespace {
@@ -17,7 +16,6 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr int kDetoursMax = 16;  // Of one command, by MOVED and ASK.
 constexpr auto kRefreshEvery = 10s;
 constexpr auto kRefreshWhileDown = 200ms;  // A master that is gone may have been replaced.
@@ -27,9 +25,7 @@ constexpr auto kSentinelHeartbeat = 5s;
 
 // As Sentinels write it.
 Address AddressOf(std::string_view host, std::string_view port) {
-  Address address{.host = std::string(host)};
-  std::from_chars(port.data(), port.data() + port.size(), address.port);
-  return address;
+  return {.host = std::string(host), .port = text::ParseNumber<std::uint16_t>(port).value_or(0)};
 }
 
 Error Closed() { return {ErrorCode::kUnavailable, "the store is closed"}; }

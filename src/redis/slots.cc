@@ -2,7 +2,6 @@
 #include "redis/slots.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "core/text.h"
 
@@ -26,14 +25,6 @@ std::uint16_t Crc16(std::string_view text) {
     crc = (crc << 8 ^ kCrcTable[(crc >> 8 ^ static_cast<unsigned char>(c)) & 0xff]) & 0xffff;
   }
   return static_cast<std::uint16_t>(crc);
-}
-
-template <typename Number>
-std::optional<Number> ParseNumber(std::string_view text) {
-  Number number = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || rest != text.data() + text.size()) return std::nullopt;
-  return number;
 }
 
 // Walks over nodes one value at a time.
@@ -152,8 +143,8 @@ std::optional<Redirect> ParseRedirect(std::string_view error, std::string_view w
   if (blank == std::string_view::npos || colon == std::string_view::npos || colon < blank) {
     return std::nullopt;
   }
-  const auto slot = ParseNumber<std::uint16_t>(error.substr(0, blank));
-  const auto port = ParseNumber<std::uint16_t>(error.substr(colon + 1));
+  const auto slot = text::ParseNumber<std::uint16_t>(error.substr(0, blank));
+  const auto port = text::ParseNumber<std::uint16_t>(error.substr(colon + 1));
   const std::string_view host = error.substr(blank + 1, colon - blank - 1);
   if (!slot || *slot >= kSlots || !port || *port == 0) return std::nullopt;
   return Redirect{.slot = *slot,

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <limits>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -71,14 +71,10 @@ bool IsIpv6(std::string_view text) {
          ::inet_pton(AF_INET6, std::string(text).c_str(), &address) == 1;
 }
 
-// Digits only, up to the greatest number of the type.
-template <typename Number>
-std::optional<Number> ParseNumber(std::string_view text) {
-  Number number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || rest != end || text.starts_with('-')) return std::nullopt;
-  return number;
+std::optional<int> ParseDatabase(std::string_view text) {
+  const auto number = text::ParseNumber<std::uint32_t>(text);
+  if (!number || *number > std::numeric_limits<int>::max()) return std::nullopt;
+  return static_cast<int>(*number);
 }
 
 // Rounded up, so that no timeout becomes none.
@@ -146,7 +142,7 @@ bool SetMode(Draft& to, Value value) {
 }
 
 bool SetDatabase(Draft& to, Value value) {
-  to.database = ParseNumber<int>(value);
+  to.database = ParseDatabase(value);
   return to.database.has_value();
 }
 
@@ -156,7 +152,7 @@ bool SetVerify(Draft& to, Value value) {
 }
 
 std::optional<std::size_t> ParseCount(std::string_view text, std::size_t max) {
-  const auto count = ParseNumber<std::size_t>(text);
+  const auto count = text::ParseNumber<std::size_t>(text);
   return count && *count >= 1 && *count <= max ? count : std::nullopt;
 }
 
@@ -398,7 +394,7 @@ class Reader {
     }
     std::uint16_t port = 0;  // Zero: the default, which depends on the mode.
     if (!rest.empty()) {
-      port = ParseNumber<std::uint16_t>(rest.substr(1)).value_or(0);
+      port = text::ParseNumber<std::uint16_t>(rest.substr(1)).value_or(0);
       if (!rest.starts_with(':') || port == 0) {
         return Fail(
             text::Cat("the port of host ", Show(host),
@@ -478,7 +474,7 @@ class Reader {
       path.remove_prefix(std::min(raw.size() + 1, path.size()));
     }
     if (!path.empty()) {
-      const auto database = ParseNumber<int>(path);
+      const auto database = ParseDatabase(path);
       if (!database) return Fail(text::Cat("database ", Show(path), ": ", kExpectedDatabase));
       if (draft_.database.value_or(*database) != *database) {
         return Fail("the path and db= name different databases; expected one of them");

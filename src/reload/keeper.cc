@@ -30,7 +30,7 @@ Keeper::Outcome IsOther(std::string_view id) {
 }
 
 // Each time that one fails, somebody else has changed the same rule set.
-constexpr int kTriesMax = 32;
+constexpr int kCommitTriesMax = 32;
 
 // By its content where that is no rule set: nobody has been told such a hash.
 std::string HashOf(const std::string& stored) {
@@ -300,7 +300,7 @@ void Keeper::Commit(std::string id, Planner plan, Done done) {
 
 // Reads, decides, and changes what was read, or begins again if that has changed.
 Keeper::Outcome Keeper::CommitNow(const std::string& id, Planner& plan) {
-  for (int tries = 0; tries < kTriesMax; ++tries) {
+  for (int tries = 0; tries < kCommitTriesMax; ++tries) {
     if (const auto read = managed_.Read(); !read) return Refused(NothingChanged(read.error()));
     const std::string* stored = managed_.FindStored(id);
     auto planned = plan(stored);

@@ -15,7 +15,7 @@ namespace {
 using From = KnownRules::From;
 
 // Each time that one fails, somebody else has succeeded.
-constexpr int kTriesMax = 8;
+constexpr int kChangeTriesMax = 8;
 
 constexpr std::size_t kRejectedLogged = 20;
 
@@ -132,7 +132,7 @@ void ManagedRules::LoadKept() {
 }
 
 Expected<void> ManagedRules::Read() {
-  for (int tries = 0; tries < kTriesMax; ++tries) {
+  for (int tries = 0; tries < kChangeTriesMax; ++tries) {
     auto stored = store_.Load();
     if (!stored) {
       NoteProblem(text::Cat("the rule sets cannot be read: ", stored.error().message));

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -20,13 +19,13 @@
 namespace sluice::rules {
 namespace {
 
-using Kind = YamlNode::Kind;
+using YamlKind = YamlNode::Kind;
 using std::chrono::days;
 using std::chrono::hours;
 using std::chrono::minutes;
 using std::chrono::seconds;
 
-constexpr std::array<std::string_view, 3> kRootKeys = {"domain", "descriptors", "all_or_nothing"};
+constexpr std::array<std::string_view, 3> kDomainKeys = {"domain", "descriptors", "all_or_nothing"};
 constexpr std::array<std::string_view, 10> kDescriptorKeys = {
     "key",        "value",           "rate_limit",      "descriptors",     "shadow_mode",
     "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata"};
@@ -54,11 +53,10 @@ YamlNode InDecimal(YamlNode node) {
   if (!digits.starts_with('_')) std::erase(digits, '_');
   for (const auto& [prefix, base] : kBases) {
     if (!digits.starts_with(prefix)) continue;
-    std::uint64_t value = 0;
-    const char* const last = digits.data() + digits.size();
-    const auto [end, error] = std::from_chars(digits.data() + prefix.size(), last, value, base);
-    if (error != std::errc{} || end != last) continue;
-    digits = std::to_string(value);
+    const auto value =
+        text::ParseNumber<std::uint64_t>(std::string_view(digits).substr(prefix.size()), base);
+    if (!value) continue;
+    digits = std::to_string(*value);
     break;
   }
   if (text::ParseInteger(digits)) node.text = digits;
@@ -184,7 +182,7 @@ class RlsParser {
   RlsParser(RlsDomain::Tree& tree, Reporter& reporter) : tree_(tree), reporter_(reporter) {}
 
   void Parse(const YamlNode& root) {
-    const Mapping mapping(root, "the document", kRootKeys, reporter_);
+    const Mapping mapping(root, "the document", kDomainKeys, reporter_);
     if (const auto* domain = mapping.Require("domain", reporter_)) {
       tree_.name = ReadText(*domain, "domain", kRlsTextBytesMax, reporter_).value_or("");
       domain_ = domain;
@@ -206,7 +204,7 @@ class RlsParser {
 
   std::string ReadOptionalText(const Mapping& mapping, std::string_view key) {
     const auto* const node = mapping.Find(key);
-    if (node == nullptr || (node->kind == Kind::kScalar && node->text.empty())) return {};
+    if (node == nullptr || (node->kind == YamlKind::kScalar && node->text.empty())) return {};
     return std::string(ReadText(*node, key, kRlsTextBytesMax, reporter_).value_or(""));
   }
 
@@ -224,7 +222,7 @@ class RlsParser {
   void ParseDescriptor(const YamlNode& node, Node& parent, const std::string& parent_path,
                        std::size_t depth) {
     const Mapping mapping(node, "a descriptor", kDescriptorKeys, reporter_);
-    if (node.kind != Kind::kMapping) return;
+    if (node.kind != YamlKind::kMapping) return;
     Node& child = tree_.nodes.emplace_back();
     if (const auto* key = mapping.Require("key", reporter_)) {
       child.key = ReadText(*key, "key", kRlsTextBytesMax, reporter_).value_or("");
@@ -267,7 +265,7 @@ class RlsParser {
 
   void ParseRateLimit(const YamlNode& node, RlsLimit& limit) {
     const Mapping mapping(node, "rate_limit", RateLimitKeys(), reporter_);
-    if (node.kind != Kind::kMapping) return;
+    if (node.kind != YamlKind::kMapping) return;
     limit.name = ReadOptionalText(mapping, "name");
     if (const auto* replaces = mapping.Find("replaces")) ParseReplaces(*replaces, limit);
     const auto* const unit = mapping.Find("unit");

@@ -18,7 +18,7 @@
 namespace sluice::rules {
 namespace {
 
-using Kind = YamlNode::Kind;
+using YamlKind = YamlNode::Kind;
 using Names = std::span<const std::string_view>;
 
 constexpr std::int64_t kUnitsMax = (std::int64_t{1} << 53) - 1;
@@ -224,7 +224,7 @@ class RuleParser {
       AttributeCondition condition;
       condition.name = ReadId(*entry.key_node, "the name of an attribute", reporter_).value_or("");
       NoteCapture(condition.name, *entry.key_node);
-      if (entry.value->kind == Kind::kMapping) {
+      if (entry.value->kind == YamlKind::kMapping) {
         constexpr std::array<std::string_view, 1> kKeys = {"present"};
         const Mapping present(*entry.value, "an attribute", kKeys, reporter_);
         if (const auto* value = present.Require("present", reporter_)) {
@@ -243,7 +243,7 @@ class RuleParser {
   }
 
   void ParseCost(const YamlNode& node) {
-    if (node.kind != Kind::kMapping) {
+    if (node.kind != YamlKind::kMapping) {
       rule_.cost.units = ReadInteger(node, "cost", 1, kUnitsMax, reporter_).value_or(1);
       return;
     }
@@ -285,7 +285,7 @@ class RuleParser {
   }
 
   std::optional<Limit> ParseBand(const YamlNode& node, std::string& label) {
-    if (node.kind == Kind::kScalar) {
+    if (node.kind == YamlKind::kScalar) {
       const auto limit = Limit::Parse(node.text);
       if (limit) return *limit;
       reporter_.Add(node, limit.error().message);
@@ -295,7 +295,7 @@ class RuleParser {
     if (const auto* given = band.Find("label")) {
       label = ReadId(*given, "label", reporter_).value_or(label);
     }
-    if (node.kind != Kind::kMapping) return std::nullopt;
+    if (node.kind != YamlKind::kMapping) return std::nullopt;
     // Named here so that a band without any field is told what it lacks.
     const LimitDefault algorithm{"algorithm",
                                  std::string(ToString(Algorithm::kSlidingWindowCounter))};
@@ -324,7 +324,7 @@ class RuleParser {
     Override override;
     override.line = node.line;
     const Mapping mapping(node, "an override", kOverrideKeys, reporter_);
-    if (node.kind != Kind::kMapping) return override;
+    if (node.kind != YamlKind::kMapping) return override;
     if (const auto* keys = mapping.Find("key")) {
       for (const YamlNode* item : ReadOneOrMore(*keys, "key", kOverridesMax, reporter_)) {
         const auto key = ReadText(*item, "a key", kKeyBytesMax, reporter_);
@@ -351,7 +351,7 @@ class RuleParser {
     if (const auto* bands = mapping.Find("bands")) {
       override.bands = ParseBands(*bands);
       ++effects;
-      if (bands->kind == Kind::kSequence && bands->items.empty()) {
+      if (bands->kind == YamlKind::kSequence && bands->items.empty()) {
         reporter_.Add(*bands, "bands is empty; expected at least one, or unlimited: true");
       }
     }
@@ -511,13 +511,13 @@ std::expected<RuleSets, Problems> ParseRuleSets(std::string_view yaml, std::stri
   if (!document) return std::unexpected(reporter.Take());
   const YamlNode& root = document->root();
   // Whoever reads the other keys says that it is no mapping.
-  if (other_keys == OtherKeys::kIgnore && root.kind != Kind::kMapping) return RuleSets{};
+  if (other_keys == OtherKeys::kIgnore && root.kind != YamlKind::kMapping) return RuleSets{};
   const Mapping mapping(root, "the document",
                         other_keys == OtherKeys::kForbid ? Names(kRootKeys) : Names(), reporter);
   // A file that was emptied, or cut off, must not be taken for one without rules.
   const auto entry = std::ranges::find(mapping.entries(), "ruleSets", &Mapping::Entry::key);
   const YamlNode* const list = entry == mapping.entries().end() ? nullptr : entry->value;
-  if (list == nullptr && other_keys == OtherKeys::kForbid && root.kind == Kind::kMapping) {
+  if (list == nullptr && other_keys == OtherKeys::kForbid && root.kind == YamlKind::kMapping) {
     reporter.Add(root, "the document needs ruleSets; expected a list, or [] for none");
   }
   std::vector<RuleSetSpec> specs;

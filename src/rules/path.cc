@@ -17,7 +17,7 @@ std::unexpected<Error> Refuse(std::string message) {
 }
 
 // What a byte of a path that has but one reading may be.
-enum class Kind : std::uint8_t {
+enum class ByteKind : std::uint8_t {
   kPlain,
   kSlash,
   kEnd,      // Of the path: the query follows.
@@ -26,21 +26,21 @@ enum class Kind : std::uint8_t {
   kSpecial,  // Such a path may have several readings.
 };
 
-constexpr std::array<Kind, 256> MakeKinds() {
-  std::array<Kind, 256> kinds{};
-  const auto set = [&](std::string_view bytes, Kind kind) {
+constexpr std::array<ByteKind, 256> MakeKinds() {
+  std::array<ByteKind, 256> kinds{};
+  const auto set = [&](std::string_view bytes, ByteKind kind) {
     for (const char c : bytes) kinds[static_cast<unsigned char>(c)] = kind;
   };
-  set("/", Kind::kSlash);
-  set("?", Kind::kEnd);
-  set("%", Kind::kEscape);
-  set("\xE0\xF0", Kind::kLead);
-  set(std::string_view("\\;#\0\xC0\xC1", 6), Kind::kSpecial);
+  set("/", ByteKind::kSlash);
+  set("?", ByteKind::kEnd);
+  set("%", ByteKind::kEscape);
+  set("\xE0\xF0", ByteKind::kLead);
+  set(std::string_view("\\;#\0\xC0\xC1", 6), ByteKind::kSpecial);
   return kinds;
 }
-constexpr std::array<Kind, 256> kKinds = MakeKinds();
+constexpr std::array<ByteKind, 256> kKinds = MakeKinds();
 
-constexpr Kind KindOf(char c) { return kKinds[static_cast<unsigned char>(c)]; }
+constexpr ByteKind KindOf(char c) { return kKinds[static_cast<unsigned char>(c)]; }
 
 constexpr bool IsAlphanumeric(char c) {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
@@ -60,9 +60,9 @@ bool IsPlainEscape(std::string_view text) {
   // At the end of a segment it may be dropped.
   if (*byte == ' ') return text.size() > 3 && IsAlphanumeric(text[3]);
   switch (KindOf(*byte)) {
-    case Kind::kPlain:
+    case ByteKind::kPlain:
       return true;
-    case Kind::kLead:
+    case ByteKind::kLead:
       return IsShortest(*byte, text::DecodePercent(text.substr(3)).value_or('\0'));
     default:
       return false;
@@ -140,25 +140,25 @@ bool PathReadings::ReadPlain(std::string_view path) {
     return segment.back() != '.' && segment.back() != ' ';
   };
   for (bool in_path = true; in_path;) {
-    while (end < path.size() && KindOf(path[end]) == Kind::kPlain) ++end;
+    while (end < path.size() && KindOf(path[end]) == ByteKind::kPlain) ++end;
     if (end >= path.size()) break;
     switch (KindOf(path[end])) {
-      case Kind::kPlain:
+      case ByteKind::kPlain:
         break;
-      case Kind::kSlash:
+      case ByteKind::kSlash:
         if (!add()) return false;
         break;
-      case Kind::kEnd:
+      case ByteKind::kEnd:
         in_path = false;
         continue;
-      case Kind::kEscape:
+      case ByteKind::kEscape:
         if (!IsPlainEscape(path.substr(end))) return false;
         encoded = true;
         break;
-      case Kind::kLead:
+      case ByteKind::kLead:
         if (!IsShortest(path[end], path.size() > end + 1 ? path[end + 1] : '\0')) return false;
         break;
-      case Kind::kSpecial:
+      case ByteKind::kSpecial:
         return false;
     }
     ++end;

@@ -10,7 +10,7 @@
 namespace sluice::rules {
 namespace {
 
-using Kind = PatternSegment::Kind;
+using SegmentKind = PatternSegment::Kind;
 
 std::unexpected<Error> Invalid(std::string_view text, std::string_view why) {
   return std::unexpected(
@@ -24,11 +24,13 @@ bool IsName(std::string_view text) {
 }
 
 Expected<PatternSegment> ParseSegment(std::string_view pattern, std::string_view text) {
-  if (text == "**") return PatternSegment{.kind = Kind::kAnyDepth, .text = {}, .capture = {}};
-  if (text == "*") return PatternSegment{.kind = Kind::kAny, .text = {}, .capture = {}};
+  if (text == "**")
+    return PatternSegment{.kind = SegmentKind::kAnyDepth, .text = {}, .capture = {}};
+  if (text == "*") return PatternSegment{.kind = SegmentKind::kAny, .text = {}, .capture = {}};
   if (text.starts_with('{') && text.ends_with('}') && IsName(text.substr(1, text.size() - 2))) {
-    return PatternSegment{
-        .kind = Kind::kAny, .text = {}, .capture = std::string(text.substr(1, text.size() - 2))};
+    return PatternSegment{.kind = SegmentKind::kAny,
+                          .text = {},
+                          .capture = std::string(text.substr(1, text.size() - 2))};
   }
   if (text.find_first_of("{}") != std::string_view::npos) {
     return Invalid(pattern,
@@ -38,7 +40,7 @@ Expected<PatternSegment> ParseSegment(std::string_view pattern, std::string_view
   if (text.find("**") != std::string_view::npos) {
     return Invalid(pattern, "expected ** to be a whole segment");
   }
-  PatternSegment segment{.kind = Kind::kLiteral, .text = {}, .capture = {}};
+  PatternSegment segment{.kind = SegmentKind::kLiteral, .text = {}, .capture = {}};
   if (text.find('*') == std::string_view::npos) {
     AppendDecoded(segment.text, text);
     if (segment.text == "." || segment.text == "..") {
@@ -46,7 +48,7 @@ Expected<PatternSegment> ParseSegment(std::string_view pattern, std::string_view
     }
     return segment;
   }
-  segment.kind = Kind::kGlob;
+  segment.kind = SegmentKind::kGlob;
   AppendDecoded(segment.text, text);
   if (std::ranges::count(segment.text, '*') != std::ranges::count(text, '*')) {
     return Invalid(pattern, "expected %2A not to be in one segment with *");
@@ -56,7 +58,7 @@ Expected<PatternSegment> ParseSegment(std::string_view pattern, std::string_view
 
 // A name after `**` is found by counting from the end, and so cannot lie between two of them.
 bool IsCaptureBetweenDepths(const std::vector<PatternSegment>& segments) {
-  const auto is_depth = [](const PatternSegment& s) { return s.kind == Kind::kAnyDepth; };
+  const auto is_depth = [](const PatternSegment& s) { return s.kind == SegmentKind::kAnyDepth; };
   const auto first = std::ranges::find_if(segments, is_depth);
   const auto last = std::find_if(segments.rbegin(), segments.rend(), is_depth).base();
   return first < last &&
@@ -95,8 +97,8 @@ Expected<PathPattern> PathPattern::Parse(std::string_view text) {
     auto segment = ParseSegment(text, part);
     if (!segment) return std::unexpected(std::move(segment.error()));
     auto& segments = pattern.segments;
-    const bool repeats_depth = segment->kind == Kind::kAnyDepth && !segments.empty() &&
-                               segments.back().kind == Kind::kAnyDepth;
+    const bool repeats_depth = segment->kind == SegmentKind::kAnyDepth && !segments.empty() &&
+                               segments.back().kind == SegmentKind::kAnyDepth;
     if (!repeats_depth) segments.push_back(*std::move(segment));
   }
   if (pattern.segments.size() > kPatternSegmentsMax) {

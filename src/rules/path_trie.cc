@@ -12,7 +12,7 @@
 namespace sluice::rules {
 namespace {
 
-using Kind = PatternSegment::Kind;
+using SegmentKind = PatternSegment::Kind;
 
 // Which place in the table, and what tells apart most of what meets there.
 struct Place {
@@ -45,13 +45,13 @@ struct PathTrie::Draft {
   // Where the child of a segment is noted; kNone if there is none yet.
   std::uint32_t& ChildOf(const PatternSegment& segment) {
     switch (segment.kind) {
-      case Kind::kLiteral:
+      case SegmentKind::kLiteral:
         return literals[segment.text];
-      case Kind::kAny:
+      case SegmentKind::kAny:
         return any;
-      case Kind::kAnyDepth:
+      case SegmentKind::kAnyDepth:
         return any_depth;
-      case Kind::kGlob:
+      case SegmentKind::kGlob:
         break;
     }
     const auto glob = std::ranges::find(globs, segment.text, &Glob::pattern);
@@ -68,7 +68,7 @@ PathTrie::PathTrie(std::span<const Source> sources) {
       std::uint32_t& child = drafts[node].ChildOf(segment);
       if (child == kNone) {
         child = static_cast<std::uint32_t>(drafts.size());
-        const bool below = drafts[node].below_any_depth || segment.kind == Kind::kAnyDepth;
+        const bool below = drafts[node].below_any_depth || segment.kind == SegmentKind::kAnyDepth;
         node = child;
         drafts.emplace_back().below_any_depth = below;
       } else {

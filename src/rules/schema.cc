@@ -12,20 +12,20 @@
 namespace sluice::rules {
 namespace {
 
-using Kind = YamlNode::Kind;
+using YamlKind = YamlNode::Kind;
 
 constexpr std::array<std::string_view, 9> kLimitFields = {
     "algorithm", "capacity", "refill", "leak", "burst", "count", "period", "limit", "window"};
 
-std::string_view NameOf(Kind kind) {
+std::string_view NameOf(YamlKind kind) {
   switch (kind) {
-    case Kind::kNull:
+    case YamlKind::kNull:
       return "nothing";
-    case Kind::kScalar:
+    case YamlKind::kScalar:
       return "a value";
-    case Kind::kSequence:
+    case YamlKind::kSequence:
       return "a list";
-    case Kind::kMapping:
+    case YamlKind::kMapping:
       return "a mapping";
   }
   std::unreachable();
@@ -33,7 +33,7 @@ std::string_view NameOf(Kind kind) {
 
 // What stands there, for a message.
 std::string Found(const YamlNode& node) {
-  return node.kind == Kind::kScalar ? text::Quote(node.text) : std::string(NameOf(node.kind));
+  return node.kind == YamlKind::kScalar ? text::Quote(node.text) : std::string(NameOf(node.kind));
 }
 
 // How many letters must be added, removed or replaced, whatever their case.
@@ -96,7 +96,7 @@ Problems Reporter::Take() {
 
 std::optional<std::string_view> ReadText(const YamlNode& node, std::string_view what,
                                          std::size_t bytes_max, Reporter& reporter) {
-  if (node.kind != Kind::kScalar || node.text.empty() || node.text.size() > bytes_max) {
+  if (node.kind != YamlKind::kScalar || node.text.empty() || node.text.size() > bytes_max) {
     const bool is_long = node.text.size() > bytes_max;
     reporter.Add(node, text::Cat(what, " is ", Found(node), "; expected a text of ",
                                  is_long ? "at most " : "1 to ", bytes_max, " bytes"));
@@ -113,7 +113,7 @@ std::optional<bool> ReadBool(const YamlNode& node, std::string_view what, Report
     return std::ranges::any_of(
         words, [&](std::string_view word) { return text::EqualsIgnoreCase(node.text, word); });
   };
-  if (node.kind == Kind::kScalar) {
+  if (node.kind == YamlKind::kScalar) {
     if (is_one_of(kTrue)) return true;
     if (is_one_of(kFalse)) return false;
   }
@@ -123,7 +123,7 @@ std::optional<bool> ReadBool(const YamlNode& node, std::string_view what, Report
 
 std::optional<std::int64_t> ReadInteger(const YamlNode& node, std::string_view what,
                                         std::int64_t min, std::int64_t max, Reporter& reporter) {
-  if (node.kind == Kind::kScalar) {
+  if (node.kind == YamlKind::kScalar) {
     const auto value = text::ParseInteger(node.text);
     if (value && *value >= min && *value <= max) return value;
   }
@@ -136,7 +136,7 @@ std::optional<std::string_view> ReadId(const YamlNode& node, std::string_view wh
                                        Reporter& reporter) {
   constexpr std::string_view kLetters =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-  if (node.kind == Kind::kScalar && !node.text.empty() && node.text.size() <= kIdBytesMax &&
+  if (node.kind == YamlKind::kScalar && !node.text.empty() && node.text.size() <= kIdBytesMax &&
       node.text.find_first_not_of(kLetters) == std::string::npos) {
     return node.text;
   }
@@ -147,7 +147,7 @@ std::optional<std::string_view> ReadId(const YamlNode& node, std::string_view wh
 
 std::optional<std::size_t> ReadName(const YamlNode& node, std::string_view what,
                                     std::span<const std::string_view> names, Reporter& reporter) {
-  if (node.kind == Kind::kScalar) {
+  if (node.kind == YamlKind::kScalar) {
     const auto found = std::ranges::find_if(
         names, [&](std::string_view name) { return text::EqualsIgnoreCase(name, node.text); });
     if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
@@ -158,7 +158,7 @@ std::optional<std::size_t> ReadName(const YamlNode& node, std::string_view what,
 
 std::span<const YamlNode* const> ReadList(const YamlNode& node, std::string_view what,
                                           std::size_t max, Reporter& reporter) {
-  if (node.kind != Kind::kSequence) {
+  if (node.kind != YamlKind::kSequence) {
     reporter.Add(node, text::Cat(what, " is ", Found(node), "; expected a list"));
     return {};
   }
@@ -172,9 +172,9 @@ std::span<const YamlNode* const> ReadList(const YamlNode& node, std::string_view
 
 std::vector<const YamlNode*> ReadOneOrMore(const YamlNode& node, std::string_view what,
                                            std::size_t max, Reporter& reporter) {
-  if (node.kind == Kind::kScalar) return {&node};
+  if (node.kind == YamlKind::kScalar) return {&node};
   const auto items = ReadList(node, what, max, reporter);
-  if (node.kind == Kind::kSequence && node.items.empty()) {
+  if (node.kind == YamlKind::kSequence && node.items.empty()) {
     reporter.Add(node, text::Cat(what, " is an empty list; expected at least one value"));
   }
   return {items.begin(), items.end()};
@@ -183,7 +183,7 @@ std::vector<const YamlNode*> ReadOneOrMore(const YamlNode& node, std::string_vie
 Mapping::Mapping(const YamlNode& node, std::string_view what,
                  std::span<const std::string_view> known, Reporter& reporter)
     : node_(node), what_(what) {
-  if (node.kind != Kind::kMapping) {
+  if (node.kind != YamlKind::kMapping) {
     reporter.Add(node, known.empty() ? text::Cat(what, " is ", Found(node), "; expected a mapping")
                                      : text::Cat(what, " is ", Found(node),
                                                  "; expected a mapping with ", JoinNames(known)));
@@ -191,7 +191,7 @@ Mapping::Mapping(const YamlNode& node, std::string_view what,
   }
   for (std::size_t i = 0; i + 1 < node.items.size(); i += 2) {
     const YamlNode& key = *node.items[i];
-    if (key.kind != Kind::kScalar) {
+    if (key.kind != YamlKind::kScalar) {
       reporter.Add(key, text::Cat("a key is ", Found(key), "; expected a text"));
     } else if (!known.empty() && std::ranges::find(known, key.text) == known.end()) {
       reporter.Add(key, text::Cat(what, " has no key ", text::Quote(key.text), "; ",
@@ -214,13 +214,13 @@ Mapping::Mapping(const YamlNode& node, std::string_view what,
 
 const YamlNode* Mapping::Find(std::string_view key) const {
   const auto found = std::ranges::find(entries_, key, &Entry::key);
-  if (found == entries_.end() || found->value->kind == Kind::kNull) return nullptr;
+  if (found == entries_.end() || found->value->kind == YamlKind::kNull) return nullptr;
   return found->value;
 }
 
 const YamlNode* Mapping::Require(std::string_view key, Reporter& reporter) const {
   const YamlNode* const found = Find(key);
-  if (found == nullptr && node_.kind == Kind::kMapping) {
+  if (found == nullptr && node_.kind == YamlKind::kMapping) {
     reporter.Add(node_, text::Cat(what_, " needs ", key));
   }
   return found;
@@ -241,7 +241,7 @@ std::optional<Limit> ReadLimit(const Mapping& mapping, std::span<const LimitDefa
       continue;
     }
     // Commas and equals signs would be read as more fields.
-    if (value->kind != Kind::kScalar || value->text.find_first_of(",=") != std::string::npos) {
+    if (value->kind != YamlKind::kScalar || value->text.find_first_of(",=") != std::string::npos) {
       reporter.Add(*value, text::Cat(field, " is ", Found(*value), "; expected a single value"));
       valid = false;
       continue;

@@ -16,7 +16,7 @@
 
 namespace sluice::rules {
 
-using Kind = YamlNode::Kind;
+using YamlKind = YamlNode::Kind;
 
 // Makes the tree from the parser's events. Throws the parser's own exception, which is how one
 // stops it; Load catches it.
@@ -32,14 +32,14 @@ class YamlBuilder final : public YAML::EventHandler {
   void OnDocumentEnd() override {}
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    Close(Open(mark, Kind::kNull, anchor));
+    Close(Open(mark, YamlKind::kNull, anchor));
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     // A plain scalar has the tag "?", a quoted one "!".
     const bool is_null = tag == "?" && (value.empty() || value == "~" || value == "null" ||
                                         value == "Null" || value == "NULL");
-    YamlNode& node = Open(mark, is_null ? Kind::kNull : Kind::kScalar, anchor);
+    YamlNode& node = Open(mark, is_null ? YamlKind::kNull : YamlKind::kScalar, anchor);
     if (!is_null) node.text = value;
     node.is_merge = tag == "?" && value == "<<";
     node.expanded += value.size() / kYamlTextBytesPerNode;
@@ -47,12 +47,12 @@ class YamlBuilder final : public YAML::EventHandler {
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value /*style*/) override {
-    Push(Open(mark, Kind::kSequence, anchor), mark);
+    Push(Open(mark, YamlKind::kSequence, anchor), mark);
   }
   void OnSequenceEnd() override { Pop(); }
   void OnMapStart(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value /*style*/) override {
-    Push(Open(mark, Kind::kMapping, anchor), mark);
+    Push(Open(mark, YamlKind::kMapping, anchor), mark);
   }
   void OnMapEnd() override {
     if (merges_ == YamlMerges::kResolve) ResolveMerges(*open_.back());
@@ -74,7 +74,7 @@ class YamlBuilder final : public YAML::EventHandler {
     bool complete = false;
   };
 
-  YamlNode& Open(const YAML::Mark& mark, Kind kind, YAML::anchor_t anchor) {
+  YamlNode& Open(const YAML::Mark& mark, YamlKind kind, YAML::anchor_t anchor) {
     YamlNode& node = document_.nodes_.emplace_back();
     node.kind = kind;
     node.line = mark.line + 1;
@@ -140,7 +140,7 @@ class YamlBuilder final : public YAML::EventHandler {
       const YamlNode* const value = node.items[i + 1];
       if (!node.items[i]->is_merge) {
         items.insert(items.end(), {node.items[i], value});
-      } else if (value->kind == Kind::kSequence) {
+      } else if (value->kind == YamlKind::kSequence) {
         merged.insert(merged.end(), value->items.begin(), value->items.end());
       } else {
         merged.push_back(value);
@@ -154,7 +154,7 @@ class YamlBuilder final : public YAML::EventHandler {
       keys.insert(items[i]->text);
     }
     for (const YamlNode* const mapping : merged) {
-      if (mapping->kind != Kind::kMapping) {
+      if (mapping->kind != YamlKind::kMapping) {
         throw YAML::ParserException(MarkOf(*mapping),
                                     "<< merges this; expected a mapping, or a list of mappings");
       }
