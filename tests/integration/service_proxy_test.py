@@ -336,6 +336,24 @@ class BehindProxy:
         self.assertIn(self.ask_raw("GET", "/%" + "25" * 500), (400, 500))
         self.assertEqual(self.application.requests, [])
 
+    def test_sluice_does_not_see_what_clients_show_the_application(self):
+        recorder = Application()
+        self.addCleanup(recorder.stop)
+        self.put_to(recorder.server_port)
+        secrets = {"Authorization": "Bearer mine", "Cookie": "session=mine", "X-API-Key": "mine"}
+        self.assertEqual(self.ask("GET", "/x", headers=secrets).status, 200)
+        self.assertNotIn("mine", str(recorder.headers[-1]))
+        self.assertEqual(self.application.headers[-1]["Authorization"], "Bearer mine")
+
+    def put_to(self, port):
+        """Starts the proxy anew, with another Sluice."""
+        self.proxy.remove()
+        self.service.port = port
+        self.port = free_port()
+        self.proxy = self.start_proxy(self.folder())
+        self.addCleanup(self.proxy.remove)
+        eventually(self.proxy_answers, "the proxy answers")
+
     def test_the_application_keeps_its_own_403(self):
         answer = self.ask("GET", "/own-403")
         self.assertEqual((answer.status, answer.body), (403, b"app:"))
@@ -347,6 +365,8 @@ class BehindProxy:
 
 
 class Nginx(BehindProxy, support.ServiceTest):
+    conf = support.REPOSITORY / "deploy" / "nginx" / "sluice.conf"
+
     def start_proxy(self, folder):
         for name in ("body", "proxy", "fastcgi", "uwsgi", "scgi"):
             os.mkdir(folder / name)
@@ -369,7 +389,7 @@ http {{
   server {{
     listen 127.0.0.1:{self.port};
     set $sluice_rule_set api;
-    include {support.REPOSITORY}/deploy/nginx/sluice.conf;
+    include {self.conf};
     location / {{ proxy_pass http://app; }}
     location /free/ {{ auth_request off; proxy_pass http://app; }}
   }}
@@ -380,6 +400,24 @@ http {{
 
     def test_the_inner_location_is_not_for_clients(self):
         self.assertEqual(self.ask("GET", "/_sluice").status, 404)
+
+    def test_it_shows_its_own_token(self):
+        folder = self.folder()
+        tokens = folder.write("tokens", "nginx of-nginx\n")
+        guarded = self.start("--rules", folder.write("rules.yaml", RULES), "--http-token-file", tokens,
+                             "--trusted-proxies", "127.0.0.1/32", token="of-nginx")
+        shown = replace_once((support.REPOSITORY / "deploy/nginx/sluice.conf").read_text(),
+                             'Authorization      ""', 'Authorization      "Bearer of-nginx"')
+        self.conf = folder.write("sluice.conf", shown)
+        self.put_to(guarded.port)
+        statuses = [self.ask("POST", "/orders/4", "", {"Authorization": "Bearer of-client"}).status
+                    for _ in range(3)]
+        self.assertEqual(statuses, [200, 200, 429])
+
+    def test_a_long_head_does_not_fail(self):
+        head = {f"X-{i}": "a" * 7_000 for i in range(3)}
+        self.assertEqual([self.ask("POST", "/orders/5", "", head).status for _ in range(3)],
+                         [200, 200, 429])
 
     def test_a_location_can_be_left_out(self):
         self.assertEqual(self.ask("GET", "/free/x").status, 200)
