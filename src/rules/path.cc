@@ -7,6 +7,7 @@
 
 #include "core/percent.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "rules/path_steps.h"
 
 namespace sluice::rules {
@@ -21,8 +22,8 @@ enum class ByteKind : std::uint8_t {
   kPlain,
   kSlash,
   kEnd,      // Of the path: the query follows.
-  kEscape,   // See IsPlainEscape.
-  kLead,     // May begin a character as UTF-8 of more bytes than it needs.
+  kEscape,   // See PlainEscapeSize.
+  kUtf8,     // Of a character in UTF-8, if that is well-formed.
   kSpecial,  // Such a path may have several readings.
 };
 
@@ -34,8 +35,8 @@ constexpr std::array<ByteKind, 256> MakeKinds() {
   set("/", ByteKind::kSlash);
   set("?", ByteKind::kEnd);
   set("%", ByteKind::kEscape);
-  set("\xE0\xF0", ByteKind::kLead);
-  set(std::string_view("\\;#\0\xC0\xC1", 6), ByteKind::kSpecial);
+  set(std::string_view("\\;#\t\n\r\0", 7), ByteKind::kSpecial);
+  std::fill(kinds.begin() + 0x80, kinds.end(), ByteKind::kUtf8);
   return kinds;
 }
 constexpr std::array<ByteKind, 256> kKinds = MakeKinds();
@@ -46,27 +47,21 @@ constexpr bool IsAlphanumeric(char c) {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-// Whether what follows a lead byte makes it the beginning of a character of no more bytes than it
-// needs.
-bool IsShortest(char lead, char next) {
-  const auto byte = static_cast<unsigned char>(next);
-  return byte < 0xC0 && byte >= (lead == '\xE0' ? 0xA0 : 0x90);
-}
-
-// Whether every server reads the escape that the text begins with in one and the same way.
-bool IsPlainEscape(std::string_view text) {
+// How many bytes the character has that the text begins with and spells by escapes, if every server
+// reads it in one and the same way; otherwise 0.
+std::size_t PlainEscapeSize(std::string_view text) {
   const auto byte = text::DecodePercent(text);
-  if (!byte || *byte == '.') return false;
+  if (!byte || *byte == '.' || *byte == '(' || *byte == ')') return 0;
   // At the end of a segment it may be dropped.
-  if (*byte == ' ') return text.size() > 3 && IsAlphanumeric(text[3]);
-  switch (KindOf(*byte)) {
-    case ByteKind::kPlain:
-      return true;
-    case ByteKind::kLead:
-      return IsShortest(*byte, text::DecodePercent(text.substr(3)).value_or('\0'));
-    default:
-      return false;
+  if (*byte == ' ') return text.size() > 3 && IsAlphanumeric(text[3]) ? 3 : 0;
+  if (KindOf(*byte) == ByteKind::kPlain) return 3;
+  if (KindOf(*byte) != ByteKind::kUtf8) return 0;
+  std::array<char, 4> bytes{};
+  for (char& each : bytes) {
+    each = text::DecodePercent(text).value_or('\0');
+    text.remove_prefix(std::min<std::size_t>(text.size(), 3));
   }
+  return 3 * text::Utf8Length(std::string_view(bytes.data(), bytes.size()));
 }
 
 // Of a target in absolute form, where what follows the authority begins; 0 for any other, and where
@@ -137,11 +132,13 @@ bool PathReadings::ReadPlain(std::string_view path) {
     begin = end + 1;
     if (segment.empty()) return true;
     segments_.push_back(segment);
-    return segment.back() != '.' && segment.back() != ' ';
+    const char last = segment.back();
+    return last != '.' && last != ' ' && (last != ')' || segment.front() != '(');
   };
   for (bool in_path = true; in_path;) {
     while (end < path.size() && KindOf(path[end]) == ByteKind::kPlain) ++end;
     if (end >= path.size()) break;
+    std::size_t size = 1;
     switch (KindOf(path[end])) {
       case ByteKind::kPlain:
         break;
@@ -150,18 +147,21 @@ bool PathReadings::ReadPlain(std::string_view path) {
         break;
       case ByteKind::kEnd:
         in_path = false;
-        continue;
+        size = 0;
+        break;
       case ByteKind::kEscape:
-        if (!IsPlainEscape(path.substr(end))) return false;
+        size = PlainEscapeSize(path.substr(end));
+        if (size == 0) return false;
         encoded = true;
         break;
-      case ByteKind::kLead:
-        if (!IsShortest(path[end], path.size() > end + 1 ? path[end + 1] : '\0')) return false;
+      case ByteKind::kUtf8:
+        size = text::Utf8Length(path.substr(end));
+        if (size == 0) return false;
         break;
       case ByteKind::kSpecial:
         return false;
     }
-    ++end;
+    end += size;
   }
   if (!add() || end > kPathBytesMax) return false;
   if (encoded) DecodeSegments(end);

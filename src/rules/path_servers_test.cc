@@ -353,6 +353,16 @@ Served OldIis(const std::string& target) {
   const std::string once = Overlong(Unescape(*path));
   return Resolved(WithoutEmpty(Below(Backslashed(Unescape(once)))));
 }
+// ASP.NET finds the session in the first segment that is like `(S(x))`.
+Served AspNet(const std::string& target) {
+  auto served = Iis(target);
+  if (!served) return {};
+  const auto session = std::ranges::find_if(*served, [](const std::string& piece) {
+    return piece.starts_with("(S(") && piece.ends_with("))");
+  });
+  if (session != served->end()) served->erase(session);
+  return served;
+}
 Served AspNetCore(const std::string& target) {
   const auto path = PathOfTarget(target, "?#");
   if (!path) return {};
@@ -367,9 +377,37 @@ Served PythonWsgi(const std::string& target) {
   if (!path) return {};
   return WithoutEmpty(Below(Unescape(*path)));
 }
+// What is no UTF-8 is ignored.
+Served Bottle(const std::string& target) {
+  const auto path = PathOfTarget(target, "?#");
+  if (!path) return {};
+  const std::string decoded = Unescape(*path);
+  std::string kept;
+  for (std::size_t i = 0; i < decoded.size();) {
+    const auto byte = [&](std::size_t at) {
+      return at < decoded.size() ? static_cast<unsigned char>(decoded[at]) : 0;
+    };
+    // Spellings here have no characters of more than two bytes.
+    const bool two = byte(i) >= 0xC2 && byte(i) < 0xE0 && byte(i + 1) >= 0x80 && byte(i + 1) < 0xC0;
+    const std::size_t size = two ? 2 : 1;
+    if (two || byte(i) < 0x80) kept += decoded.substr(i, size);
+    i += size;
+  }
+  return WithoutEmpty(Below(kept));
+}
+// `$` matches before a line feed at the end.
+Served RegularExpression(const std::string& target) {
+  const auto path = PathOfTarget(target, "?#");
+  if (!path) return {};
+  std::string decoded = Unescape(*path);
+  if (decoded.ends_with('\n')) decoded.pop_back();
+  return WithoutEmpty(Below(decoded));
+}
 // urllib.parse.urlparse takes parameters off the last segment, and two slashes for an authority.
+// Tabs and line breaks do not count.
 Served PythonUrlparse(const std::string& target) {
   std::string rest = Until(target, "?#");
+  std::erase_if(rest, [](char c) { return c == '\t' || c == '\r' || c == '\n'; });
   const auto colon = rest.find(':');
   if (colon != std::string::npos && colon < rest.find('/')) rest = rest.substr(colon + 1);
   if (rest.starts_with("//")) rest = rest.substr(std::min(rest.find('/', 2), rest.size()));
@@ -423,8 +461,11 @@ const std::map<std::string, Server>& Servers() {
       {"Envoy", Envoy},
       {"IIS", Iis},
       {"IIS 5", OldIis},
+      {"ASP.NET", AspNet},
       {"ASP.NET Core", AspNetCore},
       {"Python, WSGI", PythonWsgi},
+      {"Bottle", Bottle},
+      {"nginx, location ~ ^/…$", RegularExpression},
       {"Python, urlparse", PythonUrlparse},
       {"PHP router", PhpRouter},
       {"PHP 5.2", OldPhp},
@@ -496,12 +537,14 @@ class Speller {
         const std::size_t slash = path.rfind('/', at);
         path.insert(slash == std::string::npos ? 0 : slash + 1,
                     Pick({"./", "x/../", "x;y/../", ".%2F", "x%2F..%2F", "/", "%2e/", ";x/",
-                          "x\\..\\", "x/%2e%2e;/", "..;/x/"}));
+                          "x\\..\\", "x/%2e%2e;/", "..;/x/", "(S(x))/", "(S(y)%29/"}));
         return;
       }
       default:  // Anything anywhere.
-        path.insert(at, Pick({"%25", ";", "/", "%2F", "%5C", "\\", ".", "..", "%2E", "%00", "#",
-                              "%23", "%3B", "%20", "%", "%u002e", "%C0%AE", "%252F", "%253B"}));
+        path.insert(at,
+                    Pick({"%25",   ";",   "/",   "%2F",  "%5C", "\\",  ".",      "..",     "%2E",
+                          "%00",   "#",   "%23", "%3B",  "%20", "%",   "%u002e", "%C0%AE", "%252F",
+                          "%253B", "%FF", "%C3", "\x80", "%0A", "%09", "\t"}));
     }
   }
 

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "core/hex.h"
+#include "core/utf8.h"
 
 namespace sluice::rules {
 namespace {
@@ -42,7 +44,37 @@ int UnicodeEscapeValue(Text text) {
 
 bool IsContinuation(char16_t unit) { return unit >= 0x80 && unit < 0xC0; }
 
+// How many bytes the character has that the text begins with, if it is UTF-8 of more bytes than it
+// needs; otherwise 0.
+std::size_t OverlongSize(Text text) {
+  const auto begins = [&](std::size_t size, Text zeros, char16_t end) {
+    return text.size() >= size && text.starts_with(zeros) && text[zeros.size()] < end &&
+           std::ranges::all_of(text.substr(1, size - 1), IsContinuation);
+  };
+  if (begins(2, u"\xC0", 0xC0) || begins(2, u"\xC1", 0xC0)) return 2;
+  if (begins(3, u"\xE0", 0xA0)) return 3;
+  if (begins(4, u"\xF0", 0x90)) return 4;
+  if (begins(5, u"\xF8\x80", 0x90)) return 5;
+  if (begins(6, u"\xFC\x80\x80", 0x90)) return 6;
+  return 0;
+}
+
+// How many units the well-formed character has that the text begins with; otherwise 0.
+std::size_t CharacterSize(Text text) {
+  if (text[0] < 0x80 || text[0] == kInnerSlash) return 1;
+  std::array<char, 4> bytes{};
+  const std::size_t size = std::min(text.size(), bytes.size());
+  for (std::size_t i = 0; i < size && text[i] != kInnerSlash; ++i) {
+    bytes[i] = static_cast<char>(text[i]);
+  }
+  return text::Utf8Length(std::string_view(bytes.data(), size));
+}
+
 bool IsDots(Text segment) { return segment == u"." || segment == u".."; }
+
+bool IsInParentheses(Text segment) { return segment.starts_with(u'(') && segment.ends_with(u')'); }
+
+bool IsLineBreak(char16_t unit) { return unit == '\t' || unit == '\n' || unit == '\r'; }
 
 char16_t Byte(int value) { return value == '/' ? kInnerSlash : static_cast<char16_t>(value); }
 
@@ -102,6 +134,21 @@ void DecodeOverlong(Text text, std::u16string& to) {
   }
 }
 
+// As decoders do that are told to ignore errors.
+void DropMalformed(Text text, std::u16string& to) {
+  while (!text.empty()) {
+    const std::size_t size = CharacterSize(text);
+    to += text.substr(0, size);
+    text.remove_prefix(std::max<std::size_t>(size, 1));
+  }
+}
+
+// Parsers of URLs ignore them anywhere, and `$` of a regular expression does at the end.
+void DropLineBreaks(Text text, std::u16string& to) {
+  std::ranges::copy_if(text, std::back_inserter(to),
+                       [](char16_t unit) { return !IsLineBreak(unit); });
+}
+
 template <char16_t kWhat>
 void MakeSeparator(Text text, std::u16string& to) {
   to = text;
@@ -128,6 +175,20 @@ void DropParameters(Text text, std::u16string& to) {
     to += '/';
     to += segment.substr(0, segment.find(';'));
   });
+}
+
+// ASP.NET has sessions without cookies in the first such segment: `/(S(x))/a` is `/a`.
+void DropParentheses(Text text, std::u16string& to) {
+  bool dropped = false;
+  ForEachSegment(text, [&](Text segment) {
+    if (!dropped && IsInParentheses(segment)) {
+      dropped = true;
+      return;
+    }
+    to += '/';
+    to += segment;
+  });
+  if (to.empty()) to = u'/';
 }
 
 // Of the last segment only, as RFC 1808 had it.
@@ -185,7 +246,7 @@ void ResolveDots(Text text, std::u16string& to) {
 
 // A server that does something else to paths becomes a row here; all its combinations with the
 // others follow.
-constexpr std::array<PathStep, 17> kSteps = {{
+constexpr std::array<PathStep, 20> kSteps = {{
     {kEscape, Decode},
     {kUnicodeEscape, DecodeUnicode},
     {kOverlong, DecodeOverlong},
@@ -203,15 +264,19 @@ constexpr std::array<PathStep, 17> kSteps = {{
     {kAuthority, DropAuthority<AuthorityEnds::kBackslashToo>},
     {kTrailing, TrimSegments<Trailing::kSpaces>},
     {kTrailing, TrimSegments<Trailing::kDotsAndSpaces>},
+    {kLineBreak, DropLineBreaks},
+    {kMalformed, DropMalformed},
+    {kParentheses, DropParentheses},
 }};
 
 // By unit: whether it may be one of the features.
 constexpr auto kMayBeFeature = [] {
   std::array<bool, kInnerSlash + 1> may{};
   for (const char16_t unit :
-       {u'%', u'\\', u';', u'?', u'#', u'\0', u'\xC0', u'\xC1', u'\xE0', u'\xF0', kInnerSlash}) {
+       {u'%', u'\\', u';', u'?', u'#', u'\0', u'\t', u'\n', u'\r', kInnerSlash}) {
     may[unit] = true;
   }
+  std::fill(may.begin() + 0x80, may.begin() + kInnerSlash, true);
   return may;
 }();
 
@@ -230,30 +295,30 @@ std::uint32_t FeatureOf(Text text, std::size_t i) {
       return kNumberSign;
     case '\0':
       return kNul;
+    case '\t':
+    case '\n':
+    case '\r':
+      return kLineBreak;
     case kInnerSlash:
       return kInner;
     default:
-      return OverlongSize(text.substr(i)) != 0 ? std::uint32_t{kOverlong} : 0;
+      return OverlongSize(text.substr(i)) != 0 ? kOverlong | kMalformed : std::uint32_t{kMalformed};
   }
 }
 
 }  // namespace
 
-std::size_t OverlongSize(Text text) {
-  const auto continues = [&](std::size_t size) {
-    return text.size() >= size && std::ranges::all_of(text.substr(1, size - 1), IsContinuation);
-  };
-  if ((text[0] == 0xC0 || text[0] == 0xC1) && continues(2)) return 2;
-  if (text[0] == 0xE0 && continues(3) && text[1] < 0xA0) return 3;
-  if (text[0] == 0xF0 && continues(4) && text[1] < 0x90) return 4;
-  return 0;
-}
-
 std::uint32_t FeaturesOf(Text text) {
   std::uint32_t features = 0;
   if (text.size() > 1 && (text[1] == '/' || text[1] == '\\')) features |= kAuthority;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (kMayBeFeature[text[i]]) features |= FeatureOf(text, i);
+    if (!kMayBeFeature[text[i]]) continue;
+    const std::size_t size = CharacterSize(text.substr(i));
+    if (size > 1) {
+      i += size - 1;
+    } else {
+      features |= FeatureOf(text, i);
+    }
   }
   ForEachSegment(text, [&](Text segment) {
     if (segment.empty()) {
@@ -262,6 +327,8 @@ std::uint32_t FeaturesOf(Text text) {
       features |= kDots;
     } else if (segment.back() == '.' || segment.back() == ' ') {
       features |= kTrailing;
+    } else if (IsInParentheses(segment)) {
+      features |= kParentheses;
     }
   });
   return features;

@@ -26,8 +26,11 @@ enum PathFeature : std::uint32_t {
   kNul = 1U << 8U,
   kDots = 1U << 9U,  // A segment `.` or `..`.
   kEmptySegment = 1U << 10U,
-  kAuthority = 1U << 11U,  // Two slashes at the beginning, of either kind.
-  kTrailing = 1U << 12U,   // Another segment that ends with a dot or a space.
+  kAuthority = 1U << 11U,    // Two slashes at the beginning, of either kind.
+  kTrailing = 1U << 12U,     // Another segment that ends with a dot or a space.
+  kLineBreak = 1U << 13U,    // Or a tab.
+  kMalformed = 1U << 14U,    // A byte that is no part of UTF-8.
+  kParentheses = 1U << 15U,  // A segment in parentheses.
 };
 
 // The text starts with a slash.
@@ -42,9 +45,5 @@ struct PathStep {
 };
 
 std::span<const PathStep> PathSteps();
-
-// How many bytes the character has that `text` begins with, if it is UTF-8 of more bytes than it
-// needs; otherwise 0.
-std::size_t OverlongSize(std::u16string_view text);
 
 }  // namespace sluice::rules

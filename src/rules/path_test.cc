@@ -74,7 +74,9 @@ TEST(Path, DropsWhatDoesNotTellPathsApart) {
 
 TEST(Path, DecodesAtLeastOnce) {
   EXPECT_THAT(Read("/v1/%69tem%73"), ElementsAre("v1", "items"));
-  EXPECT_THAT(Read("/%40me/%e4%C3"), ElementsAre("@me", "\xe4\xc3"));
+  EXPECT_THAT(Read("/%40me/%c3%A4\xC3\xA4"), ElementsAre("@me", "\xC3\xA4\xC3\xA4"));
+  EXPECT_THAT(ReadAll("/%C3\xA4"), Contains(Texts{"\xC3\xA4"}));
+  EXPECT_THAT(Read("/%28a%29b/(c)d/e(f)"), ElementsAre("(a)b", "(c)d", "e(f)"));
   EXPECT_THAT(Read("/a%20b/%E0%A4%85/%F0%9F%98%80"),
               ElementsAre("a b", "\xE0\xA4\x85", "\xF0\x9F\x98\x80"));
   EXPECT_THAT(Read("/100%/%zz/%4"), ElementsAre("100%", "%zz", "%4"));
@@ -100,6 +102,18 @@ TEST(Path, HasEveryReadingThatServersMayHave) {
   EXPECT_THAT(ReadAll("/%u0061%u002Fb"), Contains(Texts{"a", "b"}));
   EXPECT_THAT(ReadAll("/a/%C0%AE%C0%AE%c0%afb"), Contains(Texts{"b"}));
   EXPECT_THAT(ReadAll("/\xE0\x81\xA1/\xF0\x80\x81\xA2"), Contains(Texts{"a", "b"}));
+  EXPECT_THAT(ReadAll("/%F8%80%80%81%A1/%FC%80%80%80%81%A2"), Contains(Texts{"a", "b"}));
+  EXPECT_THAT(ReadAll("/a%FF"), UnorderedElementsAre(Texts{"a\xFF"}, Texts{"a"}));
+  EXPECT_THAT(ReadAll("/\xE2\x82"
+                      "a\xE2\x82\xAC\x80"),
+              UnorderedElementsAre(Texts{"\xE2\x82"
+                                         "a\xE2\x82\xAC\x80"},
+                                   Texts{"a\xE2\x82\xAC"}));
+  EXPECT_THAT(ReadAll("/a%C3/b"), UnorderedElementsAre(Texts{"a\xC3", "b"}, Texts{"a", "b"}));
+  EXPECT_THAT(ReadAll("/a%0A"), UnorderedElementsAre(Texts{"a\n"}, Texts{"a"}));
+  EXPECT_THAT(ReadAll("/a\tb\r"), UnorderedElementsAre(Texts{"a\tb\r"}, Texts{"ab"}));
+  EXPECT_THAT(ReadAll("/(S(x))/a"), UnorderedElementsAre(Texts{"(S(x))", "a"}, Texts{"a"}));
+  EXPECT_THAT(ReadAll("/a/%28S(x))"), UnorderedElementsAre(Texts{"a", "(S(x))"}, Texts{"a"}));
 }
 
 TEST(Path, IsFoundInEveryRequestTarget) {

@@ -327,7 +327,8 @@ class BehindProxy:
 
     def test_other_spellings_of_a_path_are_that_path(self):
         targets = ("/login;1%2Fb", "/login;2%2Fb", "/login;%5C", "/login%3B3", "/x/..;/login",
-                   "/x/%2e%2e/login", "/%6cogin", "/%256cogin", "//login", "/login/?x", "/login")
+                   "/x/%2e%2e/login", "/%6cogin", "/%256cogin", "/log%FFin", "/login%0A", "//login", "/login/?x",
+                   "/login")
         statuses = [self.ask_raw("GET", target) for target in targets]
         self.assertEqual(statuses, [200] + [429] * (len(targets) - 1))
         self.assertEqual(len(self.application.requests), 1)
@@ -531,7 +532,8 @@ class Spellings(support.SharedServiceTest):
             self.assertEqual(self.applied(path), ["puts"], path)
 
     def test_spellings(self):
-        for path in ("/login;1%2Fb", "/login;%5C", "http://h/login;1%2Fb", "login", "/%256Cogin"):
+        for path in ("/login;1%2Fb", "/login;%5C", "http://h/login;1%2Fb", "login", "/%256Cogin",
+                     "/log%FFin", "/login%0A", "/(S(x))/login"):
             self.assertEqual(self.applied(path), ["puts", "login"], path)
 
     def test_an_empty_header_is_a_path(self):
