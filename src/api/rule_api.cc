@@ -236,9 +236,9 @@ void RuleApi::Authorize(std::string_view rule_set, const http::Request& request,
   const auto forwarded = ReadForwardedRequest(request);
   if (!forwarded) return call->reply.Fail(forwarded.error());
   const auto& [method, uri, forwarded_host] = *forwarded;
-  const rules::Attribute host{
-      .name = "host",
-      .value = forwarded_host.empty() ? request.FindHeader("Host") : forwarded_host};
+  const std::string host_name =
+      net::HostName(forwarded_host.empty() ? request.FindHeader("Host") : forwarded_host);
+  const rules::Attribute host{.name = "host", .value = host_name};
   const rules::Context context{.ip = identity->ip,
                                .user_id = identity->user_id,
                                .api_key = identity->api_key,

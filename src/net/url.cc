@@ -43,6 +43,18 @@ bool AppendDecoded(std::string& out, std::string_view text, Plus plus) {
   }
 }
 
+std::string HostName(std::string_view host) {
+  // The colons of an IPv6 address stand in brackets.
+  const auto address_end = host.starts_with('[') ? host.find(']') : 0;
+  host = host.substr(0, host.find(':', address_end));
+  while (host.ends_with('.')) host.remove_suffix(1);
+  std::string name(host);
+  for (char& c : name) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return name;
+}
+
 std::optional<RawParameter> QueryReader::Next() {
   while (!rest_.empty()) {
     const std::string_view piece = rest_.substr(0, rest_.find('&'));

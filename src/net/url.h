@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Request targets: percent-encoding and query strings. No I/O.
+// Request targets and hosts: percent-encoding, query strings, names. No I/O.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,9 @@ enum class Plus : std::uint8_t { kPlus, kSpace };  // What '+' means: in paths; 
 // Appends `text` with each %XX replaced by its byte. False if a '%' is not followed by two
 // hexadecimal digits; `out` then ends with what came before it.
 [[nodiscard]] bool AppendDecoded(std::string& out, std::string_view text, Plus plus);
+
+// A host by the one name that every spelling of it has: `Shop.example.:80` is `shop.example`.
+std::string HostName(std::string_view host);
 
 // One name=value of a query, as it was written.
 struct RawParameter {

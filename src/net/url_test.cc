@@ -100,5 +100,17 @@ TEST_F(ReadQueryTest, TakesABoundedNumberOfParameters) {
   EXPECT_EQ(Read(query + "&x=1").error().message, "query: expected at most 64 parameters");
 }
 
+TEST(HostName, IsTheSameForEverySpelling) {
+  for (const std::string_view host : {"shop.example", "SHOP.Example", "shop.example:80",
+                                      "shop.example.", "Shop.example.:8443", "shop.example:"}) {
+    EXPECT_EQ(HostName(host), "shop.example") << host;
+  }
+  EXPECT_EQ(HostName("[2001:DB8::1]:80"), "[2001:db8::1]");
+  EXPECT_EQ(HostName("[2001:db8::1]"), "[2001:db8::1]");
+  EXPECT_EQ(HostName("[::1"), "[::1");
+  EXPECT_EQ(HostName(""), "");
+  EXPECT_EQ(HostName(".:"), "");
+}
+
 }  // namespace
 }  // namespace sluice::net

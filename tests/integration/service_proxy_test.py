@@ -34,6 +34,10 @@ RULES = f"""ruleSets:
         scope: GLOBAL
         match: {{paths: ["/login"]}}
         bands: [{{label: once, algorithm: FIXED_WINDOW, limit: 1, window: {AGES}}}]
+      - id: shop
+        scope: GLOBAL
+        match: {{attributes: {{host: shop.example}}}}
+        bands: [{{label: once, algorithm: FIXED_WINDOW, limit: 1, window: {AGES}}}]
       - id: users
         scope: PER_USER
         bands: [{{label: u, algorithm: FIXED_WINDOW, limit: 2, window: {AGES}}}]
@@ -535,6 +539,14 @@ class Spellings(support.SharedServiceTest):
         for path in ("/login;1%2Fb", "/login;%5C", "http://h/login;1%2Fb", "login", "/%256Cogin",
                      "/log%FFin", "/login%0A", "/(S(x))/login"):
             self.assertEqual(self.applied(path), ["puts", "login"], path)
+
+    def test_hosts(self):
+        for header in ("X-Forwarded-Host", "Host"):
+            for host in ("shop.example", "SHOP.Example", "shop.example:80", "Shop.example.:8443"):
+                answer = self.service.request("GET", "/api/v1/authorize/api?permits=0",
+                                              headers={header: host})
+                policies = parse_field(answer.header("RateLimit-Policy") or '"none"')
+                self.assertEqual(list(policies), ["api/shop/once"], (header, host))
 
     def test_an_empty_header_is_a_path(self):
         headers = {"X-Forwarded-Method": "PUT", "X-Forwarded-Uri": ""}
