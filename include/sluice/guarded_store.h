@@ -31,10 +31,10 @@ namespace sluice {
 //
 // A store that answers, if late, but cannot keep up is overloaded and not out of reach: whoever
 // floods it must not turn limits off for everybody. A request that finds no place in flight, misses
-// its deadline or meets a breaker that is open for slowness while answers still come is decided by
-// each charge's `on_overload` instead. Options::on_overload, kLocal, stands in for kFailOpen there,
-// and Source::kOverload marks what was decided locally. Errors of the store, and silence for longer
-// than max(1 s, 10 deadlines), are failures.
+// its deadline or meets a breaker that is open for slowness while answers still come, or finds the
+// store full, is decided by each charge's `on_overload` instead. Options::on_overload, kLocal,
+// stands in for kFailOpen there, and Source::kOverload marks what was decided locally. Other errors
+// of the store, and silence for longer than max(1 s, 10 deadlines), are failures.
 //
 // While places in flight are scarce they are shared: keys that the store has not answered for of
 // late get half of them at most, and no limit and no client so many that none are left for others.
@@ -186,7 +186,8 @@ class GuardedStore final : public Store {
     std::int64_t overload_deadline = 0;
     std::int64_t overload_breaker = 0;  // It was open for slowness.
     std::int64_t overload_in_flight = 0;
-    std::int64_t overloads = 0;  // How often that began.
+    std::int64_t overload_full = 0;  // It had no room: kStoreFull.
+    std::int64_t overloads = 0;      // How often that began.
 
     // What the policy decided.
     std::int64_t failed_closed = 0;

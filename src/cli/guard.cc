@@ -139,6 +139,7 @@ void AddGuardMetrics(telemetry::Registry& registry, const GuardedStore& guard) {
   add(kCounter, kOverload, kOverloadHelp, {{"reason", "deadline"}}, &Stats::overload_deadline);
   add(kCounter, kOverload, kOverloadHelp, {{"reason", "breaker_slow"}}, &Stats::overload_breaker);
   add(kCounter, kOverload, kOverloadHelp, {{"reason", "in_flight"}}, &Stats::overload_in_flight);
+  add(kCounter, kOverload, kOverloadHelp, {{"reason", "store_full"}}, &Stats::overload_full);
   add(kCounter, "sluice_overloads_total", "How often the store began not to keep up.", {},
       &Stats::overloads);
   registry.AddCallback(kGauge, "sluice_overloaded",

@@ -216,18 +216,24 @@ TEST_F(GuardRedisTest, AKilledServerIsUsedAgainWhenItIsBack) {
   ASSERT_TRUE(Eventually([&] { return guard->GetStats().in_flight == 0; }));
 }
 
-TEST_F(GuardRedisTest, AFullServerIsAFailureAndNoDenial) {
+TEST_F(GuardRedisTest, AFullServerTurnsNoLimitOff) {
   const RedisServer server(
       {.arguments = {"--maxmemory", "1mb", "--maxmemory-policy", "noeviction"}});
-  Connect(server.Uri());
-  // A busy machine may miss a deadline first.
+  options.deadline = 1min;
+  Connect(server.Uri(kPatient));
   ASSERT_TRUE(Eventually([&] {
-    return Ask(kThousand, kOpen).source == Source::kFailOpen &&
-           guard->GetStatus().last_failure->code == ErrorCode::kStoreFull;
+    Ask(kThousand, kOpen);
+    return guard->GetStats().overload_full > 0;
   }));
-  const Answer closed = Ask(kThousand, kClosed);
-  ASSERT_FALSE(closed.outcome);
-  EXPECT_TRUE(Eventually([&] { return Ask(kThousand, kLocal).source == Source::kLocal; }));
+  EXPECT_FALSE(Ask(kThousand, kClosed).outcome) << "no denial, but an error";
+  EXPECT_EQ(Ask(kThousand, kLocal).source, Source::kOverload);
+  const auto undecided = guard->GetStats().failed_open;
+  for (int i = 0; i < 20; ++i) {
+    const Answer answer = Ask(kFive, kOpen);
+    EXPECT_EQ(answer.source, Source::kOverload);
+    EXPECT_EQ(answer.outcome->allowed, i < 5);
+  }
+  EXPECT_EQ(guard->GetStats().failed_open, undecided);
 }
 
 TEST_F(GuardRedisTest, AnExhaustedKeyIsDeniedWithoutTheServer) {

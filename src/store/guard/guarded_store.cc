@@ -49,11 +49,22 @@ class SteadyClock final : public Clock {
 
 bool Failed(const Request& request) { return !request.outcome && request.outcome.error().outage(); }
 
-// Whether the failure says anything of the store. What others wrote under one state's name does
-// not: the store serves all other requests.
-bool FailedStore(const Request& request) {
-  return Failed(request) && request.outcome.error().code != ErrorCode::kForeignState;
+bool IsFull(const Error& error) { return error.code == ErrorCode::kStoreFull; }
+
+bool FoundItFull(const Request& request) {
+  return !request.outcome && IsFull(request.outcome.error());
 }
+
+// Whether the store is to be asked less for it. Not for what others wrote under one state's name:
+// it serves all other requests. Nor if it is full: it still decides whatever takes no room.
+bool FailedStore(const Request& request) {
+  return Failed(request) && !FoundItFull(request) &&
+         request.outcome.error().code != ErrorCode::kForeignState;
+}
+
+// Of an error that the store answered with. What fills it up may be a flood of keys, which must not
+// turn limits off.
+Cause CauseOf(const Error& error) { return IsFull(error) ? Cause::kOverload : Cause::kOutage; }
 
 bool ProvablyNotCharged(const Error& error) {
   return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kStoreFull ||
@@ -123,6 +134,7 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
     std::atomic<std::int64_t> overload_deadline = 0;
     std::atomic<std::int64_t> overload_breaker = 0;
     std::atomic<std::int64_t> overload_in_flight = 0;
+    std::atomic<std::int64_t> overload_full = 0;
     std::atomic<std::int64_t> deny_cache_hits = 0;
     std::atomic<std::int64_t> known_denied = 0;
     std::atomic<std::int64_t> late_charged = 0;
@@ -161,6 +173,7 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
 
   std::int64_t DecideByPolicy(Request& request, const Error& error, Cause cause);
   void DecideWithout(Request& request, const Error& error, Cause cause);
+  void DecideFailed(Request& request, const Error& error);
   void Owe(std::span<const Charge> charges, Cause cause = Cause::kOutage);
   void RunErrand();
   std::optional<Rejection> Report(const std::vector<guard::Ledger::Debt>& debts);
@@ -295,9 +308,8 @@ void GuardedStore::Impl::ApplyInline(std::span<Request> requests) {
     if (!Failed(request)) [[likely]] {
       continue;
     }
-    Count(counters_.store_failures);
     const Error error = std::move(request.outcome.error());
-    DecideWithout(request, error, Cause::kOutage);
+    DecideFailed(request, error);
   }
 }
 
@@ -402,11 +414,15 @@ void GuardedStore::Impl::Land(Flight* flight, bool answered) {
   const TimePoint now = clock_->Now();
   const auto failure = std::ranges::find_if(flight->requests, FailedStore);
   const bool failed = failure != flight->requests.end();
+  const auto full = std::ranges::find_if(flight->requests, FoundItFull);
+  const auto found_full = std::count_if(full, flight->requests.end(), FoundItFull);
   Locked([&] {
     if (flight->listed) ListOf(*flight).Remove(flight);
+    if (found_full > 0) breaker_.set_last_failure(full->outcome.error());
     if (failed) breaker_.set_last_failure(failure->outcome.error());
     breaker_.Record(flight->pass, {.failed = failed, .took = now - flight->sent}, now);
     Hear(answered, now);
+    if (found_full > 0 && !flight->errand) overload_.Judge(false, found_full, now);
   });
   if (flight->errand) {
     EndErrand(AccountErrand(*flight));
@@ -424,8 +440,7 @@ void GuardedStore::Impl::HandBack(Flight& flight) {
     Request& answered = flight.requests[i];
     Request& request = *flight.asked[i];
     if (Failed(answered)) {
-      Count(counters_.store_failures);
-      DecideWithout(request, answered.outcome.error(), Cause::kOutage);
+      DecideFailed(request, answered.outcome.error());
       continue;
     }
     Count(counters_.by_store);
@@ -460,6 +475,13 @@ void GuardedStore::Impl::DecideWithout(Request& request, const Error& error, Cau
   } else {
     Count(counters_.dropped_units, units);
   }
+}
+
+// The same for one that the store has answered with an error.
+void GuardedStore::Impl::DecideFailed(Request& request, const Error& error) {
+  Count(counters_.store_failures);
+  if (IsFull(error)) Count(counters_.overload_full);
+  DecideWithout(request, error, CauseOf(error));
 }
 
 // Notes what was taken locally, to be reported.
@@ -765,6 +787,7 @@ GuardedStore::Stats GuardedStore::Impl::GetStats() const {
       .overload_deadline = get(counters_.overload_deadline),
       .overload_breaker = get(counters_.overload_breaker),
       .overload_in_flight = get(counters_.overload_in_flight),
+      .overload_full = get(counters_.overload_full),
       .failed_closed = get(policy.failed_closed),
       .failed_open = get(policy.failed_open),
       .local_allowed = get(policy.local_allowed),

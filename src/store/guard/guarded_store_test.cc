@@ -231,18 +231,17 @@ TEST_F(GuardTest, DecidesByPolicyWhenTheDeadlinePasses) {
 }
 
 TEST_F(GuardTest, DecidesByPolicyOnEveryFailureOfTheStore) {
-  for (const ErrorCode code :
-       {ErrorCode::kStoreFull, ErrorCode::kUnavailable, ErrorCode::kOutcomeUnknown,
-        ErrorCode::kAccessDenied, ErrorCode::kStoreError}) {
+  for (const ErrorCode code : {ErrorCode::kUnavailable, ErrorCode::kOutcomeUnknown,
+                               ErrorCode::kAccessDenied, ErrorCode::kStoreError}) {
     store.Fail(code);
     EXPECT_EQ(Ask(kMany, kClosed).outcome.error().code, code);
     EXPECT_EQ(Ask(kMany, kOpen).source, Source::kFailOpen);
     EXPECT_EQ(Ask(kMany, kLocal).source, Source::kLocal);
   }
-  EXPECT_EQ(stats().store_failures, 15);
-  EXPECT_EQ(stats().failed_closed, 5);
-  EXPECT_EQ(stats().failed_open, 5);
-  EXPECT_EQ(stats().local_allowed, 5);
+  EXPECT_EQ(stats().store_failures, 12);
+  EXPECT_EQ(stats().failed_closed, 4);
+  EXPECT_EQ(stats().failed_open, 4);
+  EXPECT_EQ(stats().local_allowed, 4);
 }
 
 TEST_F(GuardTest, TheFaultOfTheCallerIsTheAnswerAndNoFailure) {
@@ -829,7 +828,7 @@ TEST_F(GuardTest, AroundAStoreThatAnswersInlineOnlyThePolicyIsAtWork) {
   GuardedStore inline_guard(inner, options);
   EXPECT_TRUE(inline_guard.AnswersInline());
   for (const auto& [fails, source] :
-       {std::pair(false, Source::kStore), std::pair(true, Source::kFailOpen)}) {
+       {std::pair(false, Source::kStore), std::pair(true, Source::kOverload)}) {
     inner.fails = fails;
     const Charge charge{.key = "k", .limit = &kTen, .on_store_failure = kOpen};
     Request request{.charges = {&charge, 1}};
@@ -939,6 +938,27 @@ TEST_F(GuardTest, ABreakerThatIsOpenForSlownessDoesNotLetPassWhatOneThatIsOpenFo
   time.Advance(1s);
   ASSERT_TRUE(Eventually([&] { return stats().reported_units == 10; }))
       << "what was granted under overload is taken from the budget";
+  EXPECT_EQ(store.Remaining(kTen), 0);
+}
+
+// A flood of fresh keys may have filled it.
+TEST_F(GuardTest, AFullStoreTurnsNoLimitOffAndIsStillAsked) {
+  options.breaker.minimum_calls = 3;
+  store.Fail(ErrorCode::kStoreFull);
+  for (int i = 0; i < 30; ++i) {
+    const Answer answer = Ask(kTen, kOpen);
+    EXPECT_EQ(answer.source, Source::kOverload);
+    EXPECT_EQ(answer.outcome->allowed, i < 10);
+  }
+  EXPECT_EQ(Ask(kTen, kClosed).outcome.error().code, ErrorCode::kStoreFull);
+  EXPECT_EQ(breaker(), State::kClosed) << "it decides whatever takes no room";
+  EXPECT_TRUE(guard().GetStatus().overloaded);
+  EXPECT_EQ(guard().GetStatus().last_failure->code, ErrorCode::kStoreFull);
+  EXPECT_EQ(stats().overload_full, 31);
+  EXPECT_EQ(stats().store_failures, 31);
+  EXPECT_EQ(stats().failed_open, 0);
+  store.AnswerAtOnce();
+  ASSERT_TRUE(Eventually([&] { return stats().reported_units == 10; }));
   EXPECT_EQ(store.Remaining(kTen), 0);
 }
 
