@@ -353,6 +353,13 @@ Problems Validate(const File& file) {
                text::Cat("the store's URI gives up after ", endpoint->command_timeout.count(),
                          " ms; expected no more than that, or a longer ?timeout= in the URI"));
     }
+    // What finds no room in there fails at once, and would pass undecided under FAIL_OPEN.
+    if (endpoint && std::cmp_greater(settings.guard.in_flight_max, endpoint->waiting_max)) {
+      complain("guard.inFlightMax",
+               text::Cat("the store's URI lets ", endpoint->waiting_max,
+                         " requests wait; expected no more than that, or a larger ?waiting= in "
+                         "the URI"));
+    }
   }
   if (settings.rules.redis == "store") {
     if (settings.store == "memory") {

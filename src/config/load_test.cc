@@ -189,6 +189,16 @@ TEST(Validate, TheStoreMustNotGiveUpBeforeTheDeadline) {
   EXPECT_TRUE(Validate(file).empty());
 }
 
+TEST(Validate, TheStoreMustHaveRoomForAllThatAreInFlight) {
+  File file;
+  file.settings.store = "redis://a?waiting=4096";
+  EXPECT_TRUE(Validate(file).empty());
+  file.settings.store = "redis://a?waiting=4095";
+  EXPECT_THAT(Texts(Validate(file)), ElementsAre(HasSubstr("lets 4095 requests wait")));
+  file.settings.guard.in_flight_max = 4095;
+  EXPECT_TRUE(Validate(file).empty());
+}
+
 TEST(Validate, KnowsWhatTheWordsForStoresMean) {
   File file;
   file.settings.rules.redis = "store";
