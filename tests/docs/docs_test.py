@@ -1,0 +1,709 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs what the documents show: every fenced block of every markdown file, in order, against real
+servers; the examples of help texts; and, of inline code, whether what it names exists. README.md
+says how blocks are run and how to write one.
+
+Usage: docs_test.py PROGRAM COMPILER
+"""
+
+import collections
+import html
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "integration"))
+
+# pylint: disable=wrong-import-position
+import answers
+import support
+from blocks import BadDocument, Block, read_blocks, read_spans
+from support import PATIENCE, PROGRAM, REPOSITORY
+
+COMPILER = sys.argv.pop(2) if len(sys.argv) > 2 else "c++"
+ENVOY = REPOSITORY / "tests/integration/envoy/site/envoy/_bin/envoy"
+
+# Not ours, or made by the build.
+FOREIGN_FOLDERS = {"build", "node_modules", "site", "third_party"}
+
+LANGUAGES = {"sh": "sh", "bash": "sh", "shell": "sh", "console": "console", "yaml": "yaml",
+             "yml": "yaml", "json": "json", "cpp": "cpp", "c++": "cpp", "promql": "promql",
+             "cmake": "cmake"}
+
+# How a line of commands begins, in a block without a language.
+COMMAND = re.compile(r"(\w+=\S+ )*(\$|curl|sluice|make|redis-cli|(build|bench|tests|tools)/\S+) ")
+
+WHAT_TO_DO = """\
+nothing says how to run this block. Give it a language that is run (sh, console, yaml, json, cpp,
+cmake, promql), or say in a comment before it what to do with it: `stdin of: COMMAND`,
+`output of: COMMAND`, `part of: FILE` or, if it cannot be run, `not run: REASON`. tests/docs/README.md
+has more."""
+
+
+class Failure(AssertionError):
+    """Something that is documented does not work."""
+
+
+def documents():
+    """Every markdown file of the repository, by its path in it."""
+    for folder, folders, files in os.walk(REPOSITORY):
+        folders[:] = sorted(name for name in folders
+                            if name not in FOREIGN_FOLDERS and not name.startswith("."))
+        for name in sorted(files):
+            if name.endswith(".md"):
+                yield (pathlib.Path(folder) / name).relative_to(REPOSITORY)
+
+
+def read_document(path):
+    return (REPOSITORY / path).read_text(encoding="utf-8")
+
+
+class Ports:
+    """Free ports in place of those that documents name."""
+
+    ADDRESS = re.compile(
+        r"(?P<host>127\.0\.0\.1|0\.0\.0\.0|localhost|sluice\.example):(?P<port>\d{4,5})\b")
+    OPTION = re.compile(r"(?P<host>\bredis-cli\b[^\n]*? -p) (?P<port>\d{4,5})\b")
+    REDIS = re.compile(r"(rediss?://127\.0\.0\.1:\d+)(?![\w/?,:])")
+
+    def __init__(self, redis_port):
+        self.real = collections.defaultdict(support.free_port, {6379: redis_port})
+
+    def into(self, text):
+        """The text with real ports. Nothing but this machine is reached, and the store is waited
+        for, however busy it is."""
+        text = self.REDIS.sub(r"\1?timeout=60s\&connect_timeout=60s", text)
+        for pattern, separator in ((self.ADDRESS, ":"), (self.OPTION, " ")):
+            text = pattern.sub(lambda match, by=separator: "".join(
+                (match["host"].replace("0.0.0.0", "127.0.0.1"), by,
+                 str(self.real[int(match["port"])]))), text)
+        return text
+
+
+class Reader:
+    """Somebody who follows a document from its beginning, in a folder of their own that looks like
+    the repository after `make build`, with files of their own: recorded traffic in traffic.csv, rules
+    in rules.yaml, and a program in app.cc."""
+
+    COPIED = ("examples", "deploy", "tools")
+    APP = "#include <sluice/sluice.h>\nint main() {}\n"
+
+    def __init__(self, redis):
+        self.ports = Ports(redis.port)
+        self.redis = redis
+        self.folder = support.Folder()
+        self.state = support.Folder()
+        self.prefix = self.folder / "usr/local"
+        self.output = ""
+        self.files = 0
+        self.look_like_the_repository()
+
+    def look_like_the_repository(self):
+        for entry in REPOSITORY.iterdir():
+            if entry.name.startswith(".") or entry.name in FOREIGN_FOLDERS:
+                continue
+            if entry.name in self.COPIED:
+                self.copy(entry)
+            else:
+                os.symlink(entry, self.folder / entry.name)
+        for link, target in (("build/release", os.path.dirname(PROGRAM)), ("bin/sluice", PROGRAM)):
+            os.makedirs(os.path.dirname(self.folder / link))
+            os.symlink(target, self.folder / link)
+        shutil.copy(REPOSITORY / "examples/traffic.csv", self.folder / "traffic.csv")
+        self.folder.write("app.cc", self.APP)
+        rules = "docs/reference/rules.md"
+        self.folder.write("rules.yaml", read_blocks(rules, read_document(rules))[0].text)
+
+    def copy(self, folder):
+        """With ports that are free."""
+        for path in folder.rglob("*"):
+            if path.is_file():
+                name = path.relative_to(REPOSITORY)
+                content = self.here(path.read_text(encoding="utf-8", errors="replace"))
+                os.chmod(self.folder.write(str(name), content), path.stat().st_mode)
+
+    def here(self, text):
+        """The text with ports that are free, and with a place that may be written to."""
+        return self.ports.into(text).replace("/usr/local", self.prefix)
+
+    def type(self, commands, stdin="", any_status=False):
+        """Runs commands, all of which must succeed, and returns what they print."""
+        self.files += 1
+        script = self.state.write(f"commands-{self.files}", self.here(commands) + "\n")
+        environment = support.clean_environment({
+            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "HOME": str(self.folder),
+            "STATE": str(self.state), "REPOSITORY": str(REPOSITORY), "LC_ALL": "C.UTF-8",
+            "HTTP_LISTEN": self.here("127.0.0.1:8080"),
+            "ADMIN_LISTEN": self.here("127.0.0.1:8090"),
+            "REDIS_PORT": str(self.redis.port), "COMPILER": COMPILER,
+            "CMAKE_PREFIX_PATH": self.prefix, "PKG_CONFIG_PATH": f"{self.prefix}/lib/pkgconfig"})
+        arguments = ["bash", str(HERE / "shell.sh"), script, *(["any-status"] if any_status else [])]
+        stdin_path = self.state.write("stdin", self.here(stdin))
+        # Not through pipes, which whatever stays in the background would keep open.
+        with (open(stdin_path, "rb") as stdin_file, open(self.state / "stdout", "wb") as stdout,
+              open(self.state / "stderr", "wb") as stderr):
+            status = subprocess.run(arguments, cwd=str(self.folder), env=environment,
+                                    stdin=stdin_file, stdout=stdout, stderr=stderr,
+                                    timeout=2 * PATIENCE, check=False).returncode
+        printed = pathlib.Path(self.state / "stdout").read_text("utf-8", "replace")
+        complaint = pathlib.Path(self.state / "stderr").read_text("utf-8", "replace")
+        if status != 0:
+            raise Failure(f"exit status {status} of\n{commands}\n{printed}{complaint}")
+        self.output = printed
+        return printed
+
+    def go(self):
+        """Leaves nothing behind."""
+        pid_file = pathlib.Path(self.state / "service.pid")
+        if pid_file.exists():
+            pid = int(pid_file.read_text())
+            try:
+                if os.path.samefile(f"/proc/{pid}/exe", PROGRAM):
+                    os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass  # It has ended.
+        self.folder.remove()
+        self.state.remove()
+
+
+class Runner:
+    """Runs the blocks of a document."""
+
+    def __init__(self, reader):
+        self.reader = reader
+        self.programs = []
+        self.queries = []
+        self.not_run = []
+        self.count = 0
+
+    def run(self, block):
+        self.count += 1
+        try:
+            self.run_as_it_says(block)
+        except Failure as failure:
+            raise Failure(f"{block.place}: {failure}") from None
+
+    def run_as_it_says(self, block):
+        says = block.directives
+        if "not run" in says:
+            if not says["not run"]:
+                raise Failure("`not run:` needs a reason")
+            self.not_run.append(block)
+            return
+        if "first" in says:
+            self.reader.type(says["first"])
+        if "part of" in says:
+            self.check_part(block, says["part of"])
+        elif "stdin of" in says:
+            self.reader.type(says["stdin of"], stdin=block.text)
+        elif "output of" in says:
+            printed = self.reader.type(says["output of"], any_status=True)
+            self.compare(block.text, printed)
+        else:
+            self.run_by_language(block)
+
+    def run_by_language(self, block):
+        language = LANGUAGES.get(block.language) if block.language else guess_language(block.text)
+        if language is None:
+            raise Failure(WHAT_TO_DO)
+        getattr(self, f"run_{language}")(block)
+
+    def run_sh(self, block):
+        self.reader.type(block.text)
+
+    def run_console(self, block):
+        """Commands behind `$ `, each followed by what it prints; nothing shown is nothing said."""
+        for command, shown in read_session(block.text):
+            printed = self.reader.type(command, any_status=bool(shown))
+            if shown:
+                self.compare(shown, printed)
+
+    def run_json(self, block):
+        """An answer to what was asked before it."""
+        if answers.parse_json(block.text) is None:
+            raise Failure("this is no JSON; … may stand for a text and for further members")
+        if answers.parse_json(self.reader.output) is None:
+            raise Failure("the command before this JSON did not answer with any. If it is a body, "
+                          "put `<!-- stdin of: curl -d @- URL -->` before it; if it is the answer "
+                          "to a command that is not shown, `<!-- output of: COMMAND -->`")
+        self.compare(block.text, self.reader.output)
+
+    def run_yaml(self, block):
+        """Settings, rule sets or descriptors; of Envoy, a part of its filter."""
+        if re.search(r"^rate_limit_service:", block.text, re.M):
+            self.check_envoy_filter(block)
+        else:
+            self.reader.type("cat > shown.yaml && sluice validate shown.yaml", stdin=block.text)
+
+    def run_cmake(self, block):
+        """A part of the CMakeLists.txt of a program `app`. The generator says what is not found."""
+        begin = "cmake_minimum_required(VERSION 3.25)\nproject(app CXX)\nadd_executable(app app.cc)\n"
+        self.reader.type('rm -rf app && mkdir app && cp app.cc app && cat > app/CMakeLists.txt && '
+                         'cmake -S app -B app/build -DCMAKE_CXX_COMPILER="$COMPILER"',
+                         stdin=begin + block.text)
+
+    def run_cpp(self, block):
+        self.programs.append(block)  # All are compiled together.
+
+    def run_promql(self, block):
+        self.queries.append(block)  # All are read together.
+
+    @staticmethod
+    def compare(shown, real):
+        problem = answers.differences(shown, real)
+        if problem:
+            raise Failure(f"the answer is another one than is shown: {problem}")
+
+    @staticmethod
+    def check_part(block, name):
+        """The lines of the block stand in a file, in this order, however indented."""
+        lines = iter(line.strip() for line in (REPOSITORY / name).read_text().splitlines())
+        for line in filter(None, map(str.strip, block.text.splitlines())):
+            if line not in lines:
+                raise Failure(f"{line!r} is not in {name}, or not at this place")
+
+    def check_envoy_filter(self, block):
+        """Put in place of that of deploy/envoy; skipped without an Envoy."""
+        if not os.access(ENVOY, os.X_OK):
+            print(f"{block.place}: skipped: there is no {ENVOY}; tools/setup_proxies installs it")
+            return
+        text = block.text if re.search("^domain:", block.text, re.M) else "domain: x\n" + block.text
+        config = (REPOSITORY / "deploy/envoy/envoy.yaml").read_text()
+        inner = re.compile(r"^( *)domain: edge\n(?:.*\n)*? *grpc_service:.*\n", re.M)
+        config, replaced = inner.subn(
+            lambda match: "".join(f"{match[1]}{line}\n" for line in text.splitlines()), config)
+        if replaced != 1:
+            raise Failure("deploy/envoy/envoy.yaml has no filter as is expected here")
+        self.reader.type(f"cat > envoy.yaml && {ENVOY} --mode validate --use-dynamic-base-id "
+                         "-l error -c envoy.yaml", stdin=config)
+
+
+def guess_language(text):
+    """Of a block that does not say it: commands and JSON are recognised, nothing else."""
+    if text.startswith("$ "):
+        return "console"
+    if COMMAND.match(text):
+        return "sh"
+    return "json" if answers.parse_json(text) is not None else None
+
+
+def read_session(text):
+    """Commands with what is shown after them. A command goes on after a backslash."""
+    session = []
+    goes_on = False
+    for line in text.splitlines():
+        if goes_on:
+            session[-1][0] += "\n" + line
+        elif line.startswith("$ "):
+            session.append([line[2:], ""])
+        elif session:
+            session[-1][1] += line + "\n"
+        else:
+            raise Failure("a session begins with a command behind `$ `; for commands alone use sh")
+        goes_on = line.endswith("\\") and (goes_on or line.startswith("$ "))
+    return session
+
+
+def compile_programs(blocks, folder):
+    """All C++ that is shown, in one go: each block in a namespace of its own, its includes before
+    all. What has no main is taken for statements."""
+    includes = []
+    bodies = []
+    for number, block in enumerate(blocks):
+        lines = block.text.splitlines()
+        includes += [line for line in lines if line.startswith("#include")]
+        body = "\n".join("" if line.startswith("#include") else line for line in lines)
+        if not re.search(r"^int main\(", body, re.M):
+            body = f"[[maybe_unused]] void Serve(); void Shown() {{\n#line {block.line + 1}\n{body}\n}}"
+        bodies.append(f'namespace shown_{number} {{\n#line {block.line + 1} "{block.path}"\n{body}\n}}')
+    source = folder.write("shown.cc", "\n".join([*dict.fromkeys(includes), *bodies]) + "\n")
+    done = subprocess.run([COMPILER, "-std=c++23", "-fsyntax-only", "-Wall", "-Wextra", "-Werror",
+                           "-Wno-return-type", f"-I{REPOSITORY / 'include'}", source],
+                          capture_output=True, text=True, timeout=5 * PATIENCE, check=False)
+    if done.returncode != 0:
+        raise Failure(f"C++ that is shown does not compile:\n{done.stderr}")
+
+
+def read_queries(text):
+    """One to a line; what is indented belongs to the line before."""
+    lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    return re.split(r"\n(?!\s)", "\n".join(lines))
+
+
+def check_queries(blocks, folder):
+    """Every query is read by Prometheus, and asks for metrics that there are."""
+    known = documented_metrics()
+    rules = ["groups:", "- name: shown", "  rules:"]
+    for block in blocks:
+        for query in read_queries(block.text):
+            rules += [f"  - record: shown_{len(rules)}", "    expr: |-"]
+            rules += [f"      {line}" for line in query.splitlines()]
+            for name in re.findall(r"\b(?:sluice|rate_limiter|process)_\w+", query):
+                if name not in known and re.sub("_(bucket|sum|count)$", "", name) not in known:
+                    raise Failure(f"{block.place}: there is no metric {name}")
+    path = folder.write("rules.yml", "\n".join(rules) + "\n")
+    done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True,
+                          timeout=PATIENCE, check=False)
+    if done.returncode != 0:
+        places = ", ".join(block.place for block in blocks)
+        raise Failure(f"PromQL of {places}:\n{done.stdout}{done.stderr}")
+
+
+def documented_metrics():
+    """By their names. That the reference names all and no others is tested by service_metrics."""
+    return set(re.findall(r"^\| `(\w+)` \|", read_document("docs/reference/metrics.md"), re.M))
+
+
+def documented_settings():
+    return set(re.findall(r"^\| `([\w.]+)` \|", read_document("docs/reference/settings.md"), re.M))
+
+
+class DocumentsTest(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.redis = support.Redis()
+        cls.addClassCleanup(cls.redis.remove)
+
+    def reader(self):
+        self.redis.cli("flushall")
+        reader = Reader(self.redis)
+        self.addCleanup(reader.go)
+        return reader
+
+    def folder(self):
+        folder = support.Folder()
+        self.addCleanup(folder.remove)
+        return folder
+
+
+class Blocks(DocumentsTest):
+    def test_do_what_they_show(self):
+        runners = []
+        for path in documents():
+            blocks = read_blocks(str(path), read_document(path))
+            if not blocks:
+                continue
+            runner = Runner(self.reader())
+            runners.append(runner)
+            for block in blocks:
+                with self.subTest(block.place):
+                    runner.run(block)
+        folder = self.folder()
+        with self.subTest("C++"):
+            programs = [block for runner in runners for block in runner.programs]
+            compile_programs(programs, folder)
+        with self.subTest("PromQL"):
+            queries = [block for runner in runners for block in runner.queries]
+            check_queries(queries, folder)
+        self.tell(runners)
+
+    def tell(self, runners):
+        not_run = [block for runner in runners for block in runner.not_run]
+        count = sum(runner.count for runner in runners)
+        self.assertGreater(count, 30, "the documents are not found")
+        print(f"{count} blocks in {len(runners)} documents; {len(not_run)} of them are not run:")
+        for block in not_run:
+            print(f"  {block.place}: {block.directives['not run']}")
+
+
+class HelpTexts(DocumentsTest):
+    """Examples that stand elsewhere than in documents."""
+
+    def test_examples_of_commands(self):
+        reader = self.reader()
+        examples = []
+        for command in subcommands():
+            text = support.sluice(command, "--help").stdout
+            for part in re.findall(r"^Examples?:\n((?:  .*\n)+)", text, re.M):
+                examples.append(part)
+                with self.subTest(command):
+                    reader.type(part)
+        self.assertGreaterEqual(len(examples), 3)
+
+    def test_commands_of_the_page_of_the_api(self):
+        reader = self.reader()
+        reader.type("sluice serve --config examples/sluice.yaml")
+        page = (REPOSITORY / "src/api/docs.html").read_text(encoding="utf-8")
+        for command in re.findall(r"<code>(curl [^<$]*)</code>", page):
+            with self.subTest(command):
+                reader.type(html.unescape(command))
+
+    def test_limits(self):
+        specs = re.findall(r"^  (algorithm=\S+)$", support.sluice("--help").stdout, re.M)
+        self.assertGreaterEqual(len(specs), 6)
+        for spec in specs:
+            with self.subTest(spec):
+                self.assertEqual(support.sluice("replay", "--limit", spec).stderr, "")
+
+
+def subcommands():
+    listed = support.sluice("--help").stdout.partition("Subcommands:")[2]
+    return re.findall(r"^  (\w+) ", listed, re.M)
+
+
+def flags(text):
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text))
+
+
+def flags_of_commands():
+    return {command: flags(support.sluice(command, "--help").stdout) for command in subcommands()}
+
+
+class Proxies(DocumentsTest):
+    """What the comments of deploy/ say to write into the configuration of a proxy."""
+
+    def shown(self, name, pattern):
+        """The part of a file's comment that matches."""
+        lines = (REPOSITORY / name).read_text(encoding="utf-8").splitlines()
+        comment = "".join(line.removeprefix("#   ").removeprefix("#") + "\n" for line in lines
+                          if line.startswith("#"))
+        return re.search(pattern, comment, re.M | re.S)[0]
+
+    def test_nginx(self):
+        folder = self.folder()
+        shown = self.shown("deploy/nginx/sluice.conf", r"^http \{$.*^\}$")
+        for old, new in (
+                ("/etc/nginx/sluice.conf", str(REPOSITORY / "deploy/nginx/sluice.conf")),
+                ("http {", "http {\n  access_log off;\n  upstream app { server 127.0.0.1:1; }\n" +
+                 "".join(f"  {kind}_temp_path {folder}/{kind};\n" for kind in
+                         ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))),
+                ("server {\n", f"server {{\n    listen 127.0.0.1:{support.free_port()};\n")):
+            self.assertIn(old, shown)
+            shown = shown.replace(old, new)
+        config = folder.write("nginx.conf", f"pid {folder}/nginx.pid;\nevents {{}}\n{shown}")
+        self.succeeds([shutil.which("nginx") or "/usr/sbin/nginx", "-t", "-q", "-e", "stderr",
+                       "-c", config], folder)
+
+    def test_caddy(self):
+        folder = self.folder()
+        shown = self.shown("deploy/caddy/Caddyfile", r"^import .*^\}$")
+        for old, new in (("/etc/caddy/sluice/Caddyfile", str(REPOSITORY / "deploy/caddy/Caddyfile")),
+                         ("example.com {", f"http://127.0.0.1:{support.free_port()} {{")):
+            self.assertIn(old, shown)
+            shown = shown.replace(old, new)
+        config = folder.write("Caddyfile", shown)
+        self.succeeds(["caddy", "validate", "--config", config, "--adapter", "caddyfile"], folder)
+
+    def succeeds(self, command, folder):
+        home = {name: str(folder) for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False,
+                              env=os.environ | home)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Inline(DocumentsTest):
+    """What prose names exists: targets, commands, flags, settings, paths, metrics, limits, files."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.spans = [(str(path), span) for path in documents() if path.name != "CHANGELOG.md"
+                     for span in read_spans(str(path), read_document(path))]
+
+    def each(self, pattern, enough, check):
+        """Checks the spans that match, each once; `enough` guards against reading none."""
+        found = {}
+        for path, span in self.spans:
+            match = re.match(pattern, span)
+            if match:
+                found.setdefault(span, (path, match))
+        self.assertGreaterEqual(len(found), enough, pattern)
+        for span, (path, match) in sorted(found.items()):
+            with self.subTest(f"{path}: {span}"):
+                check(match)
+
+    def test_targets_of_make(self):
+        reader = self.reader()
+
+        def check(match):
+            if match[1] != "run":
+                reader.type(f"make {match[1]}")
+        self.each(r"make ((?:[a-z][\w-]*)(?: [A-Z_]+=[\w-]+)?)", 10, check)
+
+    def test_commands_and_their_flags(self):
+        known = flags_of_commands()
+
+        def check(match):
+            self.assertTrue(match[1] in known, "there is no such command")
+            self.assertEqual(flags(match[2]) - known[match[1]], set(), "there are no such flags")
+        self.each(r"(?:build/release/)?sluice ([a-z]+)\b(.*)", 10, check)
+
+    def test_flags(self):
+        known = set().union(*flags_of_commands().values())
+        self.each(r"--[a-z].*", 20, lambda match: self.assertEqual(
+            flags(match[0]) - known, set(), "there are no such flags"))
+
+    def test_flags_of_what_is_not_run(self):
+        """Synopses, and comments in configurations of proxies."""
+        known = flags_of_commands()
+        texts = [(block.place, block.text) for path in documents()
+                 for block in read_blocks(str(path), read_document(path))
+                 if "not run" in block.directives]
+        texts += [(str(path.relative_to(REPOSITORY)), path.read_text(encoding="utf-8"))
+                  for path in sorted((REPOSITORY / "deploy").rglob("*")) if path.is_file()]
+        commands = [(place, *match.groups()) for place, text in texts
+                    for match in re.finditer(r"\bsluice ([a-z]+) (.*(?:\n {6,}.*)*)", text)
+                    if match[1] in known]
+        self.assertGreaterEqual(len(commands), 4)
+        for place, command, rest in commands:
+            with self.subTest(place):
+                self.assertEqual(flags(rest) - known[command], set(), "there are no such flags")
+
+    def test_settings(self):
+        # Members of the status are written in the same way.
+        service = support.Service()
+        self.addCleanup(service.remove)
+        status = service.admin("GET", "/admin/v1/status").json
+        known = documented_settings() | {f"{name}.{member}" for name, part in status.items()
+                                         if isinstance(part, dict) for member in part}
+        sections = {name.partition(".")[0] for name in known if "." in name}
+        self.each(rf"((?:{'|'.join(sorted(sections))})\.(?!yaml$)[a-z]\w*)(?::.*)?$", 20,
+                  lambda match: self.assertTrue(match[1] in known, "there is no such setting"))
+
+    def test_limits(self):
+        self.each(r"(?:algorithm|limit|capacity)=\S*,\S*$", 6, lambda match: self.assertEqual(
+            support.sluice("replay", "--limit", match[0]).stderr, ""))
+
+    def test_metrics(self):
+        known = documented_metrics()
+        self.each(r"((?:sluice|rate_limiter|process)_\w+)(?:\{.*\})?$", 30,
+                  lambda match: self.assertTrue(match[1] in known, "there is no such metric"))
+
+    def test_paths(self):
+        service = support.Service("--config", str(REPOSITORY / "examples/sluice.yaml"))
+        self.addCleanup(service.remove)
+
+        def check(match):
+            method, path = match[1], re.sub(r"\{\w+\}", "api", match[2])
+            # No path takes this method, and those that there are say which they take.
+            ask = service.admin if path.startswith("/admin/") else service.request
+            answer = ask("TRACE", path)
+            self.assertEqual(answer.status, 405, "there is no such path")
+            self.assertIn(method, re.split(r",\s*", answer.header("Allow")))
+        self.each(r"(GET|POST|PUT|DELETE) (/[^\s?…]*)(?:\?.*)?$", 15, check)
+
+    def test_files(self):
+        folders = "|".join(name for name in sorted(os.listdir(REPOSITORY))
+                           if (REPOSITORY / name).is_dir() and name not in FOREIGN_FOLDERS
+                           and not name.startswith("."))
+        self.each(rf"(?:\w+=\S+ )?((?:{folders})/[\w./-]+)(?: |$)", 10, lambda match: self.assertTrue(
+            (REPOSITORY / match[1]).exists(), "there is no such file"))
+
+    def test_json(self):
+        self.each(r'\{ ?"', 5, lambda match: self.assertIsNotNone(answers.parse_json(match.string)))
+
+    def test_links(self):
+        checked = 0
+        for path in documents():
+            prose = read_document(path)
+            for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", prose, flags=re.S)):
+                if re.match(r"[a-z]+:", target):
+                    continue
+                checked += 1
+                name, _, anchor = target.partition("#")
+                file = (REPOSITORY / path).parent / name if name else REPOSITORY / path
+                with self.subTest(f"{path}: {target}"):
+                    self.assertTrue(file.exists(), "there is no such file")
+                    if anchor:
+                        self.assertIn(anchor, anchors(file.read_text(encoding="utf-8")))
+        self.assertGreater(checked, 50)
+
+
+def anchors(markdown):
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.*)$", markdown, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+            for heading in headings}
+
+
+class Harness(DocumentsTest):
+    """A document that is wrong is found out."""
+
+    def run_all(self, markdown):
+        runner = Runner(self.reader())
+        for block in read_blocks("shown.md", markdown):
+            runner.run(block)
+        return runner
+
+    def assert_fails(self, markdown, why):
+        with self.assertRaisesRegex((Failure, BadDocument), why):
+            self.run_all(markdown)
+
+    def test_a_command_that_fails(self):
+        for commands in ("false", "true\nfalse\ntrue", "false | cat", "echo $UNSET",
+                         "sluice validate no-such-file.yaml", "sluice serve --no-such-flag",
+                         "make no-such-target", "make chaos SCENARIO=no-such-scenario",
+                         "redis-cli NO.SUCH.COMMAND"):
+            with self.subTest(commands):
+                self.assert_fails(f"```sh\n{commands}\n```\n", r"^shown.md:1: exit status")
+        self.assert_fails("text\n\n```console\n$ true\n$ false\n```\n", r"^shown.md:3: exit status")
+
+    def test_an_answer_that_is_an_error(self):
+        begin = "```sh\nmake run\n```\n```\ncurl http://127.0.0.1:8080"
+        self.run_all(begin + "/health\n```\n")
+        self.assert_fails(begin + "/healthy\n```\n", "NOT_FOUND")
+        self.assert_fails(begin.replace("8080", "8081") + "/health\n```\n", "exit status 7")
+
+    def test_an_answer_that_is_not_as_shown(self):
+        ask = "```console\n$ make run\n$ curl -i 'http://127.0.0.1:8080/api/v1/rate-limit/check?key=a'\n"
+        self.run_all(ask + "HTTP/1.1 200 OK\nX-RateLimit-Remaining: 99\n```\n")
+        self.run_all(ask + 'HTTP/1.1 200 OK\n\n{"allowed": true, "remaining": 99, …}\n```\n')
+        for shown, why in (("HTTP/1.1 429 Too Many Requests\n", "expected 'HTTP/1.1 429"),
+                           ("HTTP/1.1 200 OK\nX-RateLimit-Remaining: 98\n", "98"),
+                           ("HTTP/1.1 200 OK\nX-Rate: 1\n", "there is none"),
+                           ('HTTP/1.1 200 OK\n\n{"allowed": true}\n', "is not shown"),
+                           ('HTTP/1.1 200 OK\n\n{"left": 1, …}\n', "there is no left"),
+                           ('HTTP/1.1 200 OK\n\n{"remaining": 98, …}\n', "expected 98"),
+                           ('HTTP/1.1 200 OK\n\n{"remaining": "99", …}\n', "expected '99'")):
+            with self.subTest(shown):
+                self.assert_fails(f"{ask}{shown}```\n", why)
+
+    def test_json_is_the_answer_before_it(self):
+        ask = "```sh\necho '{\"a\": [1, \"x\"], \"resetAfterSeconds\": 5}'\n```\n"
+        self.run_all(ask + '```json\n{"a": [1, "…"], "resetAfterSeconds": 9}\n```\n')
+        self.run_all(ask + '```json\n{"a": […], …}\n```\n')
+        self.assert_fails(ask + '```json\n{"a": [2, "x"], …}\n```\n', "expected 2")
+        self.assert_fails(ask + '```json\n{"a": 1, …}\n```\n', "expected 1")
+        self.assert_fails(ask + '```json\n{"resetAfterSeconds": 0, …}\n```\n', "expected 0")
+        self.assert_fails('```json\n{"a": 1}\n```\n', "stdin of")
+
+    def test_files_that_are_not_valid(self):
+        self.assert_fails("```yaml\nhttp: {colour: red}\n```\n", "colour")
+        if os.access(ENVOY, os.X_OK):
+            self.assert_fails("```yaml\nrate_limit_service: {colour: V3}\n```\n", "colour")
+        conf = "<!-- stdin of: cat > redis.conf && check_redis_conf redis.conf -->\n```\n{}\n```\n"
+        self.run_all(conf.format("appendonly yes"))
+        self.assert_fails(conf.format("appendonly yes # comment"), "wrong number of arguments")
+
+    def test_programs_and_queries(self):
+        program = Block("shown.md", 7, "cpp", '#include <sluice/sluice.h>\nsluice::Limitt limit;\n', {})
+        with self.assertRaisesRegex(Failure, r"shown\.md:9"):
+            compile_programs([program], self.folder())
+        for query, why in (("sum(rate(sluice_keys[5m])", "parse"), ("sum(sluice_kes)", "no metric")):
+            with self.subTest(query), self.assertRaisesRegex(Failure, why):
+                check_queries([Block("shown.md", 7, "promql", query, {})], self.folder())
+
+    def test_blocks_that_nobody_can_run(self):
+        for text in ("```\nsome text\n```\n", "```text\nsome text\n```\n", "```rust\nx\n```\n"):
+            self.assert_fails(text, "nothing says how to run this block")
+        self.assert_fails("<!-- not run: -->\n```\nx\n```\n", "needs a reason")
+        self.assert_fails("<!-- part of: Makefile -->\n```\nno such line\n```\n", "is not in Makefile")
+        self.assert_fails("<!-- first: true -->\ntext\n", "no block follows")
+        self.assert_fails("```sh\ntrue\n", "does not end")
+        self.assertEqual(len(self.run_all("<!-- not run: a picture -->\n```\nx\n```\n").not_run), 1)
+
+    def test_state_flows(self):
+        self.run_all("<!-- first: A=1 -->\n```sh\nB=$((A + 1)); echo x > file\n```\n"
+                     "<!-- stdin of: test $B = 2 && test $(cat) = $(cat file) -->\n```\nx\n```\n")
+
+
+if __name__ == "__main__":
+    support.main()

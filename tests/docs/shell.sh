@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+# Usage: bash shell.sh COMMANDS [any-status]. Runs a file of commands as they stand in a document, each
+# of which must succeed. Variables that they set are there for the next file. `any-status` lets curl
+# get answers such as 429, for callers that compare what it prints.
+#
+# From the environment: STATE is a folder for what is kept between calls, REPOSITORY the sources,
+# HTTP_LISTEN and ADMIN_LISTEN the addresses in place of the program's own defaults, REDIS_PORT that of
+# a redis-server for those who name none, COMPILER that of C++.
+set -euo pipefail
+
+curl() {
+  local arguments=(--silent --show-error --noproxy '*' --max-time 60)
+  # What answers for the hosts of examples is here.
+  arguments+=(--connect-to sluice.example::127.0.0.1:)
+  # An answer that is an error is one of the documented command, unless its status is what is shown.
+  if [ "$any_status" != any-status ] && [[ " $* " != *" -w "* ]]; then
+    arguments+=(--fail-with-body)
+  fi
+  command curl "${arguments[@]}" "$@"
+}
+
+# The one that built the library.
+c++() {
+  command "$COMPILER" "$@"
+}
+
+redis-cli() {
+  # As a person at a terminal sees it, and failing as a program does.
+  local arguments=(--no-raw -e)
+  [[ " $* " == *" -p "* || " $* " == *" -u "* ]] || arguments+=(-p "$REDIS_PORT")
+  command redis-cli "${arguments[@]}" "$@"
+}
+
+# Whether a redis.conf is one that redis-server starts with.
+check_redis_conf() {
+  local socket=$PWD/check.sock pid
+  redis-server "$1" --port 0 --unixsocket "$socket" --dir "$PWD" >"$STATE/redis.out" 2>&1 &
+  pid=$!
+  until command redis-cli -s "$socket" shutdown nosave >/dev/null 2>&1 || ! kill -0 "$pid" 2>/dev/null; do
+    sleep 0.02
+  done
+  wait "$pid" || { cat "$STATE/redis.out" >&2; return 1; }
+}
+
+# Whether targets exist; what they do is tested by running it. `make run` starts the service.
+make() {
+  command make --no-print-directory --dry-run --directory "$REPOSITORY" "$@" >/dev/null
+  local argument
+  for argument in "$@"; do
+    case $argument in
+      run) background 2 tools/run build/release/sluice ;;
+      SCENARIO=*) "$REPOSITORY/tests/chaos/run" --list | grep -w -- "${argument#*=}" >/dev/null ;;
+    esac
+  done
+}
+
+sluice() {
+  if [ "${1-}" != serve ]; then
+    command sluice "$@"
+    return
+  fi
+  shift
+  # The defaults are the only addresses that do not stand in the document.
+  local settings http admin
+  settings=$(command sluice config "$@")
+  http=$(grep -qx '  listen: "127.0.0.1:8080"' <<<"$settings" && echo "SLUICE_HTTP=$HTTP_LISTEN" || true)
+  admin=$(grep -qx '  listen: "127.0.0.1:8090"' <<<"$settings" && echo "SLUICE_ADMIN=$ADMIN_LISTEN" || true)
+  # A busy machine must not make the policy of an outage step in.
+  background "$(grep -cx '  listen: ".*[0-9]"' <<<"$settings")" env $http $admin \
+    SLUICE_DEADLINE=60s SLUICE_BREAKER_SLOW_AFTER=60s SLUICE_BREAKER_SLOW_PERCENT=100 \
+    sluice serve "$@"
+}
+
+# Usage: background DOORS COMMAND... Starts what would keep the terminal, in place of what an earlier
+# block started, and returns when as many doors are open.
+background() {
+  local doors=$1 pid
+  shift
+  stop_service
+  : >"$STATE/service.out"  # Before it is read below: the child may be slow to begin.
+  "$@" >"$STATE/service.out" 2>"$STATE/service.log" </dev/null &
+  pid=$!
+  echo "$pid" >"$STATE/service.pid"
+  until [ "$(grep -c ' listening on ' "$STATE/service.out")" -ge "$doors" ]; do
+    if ! kill -0 "$pid" 2>/dev/null; then
+      echo "the service ended:" >&2
+      cat "$STATE/service.log" >&2
+      return 1
+    fi
+    sleep 0.02
+  done
+}
+
+stop_service() {
+  [ -e "$STATE/service.pid" ] || return 0
+  local pid
+  pid=$(cat "$STATE/service.pid")
+  rm "$STATE/service.pid"
+  kill -KILL "$pid" 2>/dev/null || return 0
+  # Whose child it is does not wait for it.
+  while grep -qs '^State:[[:space:]]*[^XZ]' "/proc/$pid/status"; do sleep 0.02; done
+}
+
+if [ -e "$STATE/variables" ]; then source "$STATE/variables"; fi
+any_status=${2-}
+set -a
+trap 'export -p >"$STATE/variables"' EXIT
+source "$1"
