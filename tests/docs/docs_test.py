@@ -50,14 +50,18 @@ class Failure(AssertionError):
     """Something that is documented does not work."""
 
 
-def documents():
-    """Every markdown file of the repository, by its path in it."""
-    for folder, folders, files in os.walk(REPOSITORY):
+def files(*endings):
+    """The files of the repository whose names end so, by their paths in it."""
+    for folder, folders, names in os.walk(REPOSITORY):
         folders[:] = sorted(name for name in folders
                             if name not in FOREIGN_FOLDERS and not name.startswith("."))
-        for name in sorted(files):
-            if name.endswith(".md"):
+        for name in sorted(names):
+            if name.endswith(endings):
                 yield (pathlib.Path(folder) / name).relative_to(REPOSITORY)
+
+
+def documents():
+    return files(".md")
 
 
 def read_document(path):
@@ -225,9 +229,13 @@ class Runner:
                 self.compare(shown, printed)
 
     def run_json(self, block):
-        """An answer to what was asked before it."""
-        if answers.parse_json(block.text) is None:
+        """An answer to what was asked before it, or rule sets."""
+        document = answers.parse_json(block.text)
+        if document is None:
             raise Failure("this is no JSON; … may stand for a text and for further members")
+        if "ruleSets" in document:
+            self.run_yaml(block)
+            return
         if answers.parse_json(self.reader.output) is None:
             raise Failure("the command before this JSON did not answer with any. If it is a body, "
                           "put `<!-- stdin of: curl -d @- URL -->` before it; if it is the answer "
@@ -500,7 +508,8 @@ class Proxies(DocumentsTest):
 
 
 class Inline(DocumentsTest):
-    """What prose names exists: targets, commands, flags, settings, paths, metrics, limits, files."""
+    """What prose names exists: targets, commands, flags, settings, variables, paths, metrics, limits,
+    files."""
 
     @classmethod
     def setUpClass(cls):
@@ -574,21 +583,41 @@ class Inline(DocumentsTest):
 
     def test_metrics(self):
         known = documented_metrics()
-        self.each(r"((?:sluice|rate_limiter|process)_\w+)(?:\{.*\})?$", 30,
-                  lambda match: self.assertTrue(match[1] in known, "there is no such metric"))
+        samples = {}
+        for arguments in ((), ("--store", self.redis.uri)):
+            service = support.Service("--config", str(REPOSITORY / "examples/sluice.yaml"), *arguments)
+            self.addCleanup(service.remove)
+            for name, labels in service.metrics():
+                samples.setdefault(name, set()).update(labels)
+
+        def check(match):
+            self.assertTrue(match[1] in known, "there is no such metric")
+            labels = set(support.LABEL.findall(match[2] or ""))
+            # Some series are there only while something is wrong.
+            self.assertEqual(labels - samples.get(match[1], labels), set(), "there is no such label")
+        self.each(r"((?:sluice|rate_limiter|process)_\w+)(\{.*\})?$", 30, check)
+
+    def test_variables(self):
+        known = {name for path in files(".cc", ".h", ".py", "run")
+                 for name in re.findall(r"\"(SLUICE_[A-Z_]+)\"", read_document(path))}
+        known |= set(re.findall(r"SLUICE_[A-Z0-9_]+", read_document("docs/reference/settings.md")))
+        self.each(r"(SLUICE_[A-Z0-9_]+)\b", 4,
+                  lambda match: self.assertTrue(match[1] in known, "there is no such variable"))
 
     def test_paths(self):
         service = support.Service("--config", str(REPOSITORY / "examples/sluice.yaml"))
         self.addCleanup(service.remove)
 
         def check(match):
-            method, path = match[1], re.sub(r"\{\w+\}", "api", match[2])
-            # No path takes this method, and those that there are say which they take.
+            method, path, query = match[1], re.sub(r"\{\w+\}", "api", match[2]), match[3] or ""
             ask = service.admin if path.startswith("/admin/") else service.request
+            # No path takes this method, and those that there are say which they take.
             answer = ask("TRACE", path)
             self.assertEqual(answer.status, 405, "there is no such path")
             self.assertIn(method, re.split(r",\s*", answer.header("Allow")))
-        self.each(r"(GET|POST|PUT|DELETE) (/[^\s?…]*)(?:\?.*)?$", 15, check)
+            if method == "GET" and "…" not in query:
+                self.assertEqual(ask(method, path + query).status, 200)
+        self.each(r"(GET|POST|PUT|DELETE) (/[^\s?…]*)(\?.*)?$", 15, check)
 
     def test_files(self):
         folders = "|".join(name for name in sorted(os.listdir(REPOSITORY))

@@ -98,7 +98,7 @@ stop_service() {
   rm "$STATE/service.pid"
   kill -KILL "$pid" 2>/dev/null || return 0
   # Whose child it is does not wait for it.
-  while grep -qs '^State:[[:space:]]*[^XZ]' "/proc/$pid/status"; do sleep 0.02; done
+  while grep -Eqs '^State:[[:space:]]+[^XZ[:space:]]' "/proc/$pid/status"; do sleep 0.02; done
 }
 
 if [ -e "$STATE/variables" ]; then source "$STATE/variables"; fi
