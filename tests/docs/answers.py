@@ -2,7 +2,8 @@
 """Compares what a document shows as an answer with the real one.
 
 Everything must be as it is shown, down to the numbers, but for what differs from run to run: times
-and durations, of which only those that are 0 are compared. `…` in what is shown stands for anything.
+and durations, of which only those that are 0 are compared. `…` in what is shown stands for
+anything.
 """
 
 import json
@@ -37,7 +38,7 @@ def differences(shown, real):
 
 
 def parse_json(text):
-    """The document, in which a bare … stands for further members or elements; None if it is none."""
+    """The document, in which a bare … stands for further members or elements. None: it is none."""
     text = re.sub(r'"(?:[^"\\]|\\.)*"|…',
                   lambda match: '"…": "…"' if match[0] == ANYTHING else match[0], text)
     text = re.sub(r'\[\s*"…": "…"\s*\]', '["…"]', text)

@@ -27,6 +27,7 @@ from blocks import BadDocument, Block, read_blocks, read_spans
 from support import PATIENCE, PROGRAM, REPOSITORY
 
 COMPILER = sys.argv.pop(2) if len(sys.argv) > 2 else "c++"
+EXAMPLE = str(REPOSITORY / "examples/sluice.yaml")
 ENVOY = REPOSITORY / "tests/integration/envoy/site/envoy/_bin/envoy"
 
 # Not ours, or made by the build.
@@ -41,9 +42,9 @@ COMMAND = re.compile(r"(\w+=\S+ )*(\$|curl|sluice|make|redis-cli|(build|bench|te
 
 WHAT_TO_DO = """\
 nothing says how to run this block. Give it a language that is run (sh, console, yaml, json, cpp,
-cmake, promql), or say in a comment before it what to do with it: `stdin of: COMMAND`,
-`output of: COMMAND`, `part of: FILE` or, if it cannot be run, `not run: REASON`. tests/docs/README.md
-has more."""
+cmake, promql), or say in a comment before it what to do with it: `<!-- stdin of: COMMAND -->`,
+`<!-- output of: COMMAND -->`, `<!-- part of: FILE -->` or, if it cannot be run,
+`<!-- not run: REASON -->`. tests/docs/README.md has more."""
 
 
 class Failure(AssertionError):
@@ -92,8 +93,8 @@ class Ports:
 
 class Reader:
     """Somebody who follows a document from its beginning, in a folder of their own that looks like
-    the repository after `make build`, with files of their own: recorded traffic in traffic.csv, rules
-    in rules.yaml, and a program in app.cc."""
+    the repository after `make build`, with files of their own: recorded traffic in traffic.csv,
+    rules in rules.yaml, and a program in app.cc."""
 
     COPIED = ("examples", "deploy", "tools")
     APP = "#include <sluice/sluice.h>\nint main() {}\n"
@@ -147,7 +148,8 @@ class Reader:
             "ADMIN_LISTEN": self.here("127.0.0.1:8090"),
             "REDIS_PORT": str(self.redis.port), "COMPILER": COMPILER,
             "CMAKE_PREFIX_PATH": self.prefix, "PKG_CONFIG_PATH": f"{self.prefix}/lib/pkgconfig"})
-        arguments = ["bash", str(HERE / "shell.sh"), script, *(["any-status"] if any_status else [])]
+        arguments = ["bash", str(HERE / "shell.sh"), script]
+        arguments += ["any-status"] if any_status else []
         stdin_path = self.state.write("stdin", self.here(stdin))
         # Not through pipes, which whatever stays in the background would keep open.
         with (open(stdin_path, "rb") as stdin_file, open(self.state / "stdout", "wb") as stdout,
@@ -251,7 +253,8 @@ class Runner:
 
     def run_cmake(self, block):
         """A part of the CMakeLists.txt of a program `app`. The generator says what is not found."""
-        begin = "cmake_minimum_required(VERSION 3.25)\nproject(app CXX)\nadd_executable(app app.cc)\n"
+        begin = ("cmake_minimum_required(VERSION 3.25)\nproject(app CXX)\n"
+                 "add_executable(app app.cc)\n")
         self.reader.type('rm -rf app && mkdir app && cp app.cc app && cat > app/CMakeLists.txt && '
                          'cmake -S app -B app/build -DCMAKE_CXX_COMPILER="$COMPILER"',
                          stdin=begin + block.text)
@@ -328,8 +331,9 @@ def compile_programs(blocks, folder):
         includes += [line for line in lines if line.startswith("#include")]
         body = "\n".join("" if line.startswith("#include") else line for line in lines)
         if not re.search(r"^int main\(", body, re.M):
-            body = f"[[maybe_unused]] void Serve(); void Shown() {{\n#line {block.line + 1}\n{body}\n}}"
-        bodies.append(f'namespace shown_{number} {{\n#line {block.line + 1} "{block.path}"\n{body}\n}}')
+            body = f"void Serve(); void Shown() {{\n#line {block.line + 1}\n{body}\n}}"
+        place = f'#line {block.line + 1} "{block.path}"'
+        bodies.append(f"namespace shown_{number} {{\n{place}\n{body}\n}}")
     source = folder.write("shown.cc", "\n".join([*dict.fromkeys(includes), *bodies]) + "\n")
     done = subprocess.run([COMPILER, "-std=c++23", "-fsyntax-only", "-Wall", "-Wextra", "-Werror",
                            "-Wno-return-type", f"-I{REPOSITORY / 'include'}", source],
@@ -444,12 +448,37 @@ class HelpTexts(DocumentsTest):
             with self.subTest(command):
                 reader.type(html.unescape(command))
 
+    def test_requests_of_the_description(self):
+        service = support.Service("--config", EXAMPLE, "--rls-config",
+                                  str(REPOSITORY / "deploy/envoy/limits"))
+        self.addCleanup(service.remove)
+        requests = list(example_requests(service.get("/openapi.json").json))
+        self.assertGreaterEqual(len(requests), 3)
+        for method, path, body in requests:
+            with self.subTest(f"{method} {path}"):
+                ask = service.admin if path.startswith("/admin/") else service.request
+                answer = ask(method, path, body)
+                self.assertLess(answer.status, 300, answer)
+
     def test_limits(self):
         specs = re.findall(r"^  (algorithm=\S+)$", support.sluice("--help").stdout, re.M)
         self.assertGreaterEqual(len(specs), 6)
         for spec in specs:
             with self.subTest(spec):
                 self.assertEqual(support.sluice("replay", "--limit", spec).stderr, "")
+
+
+def example_requests(description):
+    """Those that can be sent as they are: with a body, and without parameters in the path."""
+    for path, operations in description["paths"].items():
+        for method, operation in operations.items():
+            if "{" in path or "requestBody" not in operation:
+                continue
+            for content in operation["requestBody"]["content"].values():
+                examples = [named["value"] for named in content.get("examples", {}).values()]
+                examples += [content["example"]] if "example" in content else []
+                for body in examples:
+                    yield method.upper(), path, body
 
 
 def subcommands():
@@ -493,8 +522,9 @@ class Proxies(DocumentsTest):
     def test_caddy(self):
         folder = self.folder()
         shown = self.shown("deploy/caddy/Caddyfile", r"^import .*^\}$")
-        for old, new in (("/etc/caddy/sluice/Caddyfile", str(REPOSITORY / "deploy/caddy/Caddyfile")),
-                         ("example.com {", f"http://127.0.0.1:{support.free_port()} {{")):
+        for old, new in (
+                ("/etc/caddy/sluice/Caddyfile", str(REPOSITORY / "deploy/caddy/Caddyfile")),
+                ("example.com {", f"http://127.0.0.1:{support.free_port()} {{")):
             self.assertIn(old, shown)
             shown = shown.replace(old, new)
         config = folder.write("Caddyfile", shown)
@@ -502,14 +532,14 @@ class Proxies(DocumentsTest):
 
     def succeeds(self, command, folder):
         home = {name: str(folder) for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False,
-                              env=os.environ | home)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE,
+                              check=False, env=os.environ | home)
         self.assertEqual(done.returncode, 0, done.stderr)
 
 
 class Inline(DocumentsTest):
-    """What prose names exists: targets, commands, flags, settings, variables, paths, metrics, limits,
-    files."""
+    """What prose names exists: targets, commands, flags, settings, variables, paths, metrics,
+    limits, files."""
 
     @classmethod
     def setUpClass(cls):
@@ -517,14 +547,14 @@ class Inline(DocumentsTest):
         cls.spans = [(str(path), span) for path in documents() if path.name != "CHANGELOG.md"
                      for span in read_spans(str(path), read_document(path))]
 
-    def each(self, pattern, enough, check):
-        """Checks the spans that match, each once; `enough` guards against reading none."""
+    def each(self, pattern, check):
+        """Checks the spans that match, each once."""
         found = {}
         for path, span in self.spans:
             match = re.match(pattern, span)
             if match:
                 found.setdefault(span, (path, match))
-        self.assertGreaterEqual(len(found), enough, pattern)
+        self.assertTrue(found, "the documents are not read as expected")
         for span, (path, match) in sorted(found.items()):
             with self.subTest(f"{path}: {span}"):
                 check(match)
@@ -535,7 +565,7 @@ class Inline(DocumentsTest):
         def check(match):
             if match[1] != "run":
                 reader.type(f"make {match[1]}")
-        self.each(r"make ((?:[a-z][\w-]*)(?: [A-Z_]+=[\w-]+)?)", 10, check)
+        self.each(r"make ((?:[a-z][\w-]*)(?: [A-Z_]+=[\w-]+)?)", check)
 
     def test_commands_and_their_flags(self):
         known = flags_of_commands()
@@ -543,11 +573,11 @@ class Inline(DocumentsTest):
         def check(match):
             self.assertTrue(match[1] in known, "there is no such command")
             self.assertEqual(flags(match[2]) - known[match[1]], set(), "there are no such flags")
-        self.each(r"(?:build/release/)?sluice ([a-z]+)\b(.*)", 10, check)
+        self.each(r"(?:build/release/)?sluice ([a-z]+)\b(.*)", check)
 
     def test_flags(self):
         known = set().union(*flags_of_commands().values())
-        self.each(r"--[a-z].*", 20, lambda match: self.assertEqual(
+        self.each(r"--[a-z].*", lambda match: self.assertEqual(
             flags(match[0]) - known, set(), "there are no such flags"))
 
     def test_flags_of_what_is_not_run(self):
@@ -574,18 +604,18 @@ class Inline(DocumentsTest):
         known = documented_settings() | {f"{name}.{member}" for name, part in status.items()
                                          if isinstance(part, dict) for member in part}
         sections = {name.partition(".")[0] for name in known if "." in name}
-        self.each(rf"((?:{'|'.join(sorted(sections))})\.(?!yaml$)[a-z]\w*)(?::.*)?$", 20,
+        self.each(rf"((?:{'|'.join(sorted(sections))})\.(?!yaml$)[a-z]\w*)(?::.*)?$",
                   lambda match: self.assertTrue(match[1] in known, "there is no such setting"))
 
     def test_limits(self):
-        self.each(r"(?:algorithm|limit|capacity)=\S*,\S*$", 6, lambda match: self.assertEqual(
+        self.each(r"(?:algorithm|limit|capacity)=\S*,\S*$", lambda match: self.assertEqual(
             support.sluice("replay", "--limit", match[0]).stderr, ""))
 
     def test_metrics(self):
         known = documented_metrics()
         samples = {}
         for arguments in ((), ("--store", self.redis.uri)):
-            service = support.Service("--config", str(REPOSITORY / "examples/sluice.yaml"), *arguments)
+            service = support.Service("--config", EXAMPLE, *arguments)
             self.addCleanup(service.remove)
             for name, labels in service.metrics():
                 samples.setdefault(name, set()).update(labels)
@@ -594,18 +624,19 @@ class Inline(DocumentsTest):
             self.assertTrue(match[1] in known, "there is no such metric")
             labels = set(support.LABEL.findall(match[2] or ""))
             # Some series are there only while something is wrong.
-            self.assertEqual(labels - samples.get(match[1], labels), set(), "there is no such label")
-        self.each(r"((?:sluice|rate_limiter|process)_\w+)(\{.*\})?$", 30, check)
+            unknown = labels - samples.get(match[1], labels)
+            self.assertEqual(unknown, set(), "there are no such labels")
+        self.each(r"((?:sluice|rate_limiter|process)_\w+)(\{.*\})?$", check)
 
     def test_variables(self):
         known = {name for path in files(".cc", ".h", ".py", "run")
                  for name in re.findall(r"\"(SLUICE_[A-Z_]+)\"", read_document(path))}
         known |= set(re.findall(r"SLUICE_[A-Z0-9_]+", read_document("docs/reference/settings.md")))
-        self.each(r"(SLUICE_[A-Z0-9_]+)\b", 4,
+        self.each(r"(SLUICE_[A-Z0-9_]+)\b",
                   lambda match: self.assertTrue(match[1] in known, "there is no such variable"))
 
     def test_paths(self):
-        service = support.Service("--config", str(REPOSITORY / "examples/sluice.yaml"))
+        service = support.Service("--config", EXAMPLE)
         self.addCleanup(service.remove)
 
         def check(match):
@@ -617,23 +648,24 @@ class Inline(DocumentsTest):
             self.assertIn(method, re.split(r",\s*", answer.header("Allow")))
             if method == "GET" and "…" not in query:
                 self.assertEqual(ask(method, path + query).status, 200)
-        self.each(r"(GET|POST|PUT|DELETE) (/[^\s?…]*)(\?.*)?$", 15, check)
+        self.each(r"(GET|POST|PUT|DELETE) (/[^\s?…]*)(\?.*)?$", check)
 
     def test_files(self):
         folders = "|".join(name for name in sorted(os.listdir(REPOSITORY))
                            if (REPOSITORY / name).is_dir() and name not in FOREIGN_FOLDERS
                            and not name.startswith("."))
-        self.each(rf"(?:\w+=\S+ )?((?:{folders})/[\w./-]+)(?: |$)", 10, lambda match: self.assertTrue(
-            (REPOSITORY / match[1]).exists(), "there is no such file"))
+        self.each(rf"(?:\w+=\S+ )?((?:{folders})/[\w./-]+)(?: |$)",
+                  lambda match: self.assertTrue((REPOSITORY / match[1]).exists(),
+                                                "there is no such file"))
 
     def test_json(self):
-        self.each(r'\{ ?"', 5, lambda match: self.assertIsNotNone(answers.parse_json(match.string)))
+        self.each(r'\{ ?"', lambda match: self.assertIsNotNone(answers.parse_json(match.string)))
 
     def test_links(self):
         checked = 0
         for path in documents():
-            prose = read_document(path)
-            for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", prose, flags=re.S)):
+            prose = re.sub(r"```.*?```", "", read_document(path), flags=re.S)
+            for target in re.findall(r"\]\(([^)\s]+)\)", prose):
                 if re.match(r"[a-z]+:", target):
                     continue
                 checked += 1
@@ -682,7 +714,8 @@ class Harness(DocumentsTest):
         self.assert_fails(begin.replace("8080", "8081") + "/health\n```\n", "exit status 7")
 
     def test_an_answer_that_is_not_as_shown(self):
-        ask = "```console\n$ make run\n$ curl -i 'http://127.0.0.1:8080/api/v1/rate-limit/check?key=a'\n"
+        ask = ("```console\n$ make run\n"
+               "$ curl -i 'http://127.0.0.1:8080/api/v1/rate-limit/check?key=a'\n")
         self.run_all(ask + "HTTP/1.1 200 OK\nX-RateLimit-Remaining: 99\n```\n")
         self.run_all(ask + 'HTTP/1.1 200 OK\n\n{"allowed": true, "remaining": 99, …}\n```\n')
         for shown, why in (("HTTP/1.1 429 Too Many Requests\n", "expected 'HTTP/1.1 429"),
@@ -713,10 +746,11 @@ class Harness(DocumentsTest):
         self.assert_fails(conf.format("appendonly yes # comment"), "wrong number of arguments")
 
     def test_programs_and_queries(self):
-        program = Block("shown.md", 7, "cpp", '#include <sluice/sluice.h>\nsluice::Limitt limit;\n', {})
+        program = Block("shown.md", 7, "cpp", "#include <sluice/sluice.h>\nsluice::Limitt x;\n", {})
         with self.assertRaisesRegex(Failure, r"shown\.md:9"):
             compile_programs([program], self.folder())
-        for query, why in (("sum(rate(sluice_keys[5m])", "parse"), ("sum(sluice_kes)", "no metric")):
+        for query, why in (("sum(rate(sluice_keys[5m])", "parse"),
+                           ("sum(sluice_kes)", "no metric")):
             with self.subTest(query), self.assertRaisesRegex(Failure, why):
                 check_queries([Block("shown.md", 7, "promql", query, {})], self.folder())
 
@@ -724,7 +758,8 @@ class Harness(DocumentsTest):
         for text in ("```\nsome text\n```\n", "```text\nsome text\n```\n", "```rust\nx\n```\n"):
             self.assert_fails(text, "nothing says how to run this block")
         self.assert_fails("<!-- not run: -->\n```\nx\n```\n", "needs a reason")
-        self.assert_fails("<!-- part of: Makefile -->\n```\nno such line\n```\n", "is not in Makefile")
+        self.assert_fails("<!-- part of: Makefile -->\n```\nno such line\n```\n",
+                          "is not in Makefile")
         self.assert_fails("<!-- first: true -->\ntext\n", "no block follows")
         self.assert_fails("```sh\ntrue\n", "does not end")
         self.assertEqual(len(self.run_all("<!-- not run: a picture -->\n```\nx\n```\n").not_run), 1)

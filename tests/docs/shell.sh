@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Usage: bash shell.sh COMMANDS [any-status]. Runs a file of commands as they stand in a document, each
-# of which must succeed. Variables that they set are there for the next file. `any-status` lets curl
-# get answers such as 429, for callers that compare what it prints.
+# Usage: bash shell.sh COMMANDS [any-status]. Runs a file of commands as they stand in a document,
+# each of which must succeed. Variables that they set are there for the next file. `any-status` lets
+# curl get answers such as 429, for callers that compare what it prints.
 #
 # From the environment: STATE is a folder for what is kept between calls, REPOSITORY the sources,
-# HTTP_LISTEN and ADMIN_LISTEN the addresses in place of the program's own defaults, REDIS_PORT that of
-# a redis-server for those who name none, COMPILER that of C++.
+# HTTP_LISTEN and ADMIN_LISTEN the addresses in place of the program's own defaults, REDIS_PORT that
+# of a redis-server for those who name none, COMPILER that of C++.
 set -euo pipefail
 
 curl() {
@@ -36,7 +36,8 @@ check_redis_conf() {
   local socket=$PWD/check.sock pid
   redis-server "$1" --port 0 --unixsocket "$socket" --dir "$PWD" >"$STATE/redis.out" 2>&1 &
   pid=$!
-  until command redis-cli -s "$socket" shutdown nosave >/dev/null 2>&1 || ! kill -0 "$pid" 2>/dev/null; do
+  until command redis-cli -s "$socket" shutdown nosave >/dev/null 2>&1; do
+    kill -0 "$pid" 2>/dev/null || break
     sleep 0.02
   done
   wait "$pid" || { cat "$STATE/redis.out" >&2; return 1; }
@@ -61,18 +62,18 @@ sluice() {
   fi
   shift
   # The defaults are the only addresses that do not stand in the document.
-  local settings http admin
-  settings=$(command sluice config "$@")
-  http=$(grep -qx '  listen: "127.0.0.1:8080"' <<<"$settings" && echo "SLUICE_HTTP=$HTTP_LISTEN" || true)
-  admin=$(grep -qx '  listen: "127.0.0.1:8090"' <<<"$settings" && echo "SLUICE_ADMIN=$ADMIN_LISTEN" || true)
+  local settings doors variables
+  settings=$(command sluice config "$@" | grep '^  listen: ".*[0-9]"$')
+  doors=$(wc -l <<<"$settings")
   # A busy machine must not make the policy of an outage step in.
-  background "$(grep -cx '  listen: ".*[0-9]"' <<<"$settings")" env $http $admin \
-    SLUICE_DEADLINE=60s SLUICE_BREAKER_SLOW_AFTER=60s SLUICE_BREAKER_SLOW_PERCENT=100 \
-    sluice serve "$@"
+  variables=(SLUICE_DEADLINE=60s SLUICE_BREAKER_SLOW_AFTER=60s SLUICE_BREAKER_SLOW_PERCENT=100)
+  if [[ $settings == *'"127.0.0.1:8080"'* ]]; then variables+=("SLUICE_HTTP=$HTTP_LISTEN"); fi
+  if [[ $settings == *'"127.0.0.1:8090"'* ]]; then variables+=("SLUICE_ADMIN=$ADMIN_LISTEN"); fi
+  background "$doors" env "${variables[@]}" sluice serve "$@"
 }
 
-# Usage: background DOORS COMMAND... Starts what would keep the terminal, in place of what an earlier
-# block started, and returns when as many doors are open.
+# Usage: background DOORS COMMAND... Starts what would keep the terminal, in place of what an
+# earlier block started, and returns when as many doors are open.
 background() {
   local doors=$1 pid
   shift
