@@ -38,10 +38,12 @@ def differences(shown, real):
 
 
 def parse_json(text):
-    """The document, in which a bare … stands for further members or elements. None: it is none."""
-    text = re.sub(r'"(?:[^"\\]|\\.)*"|…',
-                  lambda match: '"…": "…"' if match[0] == ANYTHING else match[0], text)
-    text = re.sub(r'\[\s*"…": "…"\s*\]', '["…"]', text)
+    """The document, in which a bare … stands for a value, for further members, or, alone in a list,
+    for its elements. None: it is none."""
+    for place, meaning in ((r":\s*…", ': "…"'), (r"\[\s*…\s*\]", '["…"]'), ("…", '"…": "…"')):
+        # Texts are passed over.
+        text = re.sub(rf'"(?:[^"\\]|\\.)*"|{place}',
+                      lambda match, put=meaning: match[0] if match[0][0] == '"' else put, text)
     try:
         document = json.loads(text)
     except ValueError:
