@@ -7,6 +7,7 @@
 # HTTP_LISTEN and ADMIN_LISTEN the addresses in place of the program's own defaults, REDIS_PORT that
 # of a redis-server for those who name none, COMPILER that of C++.
 set -euo pipefail
+unset MAKEFLAGS MFLAGS MAKELEVEL  # Those of a `make test` are for itself.
 
 curl() {
   local arguments=(--silent --show-error --noproxy '*' --max-time 60)
