@@ -50,6 +50,9 @@ namespace sluice {
 // asked again after Options::deny_cache_trust. If another instance takes from the budget, waits
 // reported here are as early as the client was told the first time.
 //
+// States (Request::seen) are those that the store tells; what it was not asked about, it tells
+// nothing of.
+//
 // Around a store that answers inline (Store::AnswersInline), only the policy is at work: there is
 // nothing to wait for and nothing to save.
 //

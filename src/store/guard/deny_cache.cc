@@ -138,8 +138,10 @@ bool DenyCache::Answer(Request& request, TimePoint now, Age age) {
                                                  : now_us - trust_.count(),
                     .now_us = now_us,
                     .age = age};
-  if (request.charges.size() == 1) return AnswerOne(request, times);
-  return AnswerGroup(request, times);
+  const bool answered =
+      request.charges.size() == 1 ? AnswerOne(request, times) : AnswerGroup(request, times);
+  if (answered) std::ranges::fill(request.seen, SeenState{});  // Nobody was asked for the states.
+  return answered;
 }
 
 DenyCache::Place DenyCache::PlaceOf(const Charge& charge) {

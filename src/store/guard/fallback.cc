@@ -54,11 +54,11 @@ std::optional<Error> Fault(const Request& request) {
   if (auto invalid = FirstInvalid(request)) return invalid;
   for (std::size_t i = 1; i < request.charges.size(); ++i) {
     const Charge& charge = request.charges[i];
-    std::int64_t cost = charge.cost;
+    std::int64_t cost = CostOf(charge);
     for (const Charge& other : request.charges.first(i)) {
       if (!SameState(charge, other)) continue;
       if (*charge.limit != *other.limit) return TwoLimitsUnderOneName(other, charge);
-      cost += other.cost;
+      cost += CostOf(other);
     }
     if (cost > charge.limit->amount() && request.action == Action::kCheck) {
       return InvalidCost(*charge.limit, cost);
@@ -163,6 +163,12 @@ Expected<Decision> Fallback::DecideLocally(const Request& request, Cause cause,
 }
 
 std::int64_t Fallback::Decide(Request& request, const Error& error, Cause cause) {
+  // A debit is no question that another could answer. Nor may its costs be added up: each of them
+  // may be as large as there are numbers for.
+  if (request.action == Action::kDebit) {
+    FailClosed(request, error, cause);
+    return 0;
+  }
   std::size_t local = 0;
   std::int64_t units = 0;
   for (const Charge& charge : request.charges) {
@@ -175,11 +181,6 @@ std::int64_t Fallback::Decide(Request& request, const Error& error, Cause cause)
       ++local;
       units += charge.cost;
     }
-  }
-  // A debit is no question that another could answer.
-  if (request.action == Action::kDebit) {
-    FailClosed(request, error, cause);
-    return 0;
   }
   std::array<Decision, kChargesMax> room;
   const std::span<Decision> each = std::span(room).first(request.charges.size());
@@ -196,6 +197,7 @@ std::int64_t Fallback::Decide(Request& request, const Error& error, Cause cause)
   }
   request.outcome = core::Combine(each);
   std::copy_n(each.begin(), request.each.size(), request.each.begin());
+  std::ranges::fill(request.seen, SeenState{});  // The store's states are not known.
   const bool overload = cause == Cause::kOverload;
   request.source = local < each.size() ? Source::kFailOpen
                    : overload          ? Source::kOverload

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 namespace sluice::guard {
@@ -168,6 +169,20 @@ TEST_F(FallbackTest, ResetMakesTheShareWhole) {
   fallback.Reset(charge);
   EXPECT_EQ(Decide({charge}), 1);
   EXPECT_EQ(request.outcome->remaining, 4);
+}
+
+// A cost may exceed its limit there: two of them may exceed what a number holds.
+TEST_F(FallbackTest, DebitsOfAnySizeAreNeitherDecidedNorAddedUp) {
+  const Limit limit = *Limit::Parse("algorithm=fixed_window,limit=10,window=1m");
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const Charge all{
+      .key = "k", .limit = &limit, .cost = kMost, .on_store_failure = OnStoreFailure::kLocal};
+  const std::vector<Charge> charges = {all, all};
+  Request debit{.charges = charges, .action = Action::kDebit};
+  EXPECT_FALSE(Fault(debit));
+  EXPECT_EQ(fallback.Decide(debit, kDown, Cause::kOutage), 0);
+  EXPECT_EQ(debit.outcome.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(fallback.Used(all), 0);
 }
 
 TEST(Fault, IsWhatIsWrongWithTheRequestItself) {

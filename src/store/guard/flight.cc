@@ -2,6 +2,15 @@
 #include "store/guard/flight.h"
 
 namespace sluice::guard {
+namespace {
+
+// Assigning an empty list, or to a string an empty one, would keep the memory.
+template <typename... Containers>
+void Free(Containers&... containers) {
+  (Containers().swap(containers), ...);
+}
+
+}  // namespace
 
 void Flight::Copy(DenyCache& cache) {
   std::size_t charges = 0;
@@ -14,7 +23,7 @@ void Flight::Copy(DenyCache& cache) {
   charges_.reserve(charges);
   limits_.reserve(charges);
   each_.resize(charges);
-  seen_.assign(cache.enabled() ? charges : 0, SeenState{});
+  seen_.assign(charges, SeenState{});
   text_.reserve(bytes);
   const auto keep = [&](std::string_view text) {
     const std::size_t begin = text_.size();
@@ -37,8 +46,9 @@ void Flight::Copy(DenyCache& cache) {
     // A single charge's numbers are those of the outcome.
     const std::span<Decision> each =
         size == 1 ? std::span<Decision>{} : std::span(each_).subspan(first, size);
-    const std::span<SeenState> seen =
-        cache.enabled() ? std::span(seen_).subspan(first, size) : std::span<SeenState>{};
+    const std::span<SeenState> seen = cache.enabled() || !request->seen.empty()
+                                          ? std::span(seen_).subspan(first, size)
+                                          : std::span<SeenState>{};
     requests.push_back({.charges = own,
                         .now = request->now,
                         .each = each,
@@ -62,14 +72,8 @@ void Flight::Clear() {
   constexpr std::size_t kChargesKept = 1'024;
   constexpr std::size_t kBytesKept = 65'536;
   if (charges_.capacity() > kChargesKept || text_.capacity() > kBytesKept) {
-    charges_ = {};
-    limits_ = {};
-    each_ = {};
-    seen_ = {};
-    places_ = {};
-    text_ = {};
-    asked = {};
-    requests = {};
+    Free(first_charge_, charges_, limits_, each_, seen_, places_, text_, asked, requests, grips,
+         local_units);
   }
   first_charge_.clear();
   charges_.clear();

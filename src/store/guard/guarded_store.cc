@@ -449,6 +449,7 @@ void GuardedStore::Impl::HandBack(Flight& flight) {
       const auto each = flight.EachOf(i);
       if (cache_.enabled()) cache_.Learn(answered, each, flight.PlacesOf(i), flight.sent);
       std::ranges::copy(each.first(request.each.size()), request.each.begin());
+      std::ranges::copy(answered.seen.first(request.seen.size()), request.seen.begin());
     }
     request.outcome = std::move(answered.outcome);
   }

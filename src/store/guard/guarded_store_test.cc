@@ -203,6 +203,47 @@ TEST_F(GuardTest, HandsBackWhatTheStoreSays) {
   EXPECT_EQ(stats().in_flight, 0);
 }
 
+// Whoever asks for states gets the store's, whether the guard wants them for itself or not.
+TEST_F(GuardTest, HandsBackTheStatesThatTheStoreTells) {
+  for (const std::size_t remembered : {0, 64}) {
+    DestroyGuard();
+    options.deny_cache_entries = remembered;
+    const std::string key = std::to_string(remembered);
+    const std::vector<Charge> charges = {{.key = key, .limit = &kTen, .cost = 3},
+                                         {.key = key, .limit = &kFour, .cost = 4}};
+    std::vector<SeenState> seen(2);
+    Request request{.charges = charges, .seen = seen};
+    guard().Apply({&request, 1}, [] {});
+    ASSERT_TRUE(request.outcome->allowed);
+    EXPECT_EQ(seen[0].now_us, wall.Now().time_since_epoch().count());
+    EXPECT_EQ(seen[0].b, 3) << "the count of its window";
+    EXPECT_EQ(seen[1].b, 4);
+
+    // Nothing is known of states that the store was not asked for.
+    store.Fail(ErrorCode::kUnavailable);
+    Request open{.charges = charges, .seen = seen};
+    std::vector<Charge> passing = charges;
+    for (Charge& charge : passing) charge.on_store_failure = kOpen;
+    open.charges = passing;
+    guard().Apply({&open, 1}, [] {});
+    EXPECT_EQ(open.source, Source::kFailOpen);
+    EXPECT_EQ(seen, std::vector<SeenState>(2));
+    store.AnswerAtOnce();
+  }
+
+  // Nor when a denial is repeated from memory.
+  const Charge denied{.key = "64", .limit = &kFour};
+  for (const Source source : {Source::kStore, Source::kDenyCache}) {
+    SeenState state{.now_us = 7};
+    Request request{.charges = {&denied, 1}, .seen = {&state, 1}};
+    guard().Apply({&request, 1}, [] {});
+    EXPECT_FALSE(request.outcome->allowed);
+    EXPECT_EQ(request.source, source);
+    EXPECT_EQ(state.b, source == Source::kStore ? 4 : 0);
+    EXPECT_EQ(state.now_us >= 0, source == Source::kStore);
+  }
+}
+
 TEST_F(GuardTest, AnswersFromOtherThreadsReachTheirCallers) {
   store.Hold();
   auto answer = std::async(std::launch::async, [&] { return Ask(kTen, kClosed); });
