@@ -54,8 +54,9 @@ inline Packed Pack(const core::WindowState& state) {
   return {0, static_cast<std::uint64_t>(state.start), static_cast<std::uint64_t>(state.count)};
 }
 
-// The window number takes 52 bits and each count 46 (kCounterAmountMax in core/limit.cc): the top
-// 12 bits of b and the low 34 of c hold `previous`; the rest of c and all of a hold `current`.
+// The window number takes 52 bits. Each count takes 46, as it is at most CountMax of its limit, and
+// so at most kCounterAmountMax (core/window_counter.h): the top 12 bits of b and the low 34 of c
+// hold `previous`; the rest of c and all of a hold `current`.
 inline Packed Pack(const core::CounterState& state) {
   const auto window = static_cast<std::uint64_t>(state.window);
   const auto previous = static_cast<std::uint64_t>(state.previous);
