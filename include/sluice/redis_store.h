@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -48,11 +49,16 @@ class RedisStore final : public Store {
 
     // How long a request may take, waiting included, unless the URI says; up to an hour.
     std::chrono::milliseconds timeout{500};
+
+    // Runs on the store's own thread for each call of the script: how long Redis took to answer it,
+    // from when it was sent, or did not until it was given up. Of a call that was not sent, or
+    // whose connection broke, there is nothing to tell. Must be quick.
+    std::function<void(std::chrono::nanoseconds)> on_call = {};
   };
 
   struct Stats {
     std::int64_t requests = 0;
-    std::int64_t calls = 0;         // Of the script.
+    std::int64_t calls = 0;         // Of the script, that were sent and are over.
     std::int64_t script_loads = 0;  // Because the server did not know it.
     std::int64_t connects = 0;
     std::int64_t unavailable = 0;  // Requests that failed and were provably not charged.

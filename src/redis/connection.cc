@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "redis/connection.h"
 
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
@@ -25,6 +28,16 @@ using boost::system::error_code;
 constexpr std::size_t kFlushAtOnce = 4096;
 constexpr std::size_t kReadChunk = 64 * 1024;
 constexpr auto kLookAgainAfter = 1ms;  // Whether a name was found.
+
+constexpr std::string_view kPlainHint = "if this port does not speak TLS, use redis://";
+constexpr std::string_view kTlsHint = "if this port speaks TLS, use rediss://";
+
+// Whether a handshake failed as it does with a server that does not speak TLS: it says something
+// else, or hangs up. Whoever sends an alert or a certificate does speak it.
+bool SpeaksNoTls(const error_code& failure) {
+  return failure.category() != asio::error::get_ssl_category() ||
+         ERR_GET_REASON(static_cast<unsigned long>(failure.value())) == SSL_R_WRONG_VERSION_NUMBER;
+}
 
 std::unexpected<Error> Fail(Error error) { return std::unexpected(std::move(error)); }
 
@@ -70,6 +83,13 @@ Error Connection::Unasked(const RespNode& reply) const {
                                         : Unreachable("a reply to no command");
 }
 
+// A server that hangs up on our first words may have expected those of TLS.
+Error Connection::HungUp(const error_code& error) const {
+  const bool may_speak_tls = !heard_ && !options_.tls.enabled && !options_.address.unix_socket;
+  return Unreachable(
+      text::Cat(error.message(), may_speak_tls ? "; " : "", may_speak_tls ? kTlsHint : ""));
+}
+
 Error Connection::TooLate() const {
   return {ErrorCode::kOutcomeUnknown,
           text::Cat("Redis at ", options_.address.ToString(), ": no answer within ",
@@ -91,14 +111,14 @@ asio::awaitable<Expected<Connection::IpAddresses>> Connection::FindAddresses() {
   error_code is_name;
   const auto literal = asio::ip::make_address(options_.address.host, is_name);
   if (!is_name) co_return IpAddresses{literal};
-  looking_up_ = true;
+  taking_long_ = "its name is still being looked up";
   const auto lookup = Lookup::Of(options_.address.host);
   asio::steady_timer timer(executor_);
   while (!lookup->done() && !closed_) {
     timer.expires_after(kLookAgainAfter);
     co_await timer.async_wait(kAwait);
   }
-  looking_up_ = false;
+  taking_long_.clear();
   if (closed_) co_return Fail(close_reason_);
   if (lookup->error()) co_return Fail(Unreachable(lookup->error().message()));
   co_return lookup->addresses();
@@ -175,9 +195,13 @@ asio::awaitable<Expected<void>> Connection::StartTls() {
   } else {
     tls_->set_verify_mode(asio::ssl::verify_none, error);
   }
+  // Redis waits for the end of a line that a handshake need not have.
+  taking_long_ = text::Cat("TLS: the handshake is not answered; ", kPlainHint);
   const auto [failed] = co_await tls_->async_handshake(asio::ssl::stream_base::client, kAwait);
-  if (failed) co_return Fail(Unreachable(text::Cat("TLS: ", failed.message())));
-  co_return Expected<void>{};
+  taking_long_.clear();
+  if (!failed) co_return Expected<void>{};
+  co_return Fail(Unreachable(text::Cat("TLS: ", failed.message(), SpeaksNoTls(failed) ? "; " : "",
+                                       SpeaksNoTls(failed) ? kPlainHint : "")));
 }
 
 // Who we are, and what we want to talk to. A server that knows no CLIENT SETNAME, or does not let
@@ -226,7 +250,7 @@ asio::awaitable<Expected<void>> Connection::Open() {
     if (!error && !self->open_) {
       self->Close(self->Unreachable(
           text::Cat("no connection within ", self->options_.connect_timeout.count(), " ms",
-                    self->looking_up_ ? "; its name is still being looked up" : "")));
+                    self->taking_long_.empty() ? "" : "; ", self->taking_long_)));
     }
   });
   Expected<void> done = co_await Connect();
@@ -282,7 +306,7 @@ void Connection::Flush() {
   const auto written = [self = shared_from_this()](error_code error, std::size_t) {
     self->writing_ = false;
     if (error) {
-      self->Close(self->Unreachable(error.message()));
+      self->Close(self->HungUp(error));
     } else {
       self->Flush();
     }
@@ -302,8 +326,9 @@ void Connection::Read() {
     self->received_.resize(have + bytes);
     if (self->closed_) return;
     if (error) {
-      self->Close(self->Unreachable(error.message()));
+      self->Close(self->HungUp(error));
     } else {
+      self->heard_ = true;
       self->OnRead();
     }
   };
@@ -319,7 +344,10 @@ void Connection::OnRead() {
     const auto status = parser_.Parse(std::string_view(received_).substr(parsed_));
     if (status == RespParser::Status::kIncomplete) break;
     if (status == RespParser::Status::kError) {
-      return Close(Unreachable(text::Cat("it does not speak RESP: ", parser_.error())));
+      // The beginning of an alert.
+      const bool speaks_tls = !options_.tls.enabled && received_.starts_with("\x15\x03");
+      return Close(Unreachable(
+          text::Cat("it does not speak RESP: ", speaks_tls ? kTlsHint : parser_.error())));
     }
     parsed_ += parser_.consumed();
     const auto nodes = parser_.nodes();

@@ -75,6 +75,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Close(const Error& reason);
 
   bool open() const { return open_; }
+
+  // What can be said of the step of Open that is under way, in case it takes too long; or nothing.
+  std::string_view taking_long() const { return taking_long_; }
+
   const Address& address() const { return options_.address; }
 
   // Commands without a reply.
@@ -108,6 +112,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Socket& socket();
   Error Unreachable(std::string_view what) const;
   Error Unasked(const RespNode& reply) const;
+  Error HungUp(const boost::system::error_code& error) const;
   Error TooLate() const;
   Error WithoutEcho(const Error& error) const;
 
@@ -117,7 +122,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<Socket> plain_;
   std::optional<TlsStream> tls_;
 
-  bool looking_up_ = false;  // The name.
+  std::string taking_long_;
+  bool heard_ = false;  // Anything at all.
   bool open_ = false;
   bool closed_ = false;
   Error close_reason_;

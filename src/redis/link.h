@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <string_view>
 
 #include "redis/connection.h"
 #include "sluice/error.h"
@@ -55,6 +56,9 @@ class Link : public std::enable_shared_from_this<Link> {
 
   // Why there is no connection.
   const Error& down_reason() const { return down_reason_; }
+
+  // Of the connection that is being made; see Connection.
+  std::string_view taking_long() const { return opening_ ? opening_->taking_long() : ""; }
 
   // Closes the connection, or gives up making one; another one is made.
   void Drop(const Error& reason);

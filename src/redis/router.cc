@@ -338,8 +338,22 @@ void Router::Adopt(const SlotMap& map) {
 }
 
 Error Router::NotSent() const {
-  return {ErrorCode::kUnavailable, text::Cat("the request could not be sent to Redis within ",
-                                             options_.endpoint.command_timeout.count(), " ms")};
+  return {ErrorCode::kUnavailable,
+          text::Cat("the request could not be sent to Redis within ",
+                    options_.endpoint.command_timeout.count(), " ms", TakingLong())};
+}
+
+// What keeps a connection from being made, as far as any of them can tell.
+std::string Router::TakingLong() const {
+  std::string_view step = only_ ? only_->taking_long() : "";
+  for (const Node& node : nodes_) {
+    if (step.empty()) step = node.link->taking_long();
+  }
+  for (const auto& visit : visits_) {
+    const auto connection = visit.lock();
+    if (connection && step.empty()) step = connection->taking_long();
+  }
+  return step.empty() ? "" : text::Cat("; ", step);
 }
 
 Error Router::NotAnswered() const {
@@ -470,6 +484,7 @@ void Router::Transmit(const std::shared_ptr<Errand>& errand, const std::shared_p
     connection.Send(Command("ASKING"), [](auto) {});
   }
   errand->sent = true;
+  errand->sent_at = Clock::now();
   errand->link = link;
   connection.Send(errand->command, [this, self = shared_from_this(), errand, link,
                                     from = connection.shared_from_this()](

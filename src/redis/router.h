@@ -51,7 +51,8 @@ class Router : public std::enable_shared_from_this<Router> {
     // when it is over.
     bool given_up = false;
 
-    bool sent = false;           // It may have been executed.
+    bool sent = false;  // It may have been executed.
+    std::chrono::steady_clock::time_point sent_at = {};
     std::shared_ptr<Link> link;  // That it was sent on.
     int detours = 0;
     std::optional<Address> detour = {};  // A node that takes the slot over and must be told.
@@ -106,6 +107,8 @@ class Router : public std::enable_shared_from_this<Router> {
     Address address;
     std::shared_ptr<Link> link;
   };
+
+  std::string TakingLong() const;
 
   bool cluster() const { return options_.endpoint.mode == Mode::kCluster; }
   Connection::Options ConnectionTo(const Address& address) const;

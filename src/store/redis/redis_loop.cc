@@ -28,9 +28,10 @@ Error TooMany(std::size_t waiting) {
 
 }  // namespace
 
-RedisLoop::RedisLoop(asio::any_io_executor executor, Endpoint endpoint)
+RedisLoop::RedisLoop(asio::any_io_executor executor, Endpoint endpoint, OnCall on_call)
     : executor_(std::move(executor)),
       endpoint_(std::move(endpoint)),
+      on_call_(std::move(on_call)),
       cluster_(endpoint_.mode == Mode::kCluster),
       sha_(ScriptSha()),
       router_(std::make_shared<Router>(
@@ -340,7 +341,6 @@ std::vector<std::shared_ptr<RedisLoop::Flight>> RedisLoop::Gather(
 }
 
 void RedisLoop::Launch(const std::shared_ptr<Flight>& flight) {
-  counters_.calls.fetch_add(1, std::memory_order_relaxed);
   if (!std::exchange(flight->launched, true)) {
     // Nobody waits longer than the one who has waited longest.
     const auto earliest = std::ranges::min_element(flight->calls, {},
@@ -361,6 +361,7 @@ void RedisLoop::Launch(const std::shared_ptr<Flight>& flight) {
 void RedisLoop::OnReply(const std::shared_ptr<Flight>& flight,
                         Expected<std::span<const RespNode>> reply) {
   if (flight->answered) return Release(flight);  // Too late; it was given up.
+  CountCall(*flight->errand, reply ? Ended::kAnswered : Ended::kBroken);
   std::optional<Error> error;
   if (!reply) {
     error = reply.error();
@@ -377,6 +378,13 @@ void RedisLoop::OnReply(const std::shared_ptr<Flight>& flight,
     Land(*flight);
   }
   Release(flight);
+}
+
+// One that never left says nothing of Redis, and one whose connection broke nothing of its speed.
+void RedisLoop::CountCall(const Router::Errand& errand, Ended ended) {
+  if (!errand.sent) return;
+  counters_.calls.fetch_add(1, std::memory_order_relaxed);
+  if (on_call_ && ended != Ended::kBroken) on_call_(Clock::now() - errand.sent_at);
 }
 
 // Whether the call is made again. It was not executed.
@@ -507,6 +515,7 @@ void RedisLoop::OnTimer() {
       continue;
     }
     const bool sent = errand.sent;
+    CountCall(errand, Ended::kGivenUp);
     if (!sent) errand.handler = nullptr;
     errand.given_up = true;
     // It still counts as on its way, so that no more is sent to a server that does not answer.

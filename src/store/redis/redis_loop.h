@@ -7,6 +7,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -25,7 +26,10 @@ namespace sluice::redis {
 // The Redis store on one event loop, which runs on one thread: every method is called there.
 class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
  public:
-  RedisLoop(boost::asio::any_io_executor executor, Endpoint endpoint);
+  // See RedisStore::Options::on_call.
+  using OnCall = std::function<void(std::chrono::nanoseconds)>;
+
+  RedisLoop(boost::asio::any_io_executor executor, Endpoint endpoint, OnCall on_call);
 
   // Begins to connect.
   void Start();
@@ -138,6 +142,8 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   std::vector<std::shared_ptr<Flight>> Gather(const std::shared_ptr<Lane>& lane);
   void Launch(const std::shared_ptr<Flight>& flight);
   void OnReply(const std::shared_ptr<Flight>& flight, Expected<std::span<const RespNode>> reply);
+  enum class Ended { kAnswered, kGivenUp, kBroken };
+  void CountCall(const Router::Errand& errand, Ended ended);
   bool TryAgain(const std::shared_ptr<Flight>& flight, std::string_view error);
   void Pause(const std::shared_ptr<Flight>& flight);
   void LoadScript(const std::shared_ptr<Link>& link);
@@ -155,6 +161,7 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
 
   const boost::asio::any_io_executor executor_;
   const Endpoint endpoint_;
+  const OnCall on_call_;
   const bool cluster_;
   const std::string sha_;
   std::shared_ptr<Router> router_;

@@ -73,8 +73,9 @@ std::map<std::uint16_t, std::vector<std::string_view>> BySlot(const std::vector<
 
 class RedisStore::Impl {
  public:
-  explicit Impl(redis::Endpoint endpoint)
-      : loop_(std::make_shared<redis::RedisLoop>(thread_.executor(), std::move(endpoint))) {
+  Impl(redis::Endpoint endpoint, redis::RedisLoop::OnCall on_call)
+      : loop_(std::make_shared<redis::RedisLoop>(thread_.executor(), std::move(endpoint),
+                                                 std::move(on_call))) {
     thread_.Post([loop = loop_] { loop->Start(); });
   }
 
@@ -231,7 +232,8 @@ Expected<std::unique_ptr<RedisStore>> RedisStore::Create(const Options& options)
     endpoint->prefix = text::Cat(endpoint->prefix, ":", options.scratch);
     endpoint->announces = false;
   }
-  return std::unique_ptr<RedisStore>(new RedisStore(std::make_unique<Impl>(*std::move(endpoint))));
+  return std::unique_ptr<RedisStore>(
+      new RedisStore(std::make_unique<Impl>(*std::move(endpoint), options.on_call)));
 }
 
 RedisStore::RedisStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

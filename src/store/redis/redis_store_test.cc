@@ -87,6 +87,15 @@ bool Recovers(RedisStore& store) {
   return Eventually([&] { return Check(store).has_value(); });
 }
 
+// Sooner or later: on a busy machine a time may be over before there was anything to say.
+bool FailsSaying(RedisStore& store, std::string_view what) {
+  return Eventually([&] {
+    const auto refused = Check(store);
+    return !refused && refused.error().code == ErrorCode::kUnavailable &&
+           refused.error().message.contains(what);
+  });
+}
+
 TEST(RedisStore, DecidesAndResets) {
   const RedisServer server;
   const auto store = Open(server.Uri());
@@ -183,6 +192,44 @@ TEST(RedisStore, GathersAndFoldsUnderLoad) {
     EXPECT_EQ(requests[i].outcome->allowed, i < 5) << "dealt out in the order of arrival";
   }
   EXPECT_LT(store->GetStats().calls, 20);
+}
+
+TEST(RedisStore, TellsHowLongRedisTookForEachCallThatItGot) {
+  std::atomic<int> told = 0;
+  const auto open = [&](const std::string& uri) {
+    return *RedisStore::Create({.uri = uri, .on_call = [&](std::chrono::nanoseconds took) {
+                                  EXPECT_GT(took.count(), 0);
+                                  ++told;
+                                }});
+  };
+  {
+    const auto nobody = open("redis://127.0.0.1:" + std::to_string(FreePort()));
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(Check(*nobody));
+    EXPECT_EQ(nobody->GetStats().calls, 0);
+    EXPECT_EQ(told, 0) << "a refused connection is no quick call";
+  }
+  const RedisServer server;
+  {
+    const auto store = open(server.Uri("?timeout=60s"));
+    std::vector<std::pair<std::string, const Limit*>> asked;
+    for (int i = 0; i < 1'000; ++i) asked.emplace_back(std::to_string(i), &kMany);
+    for (const auto& outcome : Together(*store, asked)) EXPECT_TRUE(outcome);
+    EXPECT_EQ(told, store->GetStats().calls);
+    EXPECT_GT(told, 0);
+    EXPECT_LT(told, 1'000) << "not for each request";
+  }
+  {
+    const auto store = open(server.Uri("?timeout=100ms"));
+    ASSERT_TRUE(Recovers(*store));
+    server.Cli("client pause 60000 write");
+    const int before = told;
+    EXPECT_TRUE(Eventually([&] {
+      const auto unknown = Check(*store);
+      return !unknown && unknown.error().code == ErrorCode::kOutcomeUnknown;
+    }));
+    EXPECT_GT(told, before) << "one that is given up is slow, too";
+    server.Cli("client unpause");
+  }
 }
 
 TEST(RedisStore, LoadsTheScriptAgainWhenTheServerForgotIt) {
@@ -665,8 +712,8 @@ TEST(RedisStore, SpeaksTlsAndInsistsOnTheRightCertificate) {
     EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
     EXPECT_THAT(refused.error().message, HasSubstr("TLS"));
   }
-  const auto plain = Check(*Open("redis://127.0.0.1:" + std::to_string(server.port())));
-  EXPECT_FALSE(plain) << "plain text to a TLS port";
+  const auto plain = Open("redis://127.0.0.1:" + std::to_string(server.port()));
+  EXPECT_TRUE(FailsSaying(*plain, "if this port speaks TLS, use rediss://"));
 
   const RedisServer strict(
       {.arguments = {"--tls-cert-file", own.cert(), "--tls-key-file", own.key(),
@@ -679,6 +726,24 @@ TEST(RedisStore, SpeaksTlsAndInsistsOnTheRightCertificate) {
   const auto unknown = Check(*Open(strict.Uri(query)));
   ASSERT_FALSE(unknown) << "it wants to see a certificate";
   EXPECT_EQ(unknown.error().code, ErrorCode::kUnavailable) << unknown.error().message;
+}
+
+// Redis waits for more of a handshake, which to it is a command, and others answer something.
+TEST(RedisStore, SaysThatAPortDoesNotSpeakTls) {
+  const RedisServer server;
+  const FixedAnswerServer other("-ERR unknown command\r\n");
+  for (const std::string& uri : {server.Uri(), other.Uri()}) {
+    for (const std::string mode : {"", "&mode=cluster"}) {
+      // Whichever of the two times is over first.
+      for (const std::string times :
+           {"&timeout=100ms&connect_timeout=60s", "&timeout=60s&connect_timeout=100ms"}) {
+        const auto store = Open("rediss" + uri.substr(5) + "?verify=no" + times + mode);
+        EXPECT_TRUE(FailsSaying(*store, "if this port does not speak TLS, use redis://"))
+            << uri << times << mode;
+        EXPECT_TRUE(FailsSaying(*store, "TLS: ")) << uri << times << mode;
+      }
+    }
+  }
 }
 
 // A master with two replicas and three Sentinels that watch it.
