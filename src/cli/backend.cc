@@ -15,7 +15,6 @@
 #include "cli/snapshot_lock.h"
 #include "redis/client.h"
 #include "redis/uri.h"
-#include "service/timed_store.h"
 #include "sluice/guarded_store.h"
 #include "sluice/memory_store.h"
 #include "sluice/redis_store.h"
@@ -156,28 +155,33 @@ class RedisBackend final : public Backend {
       parts.logger.Warn("memory.snapshotFile is not used: Redis keeps the state",
                         {{"file", settings.memory.snapshot_file}});
     }
-    auto redis = RedisStore::Create({.uri = settings.store});
+    auto redis =
+        RedisStore::Create({.uri = settings.store,
+                            .on_call = [&metrics = parts.metrics](std::chrono::nanoseconds took) {
+                              metrics.RedisCall(took);
+                            }});
     if (!redis) return std::unexpected(redis.error());
     auto client = redis::Client::Create(settings.store);
     if (!client) return std::unexpected(client.error());
     return std::make_unique<RedisBackend>(settings, parts, *std::move(redis), *std::move(client),
-                                          endpoint->mode);
+                                          *endpoint);
   }
 
   RedisBackend(const Settings& settings, const Parts& parts, std::unique_ptr<RedisStore> redis,
-               std::unique_ptr<redis::Client> client, redis::Mode mode)
-      : mode_(redis::ToString(mode)),
-        timed_(*redis, parts.metrics),
+               std::unique_ptr<redis::Client> client, const redis::Endpoint& endpoint)
+      : mode_(redis::ToString(endpoint.mode)),
+        outages_(parts.logger, {.lines_max = kOutageLinesMax, .interval = kOutageLineEvery}),
         redis_(std::move(redis)),
-        guard_(timed_, GuardOptions(settings, parts.logger, parts.clock)),
+        guard_(*redis_, GuardOptions(settings, parts.logger, parts.clock)),
         client_(std::move(client)),
-        probe_(*client_, mode) {
+        probe_(*client_, endpoint.mode, endpoint.database) {
     if (settings.guard.instances == 0) {
       const auto name = telemetry::IdSource::OfThisThread().NewRequestId();
       heartbeat_.emplace(*client_, std::string(name.text()));
     }
     parts.metrics.WatchRedis([this] { return redis_->GetStats(); });
     AddGuardMetrics(parts.registry, guard_);
+    AddServerMetrics(parts.registry);
   }
 
   Store& store() override { return guard_; }
@@ -189,7 +193,10 @@ class RedisBackend final : public Backend {
     first_pong_.wait_for(lock, kStartWait, [this] { return latency_ || !problem_.empty(); });
   }
 
-  void Finish() override { pings_.reset(); }
+  void Finish() override {
+    pings_.reset();
+    finished_ = true;
+  }
 
   api::Health::Store Health() const override {
     const GuardedStore::Status status = guard_.GetStatus();
@@ -220,6 +227,7 @@ class RedisBackend final : public Backend {
     }
     if (ping_under_way_.exchange(true)) return;
     redis_->Ping([this](const Expected<Micros>& latency) {
+      LogOutage(latency ? "" : latency.error().message);
       const std::scoped_lock lock(mutex_);
       latency_ = latency ? std::optional(*latency) : std::nullopt;
       problem_ = latency ? "" : latency.error().message;
@@ -228,7 +236,54 @@ class RedisBackend final : public Backend {
     });
   }
 
+  // Whether anybody asks for decisions or not: at once when it begins, once in a while as long as
+  // it lasts, and when it is over. On the store's thread.
+  void LogOutage(std::string_view problem) {
+    if (finished_) return;  // It is we who hang up.
+    const auto now = Steady::now();
+    if (problem.empty()) {
+      if (!down_since_) return;
+      const auto lasted = std::chrono::duration_cast<std::chrono::seconds>(now - *down_since_);
+      outages_.Log(telemetry::LogLevel::kInfo, "Redis can be used again",
+                   {{"store", redis_->Description()}, {"after_seconds", lasted.count()}});
+      down_since_.reset();
+      return;
+    }
+    if (down_since_ && now < next_outage_line_) return;
+    if (!down_since_) down_since_ = now;
+    next_outage_line_ = now + kOutageLineEvery;
+    outages_.Log(telemetry::LogLevel::kWarn, "Redis cannot be used",
+                 {{"store", redis_->Description()}, {"error", problem}});
+  }
+
+  void AddServerMetrics(telemetry::Registry& registry) {
+    using enum telemetry::Registry::Type;
+    using Figures = redis::ServerFigures;
+    const auto add = [&](telemetry::Registry::Type type, std::string_view name,
+                         std::string_view help, std::int64_t Figures::* field) {
+      registry.AddSamples(type, name, help, "node",
+                          [this, field] { return probe_.Figures(field); });
+    };
+    add(kGauge, "sluice_redis_server_keys", "Keys of any kind in the database.", &Figures::keys);
+    add(kGauge, "sluice_redis_server_memory_bytes", "Memory that Redis uses.",
+        &Figures::memory_bytes);
+    add(kGauge, "sluice_redis_server_memory_max_bytes",
+        "Most memory that Redis may use; 0 if there is no maximum.", &Figures::memory_max_bytes);
+    add(kCounter, "sluice_redis_server_expired_keys_total", "Keys that expired.",
+        &Figures::expired_keys);
+    add(kCounter, "sluice_redis_server_evicted_keys_total",
+        "Keys that Redis evicted for want of memory.", &Figures::evicted_keys);
+    add(kCounter, "sluice_redis_server_received_bytes_total",
+        "Bytes that Redis received from all of its clients.", &Figures::received_bytes);
+    add(kCounter, "sluice_redis_server_sent_bytes_total",
+        "Bytes that Redis sent to all of its clients.", &Figures::sent_bytes);
+  }
+
+  using Steady = std::chrono::steady_clock;
+
   static constexpr auto kStartWait = std::chrono::milliseconds{100};
+  static constexpr auto kOutageLineEvery = std::chrono::minutes{1};
+  static constexpr std::uint16_t kOutageLinesMax = 6;  // If it comes and goes.
 
   const std::string mode_;
 
@@ -238,10 +293,14 @@ class RedisBackend final : public Backend {
   std::optional<Micros> latency_;  // Guarded by mutex_.
   std::string problem_;            // Guarded by mutex_.
   std::atomic<bool> ping_under_way_ = false;
+  std::atomic<bool> finished_ = false;
 
-  // The guard ends first and decides what waits. Then the store, whose last answers still go
-  // through what is around it.
-  service::TimedStore timed_;
+  // Of the store's thread.
+  telemetry::LimitedLog outages_;
+  std::optional<Steady::time_point> down_since_;
+  Steady::time_point next_outage_line_;
+
+  // The guard ends first and decides what waits; then the store.
   const std::unique_ptr<RedisStore> redis_;
   GuardedStore guard_;
   const std::unique_ptr<redis::Client> client_;

@@ -16,6 +16,7 @@ namespace {
 using api::Health;
 
 constexpr std::uint64_t kRoundsKept = 3;
+constexpr std::uint64_t kFiguresKept = 3 * RedisProbe::kFiguresEvery;
 
 }  // namespace
 
@@ -27,30 +28,32 @@ std::optional<Health::Cluster> ParseClusterInfo(std::string_view text) {
        {"cluster_slots_fail", &cluster.slots_failed},
        {"cluster_known_nodes", &cluster.nodes},
        {"cluster_size", &cluster.masters}}};
-  while (!text.empty()) {
-    const auto end = std::min(text.find("\r\n"), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 2, text.size()));
-    const auto colon = line.find(':');
-    if (colon == std::string_view::npos) continue;
-    const std::string_view name = line.substr(0, colon);
-    const std::string_view value = line.substr(colon + 1);
+  redis::ForEachInfoField(text, [&](std::string_view name, std::string_view value) {
     if (name == "cluster_state") cluster.state = value;
     const auto number = std::ranges::find(numbers, name, &decltype(numbers)::value_type::first);
     if (number != numbers.end()) *number->second = text::ParseInteger(value).value_or(0);
-  }
+  });
   if (cluster.state.empty()) return std::nullopt;
   return cluster;
 }
 
 void RedisProbe::Ask() {
   std::uint64_t round = 0;
+  bool figures = false;
   {
     const std::scoped_lock lock(memory_->mutex);
     round = ++memory_->round;
+    figures = round >= memory_->figures_due;
     std::erase_if(memory_->masters,
                   [&](const auto& master) { return master.second.round + kRoundsKept < round; });
+    std::erase_if(memory_->told,
+                  [&](const auto& master) { return master.second.round + kFiguresKept < round; });
   }
+  AskHealth(round);
+  if (figures) AskFigures(round);
+}
+
+void RedisProbe::AskHealth(std::uint64_t round) {
   const bool cluster = mode_ == redis::Mode::kCluster;
   client_.SendToMasters(
       cluster ? redis::Command("CLUSTER", "INFO") : redis::Command("PING"),
@@ -65,6 +68,29 @@ void RedisProbe::Ask() {
         const std::scoped_lock lock(memory->mutex);
         memory->masters.insert_or_assign(master.ToString(), std::move(seen));
       });
+}
+
+// All that INFO says, as servers before Redis 7 know of one section at a time only.
+void RedisProbe::AskFigures(std::uint64_t round) {
+  client_.SendToMasters(
+      redis::Command("INFO"),
+      [memory = memory_, round, database = database_](
+          const redis::Address& master, Expected<std::span<const redis::RespNode>> reply) {
+        if (!reply) return;  // Nobody was bothered: it is asked again in the next round.
+        const auto figures = redis::ParseInfo(reply->front().text, database);
+        const std::scoped_lock lock(memory->mutex);
+        memory->figures_due = std::max(memory->figures_due, round + kFiguresEvery);
+        if (figures) memory->told.insert_or_assign(master.ToString(), Told{round, *figures});
+      });
+}
+
+telemetry::Registry::Samples RedisProbe::Figures(std::int64_t redis::ServerFigures::* field) const {
+  telemetry::Registry::Samples samples;
+  const std::scoped_lock lock(memory_->mutex);
+  for (const auto& [address, told] : memory_->told) {
+    samples.emplace_back(address, static_cast<double>(told.figures.*field));
+  }
+  return samples;
 }
 
 void RedisProbe::Describe(Health::Store& store) const {

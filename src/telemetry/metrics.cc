@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <new>
 #include <set>
 #include <variant>
@@ -238,8 +239,8 @@ struct Registry::Family {
   std::string type;
   std::vector<Series> series;
   std::unique_ptr<CounterFamily> dynamic;  // If there is one, it is all there is.
-  std::string names_label;
-  std::function<std::vector<std::string>()> names;  // Likewise.
+  std::string samples_label;
+  std::function<Samples()> samples;  // Likewise.
 
   void Add(const Labels& labels, decltype(Series::metric) metric) {
     std::string text;
@@ -256,20 +257,21 @@ struct Registry::Family {
     out += "\n# TYPE " + name + " " + type + "\n";
     for (const Series& one : series) AppendTo(out, one);
     if (dynamic) dynamic->AppendTo(out);
-    if (names) AppendNames(out);
+    if (samples) AppendSamples(out);
   }
 
   // Those that differ only in what a label cannot show are one.
-  void AppendNames(std::string& out) const {
-    std::set<std::string> labels;
-    for (const std::string& value : names()) {
+  void AppendSamples(std::string& out) const {
+    std::map<std::string, double> by_label;
+    for (const auto& [value, number] : samples()) {
       std::string text;
-      AppendLabel(text, names_label, CleanLabel(value));
-      labels.insert(std::move(text));
+      AppendLabel(text, samples_label, CleanLabel(value));
+      by_label.emplace(std::move(text), number);
     }
-    for (const std::string& text : labels) {
+    for (const auto& [text, number] : by_label) {
       BeginLine(out, name, "", text);
-      out += "1\n";
+      AppendDouble(out, number);
+      out += '\n';
     }
   }
 
@@ -349,13 +351,23 @@ void Registry::AddCallback(Type type, std::string_view name, std::string_view he
   Find(name, help, type == Type::kCounter ? "counter" : "gauge").Add(labels, std::move(read));
 }
 
+void Registry::AddSamples(Type type, std::string_view name, std::string_view help,
+                          std::string_view label, std::function<Samples()> read) {
+  if (!IsName(label)) Abort("not a label name", label);
+  const std::lock_guard lock(mutex_);
+  Family& family = Find(name, help, type == Type::kCounter ? "counter" : "gauge");
+  if (!family.series.empty() || family.samples) Abort("made twice, and differently", name);
+  family.samples_label = label;
+  family.samples = std::move(read);
+}
+
 void Registry::AddNames(std::string_view name, std::string_view help, std::string_view label,
                         std::function<std::vector<std::string>()> read) {
-  const std::lock_guard lock(mutex_);
-  Family& family = Find(name, help, "gauge");
-  if (!family.series.empty() || family.names) Abort("made twice, and differently", name);
-  family.names_label = label;
-  family.names = std::move(read);
+  AddSamples(Type::kGauge, name, help, label, [read = std::move(read)] {
+    Samples samples;
+    for (std::string& value : read()) samples.emplace_back(std::move(value), 1);
+    return samples;
+  });
 }
 
 CounterFamily& Registry::AddFamily(CounterFamily::Spec spec) {

@@ -223,6 +223,12 @@ class Registry {
   void AddCallback(Type type, std::string_view name, std::string_view help, const Labels& labels,
                    std::function<double()> read);
 
+  // Numbers that are kept elsewhere, one for each value of a label; there are not many of them, and
+  // they may be others each time. `read` runs as that of AddCallback does.
+  using Samples = std::vector<std::pair<std::string, double>>;
+  void AddSamples(Type type, std::string_view name, std::string_view help, std::string_view label,
+                  std::function<Samples()> read);
+
   // A gauge that is 1 for each of some names, of which there are not many, while they are read.
   void AddNames(std::string_view name, std::string_view help, std::string_view label,
                 std::function<std::vector<std::string>()> read);

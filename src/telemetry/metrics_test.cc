@@ -38,6 +38,26 @@ TEST(Registry, RendersEachFamilyOnceWithAllItsSeries) {
             "c 0.5\n");
 }
 
+TEST(Registry, RendersNumbersWhoseLabelsComeAndGo) {
+  Registry registry;
+  Registry::Samples samples;
+  std::vector<std::string> names;
+  registry.AddSamples(Registry::Type::kCounter, "a_total", "A.", "node", [&] { return samples; });
+  registry.AddNames("b", "B.", "name", [&] { return names; });
+  constexpr std::string_view kNone =
+      "# HELP a_total A.\n# TYPE a_total counter\n# HELP b B.\n# TYPE b gauge\n";
+  EXPECT_EQ(registry.Text(), kNone);
+  samples = {{"two", 2}, {"one", 1.5}, {"two", 3}};
+  names = {"n", "n"};
+  EXPECT_EQ(registry.Text(),
+            "# HELP a_total A.\n# TYPE a_total counter\n"
+            "a_total{node=\"one\"} 1.5\na_total{node=\"two\"} 2\n"
+            "# HELP b B.\n# TYPE b gauge\nb{name=\"n\"} 1\n");
+  samples.clear();
+  names.clear();
+  EXPECT_EQ(registry.Text(), kNone);
+}
+
 TEST(Registry, EscapesLabelValuesAndKeepsThemUtf8) {
   Registry registry;
   registry.AddCounter("a_total", "A.", {{"l", "q\"b\\n\nu\xC3\xA9z\xFF"}});
