@@ -292,8 +292,10 @@ constexpr std::array kSettings = {
     Within<FIELD(client.ipv6_prefix), 1, 128>("client.ipv6Prefix", "--ipv6-prefix", "BITS",
                                               "How much of an IPv6 address tells clients apart"),
 
-    Within<FIELD(memory.keys_max), 1, std::int64_t{1} << 32>("memory.keysMax", "--memory-keys-max",
-                                                             "N", "States held in memory"),
+    Within<FIELD(memory.keys_max), 1, std::int64_t{1} << 32>(
+        "memory.keysMax", "--memory-keys-max", "N",
+        "States held in memory. Beyond that, a sketch for new keys takes 96 bytes for each of N "
+        "while it is needed"),
     Within<FIELD(memory.log_entries_max), 1, kMany>(
         "memory.logEntriesMax", "--memory-log-entries-max", "N",
         "Requests that all SLIDING_WINDOW limits together remember"),
