@@ -393,9 +393,11 @@ class RuleParser {
   std::vector<std::pair<std::string, const YamlNode*>> captures_;
 };
 
-// Rules that apply to every request are charged together.
+// Rules that apply to every request are charged together; shadows have a maximum of their own.
 void CheckCharges(const RuleSetSpec& spec, const YamlNode& rules, Reporter& reporter) {
-  std::size_t charges = 0;
+  static_assert(kShadowChargesMax == kChargesMax);
+  std::size_t counting = 0;
+  std::size_t shadows = 0;
   for (std::size_t i = 0; i < spec.rules.size(); ++i) {
     const Rule& rule = spec.rules[i];
     const Match& match = rule.match;
@@ -403,10 +405,11 @@ void CheckCharges(const RuleSetSpec& spec, const YamlNode& rules, Reporter& repo
         !match.attributes.empty()) {
       continue;
     }
+    std::size_t& charges = rule.shadow ? shadows : counting;
     charges += rule.bands.size();
     if (charges > kChargesMax) {
       reporter.Add(*rules.items[i],
-                   text::Cat("with this rule ", charges,
+                   text::Cat("with this rule ", charges, rule.shadow ? " shadow" : "",
                              " bands apply to every request; expected at most ", kChargesMax));
       return;
     }

@@ -246,10 +246,14 @@ TEST(Parse, RulesForEveryRequestAreBoundedTogether) {
   for (int i = 0; i < 4; ++i) add(i, "");
   add(4, ", enabled: false");
   add(5, ", match: {methods: GET}");
-  EXPECT_THAT(ProblemsOf(yaml), SizeIs(0));
+  for (int i = 10; i < 14; ++i) add(i, ", shadow: true");
+  EXPECT_THAT(ProblemsOf(yaml), SizeIs(0)) << "shadows take no room from them";
   add(6, "");
   EXPECT_THAT(ProblemsOf(yaml),
-              ElementsAre(HasSubstr("f:10:5: with this rule 65 bands apply to every request")));
+              ElementsAre(HasSubstr("f:14:5: with this rule 65 bands apply to every request")));
+  yaml.resize(yaml.rfind("  - {id: r6"));
+  add(14, ", shadow: true");
+  EXPECT_THAT(ProblemsOf(yaml), ElementsAre(HasSubstr("with this rule 65 shadow bands apply")));
 }
 
 TEST(Parse, ManyProblemsAreCutShort) {

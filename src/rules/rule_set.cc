@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <tuple>
 #include <unordered_map>
@@ -197,7 +198,12 @@ class Evaluation {
       selected.cost = *cost;
     }
     if (compiled.uses_captures && IsRepeated(selected, key)) return {};
-    charges_ += selected.bands.size();
+    if (selected.rule->shadow) {
+      if (selected.bands.size() > kShadowChargesMax - shadow_charges_) return {};
+      shadow_charges_ += selected.bands.size();
+    } else {
+      charges_ += selected.bands.size();
+    }
     scratch_.selected.push_back(selected);
     scratch_.keys.push_back(key);
     return {};
@@ -211,6 +217,7 @@ class Evaluation {
     }
   }
 
+  // Of rules that count.
   std::size_t charges() const { return charges_; }
 
  private:
@@ -307,6 +314,8 @@ class Evaluation {
     }
     std::int64_t total = 0;
     if (__builtin_mul_overflow(units, permits_, &total)) {
+      // More than any limit grants, which the store says of the shadow alone.
+      if (compiled.rule->shadow) return std::numeric_limits<std::int64_t>::max();
       return Fail(ErrorCode::kInvalidCost,
                   text::Cat(permits_, " permits of cost ", units, " under rule ",
                             text::Quote(compiled.rule->id), " are too many"));
@@ -319,6 +328,7 @@ class Evaluation {
   const MethodSet method_;
   SelectionScratch& scratch_;
   std::size_t charges_ = 0;
+  std::size_t shadow_charges_ = 0;
 };
 
 }  // namespace

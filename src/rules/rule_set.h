@@ -2,6 +2,7 @@
 // Rule sets, compiled: which rules apply to a request, and to which key.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,6 +13,7 @@
 #include "rules/context.h"
 #include "rules/rule.h"
 #include "sluice/error.h"
+#include "sluice/store.h"
 
 namespace sluice::rules {
 
@@ -34,6 +36,9 @@ struct Selected {
   std::int64_t cost;
   Verdict verdict;
 };
+
+// Bands of shadows that one request is counted under.
+inline constexpr std::size_t kShadowChargesMax = kChargesMax;
 
 class RuleSet;
 struct SelectionScratch;
@@ -90,7 +95,8 @@ class RuleSet {
   // those that have no path; not for how many others there are. Errors: kInvalidCost (negative
   // permits, a cost that is not a whole number of 0 or more, or too large); kInvalidRequest (a path
   // that PathReadings refuses, a value longer than kValueBytesMax, or rules with more than
-  // kChargesMax bands apply at once).
+  // kChargesMax bands apply at once). Nothing about a shadow is an error: those that find no room
+  // among kShadowChargesMax bands are left out.
   Expected<void> Select(const Context& context, std::int64_t permits, Selection& selection) const;
 
   // Canonical: equal for equal rules, whatever their file looked like. It can be read again.

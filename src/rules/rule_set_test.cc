@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "core/text.h"
 #include "rules/parse.h"
 #include "rules/path.h"
@@ -359,6 +361,8 @@ rules:
   const Attribute bad{"tokens", "many"};
   ASSERT_TRUE(RuleSet::Compile(shadow)->Select({.attributes = {&bad, 1}}, 1, selection));
   EXPECT_EQ(selection.rules()[0].cost, 1);
+  ASSERT_TRUE(RuleSet::Compile(shadow)->Select({.attributes = {&much, 1}}, 1 << 20, selection));
+  EXPECT_EQ(selection.rules()[0].cost, std::numeric_limits<std::int64_t>::max());
 }
 
 TEST(RuleSet, LongValuesAreHashedAndNothingLooksLikeAHash) {
@@ -403,6 +407,34 @@ TEST(RuleSet, BoundsWhatOneRequestMayAskFor) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::kInvalidRequest);
   }
+}
+
+TEST(RuleSet, ShadowsTakeNoRoomFromRulesThatCount) {
+  constexpr std::size_t kEach = 16;
+  std::string bands = "bands: [";
+  for (std::size_t i = 0; i < kEach; ++i) bands += text::Cat("{limit: ", i + 1, ", window: 1s}, ");
+  bands += "]";
+  std::string yaml = "id: api\nrules:\n";
+  const auto add = [&](std::string_view id, std::size_t count, std::string_view shadow) {
+    for (std::size_t i = 0; i < count; ++i) {
+      yaml +=
+          text::Cat("  - {id: ", id, i, ", scope: GLOBAL, match: {paths: [/a]}, shadow: ",
+                        shadow, ", ", bands, "}\n");
+    }
+  };
+  add("trial", kShadowChargesMax / kEach + 3, "true");
+  add("counts", kChargesMax / kEach, "false");
+  const auto rules = Parse(yaml);
+  Selection selection;
+  const auto done = rules->Select({.path = "/a"}, 1, selection);
+  ASSERT_TRUE(done) << done.error().message;
+  std::size_t shadows = 0;
+  std::size_t counting = 0;
+  for (const Selected& selected : selection.rules()) {
+    (selected.rule->shadow ? shadows : counting) += selected.bands.size();
+  }
+  EXPECT_EQ(shadows, kShadowChargesMax) << "the first of them";
+  EXPECT_EQ(counting, kChargesMax);
 }
 
 TEST(RuleSet, JsonIsCanonicalAndCanBeReadAgain) {

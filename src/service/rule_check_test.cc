@@ -28,6 +28,10 @@ ruleSets:
       - {id: trial, scope: PER_IP, shadow: true, bands: [{algorithm: FIXED_WINDOW, limit: 1, window: 1h}]}
   - {id: strict, rules: [{id: u, scope: PER_USER, onMissingKey: DENY, bands: [{limit: 5, window: 1h}]}]}
   - {id: empty}
+  - id: tries
+    rules:
+      - {id: counts, scope: GLOBAL, bands: [{algorithm: FIXED_WINDOW, limit: 5, window: 1h}]}
+      - {id: large, scope: GLOBAL, shadow: true, cost: {attribute: size}, bands: [{limit: 9, window: 1h}]}
 )";
 
 class RuleCheckTest : public ::testing::Test {
@@ -88,6 +92,16 @@ TEST_F(RuleCheckTest, ShadowsNeverDeny) {
   EXPECT_TRUE(second->outcomes().back().denied) << "it would have";
   EXPECT_EQ(second->denied_by(), nullptr);
   EXPECT_THAT(registry_.Text(), HasSubstr(R"(rule="trial",outcome="shadow_denied"} 1)"));
+}
+
+TEST_F(RuleCheckTest, WhatAShadowCannotGrantFailsNothing) {
+  const rules::Attribute size{"size", "9223372036854775807"};
+  const auto check = Check("tries", {.attributes = {&size, 1}}, 2);
+  ASSERT_TRUE(check->decision());
+  EXPECT_EQ(check->decision()->remaining, 3);
+  ASSERT_TRUE(check->outcomes().back().error);
+  EXPECT_EQ(check->outcomes().back().error->code, ErrorCode::kCostExceedsLimit);
+  EXPECT_THAT(registry_.Text(), HasSubstr(R"(rule="large",outcome="error"} 1)"));
 }
 
 TEST_F(RuleCheckTest, LooksAreNotCounted) {
