@@ -64,6 +64,10 @@ class RlsBatch {
   // kUnavailable if a store has failed and its policy does not let the request pass.
   Status Answer(std::size_t call, std::string& reply);
 
+  // After the last Answer: lets go of the catalog, which may have been replaced. Until the next
+  // Start, only that may be called.
+  void End() { catalog_.reset(); }
+
  private:
   // A descriptor and what was found for it. Charges point to it: it stays where it is.
   struct Asked {

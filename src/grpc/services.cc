@@ -157,13 +157,12 @@ void Services::Decide() {
   if (requests.empty() || engine_.AnswersInline()) {
     if (!requests.empty()) engine_.Apply(requests, [] {});
     Answer(*batch);
-    if (spare_.size() < kSpareBatchesMax) spare_.push_back(batch);
-    return;
+    return Keep(batch);
   }
   engine_.Apply(requests, [this, batch, post = post_]() mutable {
     post([this, batch] {
       Answer(*batch);
-      if (spare_.size() < kSpareBatchesMax) spare_.push_back(batch);
+      Keep(batch);
     });
   });
 }
@@ -179,6 +178,12 @@ void Services::Answer(Batch& batch) {
   }
   in_flight_ -= batch.streams.size();
   batch.streams.clear();
+}
+
+// For calls to come, which may find other rules.
+void Services::Keep(std::shared_ptr<Batch> batch) {
+  batch->rls.End();
+  if (spare_.size() < kSpareBatchesMax) spare_.push_back(std::move(batch));
 }
 
 void Services::CheckHealth(StreamId id, std::string_view message) {

@@ -85,6 +85,7 @@ class Services final : private Session::Handler {
   void ShouldRateLimit(StreamId id, std::string_view message);
   void Decide();
   void Answer(Batch& batch);
+  void Keep(std::shared_ptr<Batch> batch);
   void CheckHealth(StreamId id, std::string_view message);
   void WatchHealth(StreamId id, std::string_view message);
   void Reflect(StreamId id, const Method& method, std::string_view message);

@@ -133,6 +133,19 @@ class ServicesTest : public testing::Test {
     return response;
   }
 
+  void ExpectLetsGoOfCatalog(test::RlsEngine& engine) {
+    const std::weak_ptr<const service::Catalog> before = engine->catalog();
+    for (int i = 0; i < 3; ++i) {
+      Ask("ann");
+      Exchange();
+    }
+    slow_.Decide();
+    RunPosted();
+    Exchange();
+    engine->SetCatalog(test::RlsCatalog({kDomain}));
+    EXPECT_TRUE(before.expired());
+  }
+
   SteadyTime now_{};
   ManualClock clock_{TimePoint{std::chrono::hours{1}}};
   MemoryStore memory_{{.clock = &clock_}};
@@ -182,6 +195,15 @@ TEST_F(ServicesTest, DecidesAllThatCameTogetherAtOnce) {
   for (const std::int32_t id : ids) codes.push_back(CodeOf(id));
   EXPECT_THAT(codes, ElementsAre(1, 1, 1, 2, 2));
   EXPECT_EQ(CodeOf(later), 1);
+}
+
+TEST_F(ServicesTest, AQuietConnectionHoldsNoCatalogThatWasReplaced) {
+  ExpectLetsGoOfCatalog(memory_engine_);
+}
+
+TEST_F(ServicesTest, NorAfterAStoreThatTakesItsTime) {
+  Make(slow_engine_);
+  ExpectLetsGoOfCatalog(slow_engine_);
 }
 
 TEST_F(ServicesTest, OutlivesNothingThatTheEngineStillHas) {
