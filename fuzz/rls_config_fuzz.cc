@@ -3,6 +3,7 @@
 // within bounds. The first line is a request, `key=value` separated by commas; the rest is the
 // file.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -56,5 +57,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   for (const RlsDomain& domain : (*parsed)->domains()) CheckMatch(domain, EntriesOf(request));
+
+  // A domain that is spread over files is still one.
+  const std::array files = {file, RlsConfig::File{.name = "again", .text = file.text}};
+  const auto merged = RlsConfig::Parse(files, sluice::rules::RlsMerge::kMerge);
+  if (merged) Expect((*merged)->domains().size() == (*parsed)->domains().size());
   return 0;
 }

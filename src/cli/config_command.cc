@@ -6,6 +6,7 @@
 
 #include "cli/catalog_yaml.h"
 #include "cli/exit_code.h"
+#include "cli/settings_options.h"
 #include "cli/spool.h"
 #include "config/load.h"
 #include "core/text.h"
@@ -46,7 +47,8 @@ int ConfigCommand::Run() const {
   }
   const auto sources = reload::Read({.config = options_.config_path(),
                                      .rules = settings->rules.path,
-                                     .rls = settings->rules.rls_path});
+                                     .rls = settings->rules.rls_path,
+                                     .rls_merge_domains = settings->rules.rls_merge_domains});
   if (!sources) {
     Print({{.file = "sluice config", .message = sources.error().message}});
     return kExitError;

@@ -204,7 +204,8 @@ class Daemon::Impl {
     keeper_.emplace(
         reload::Keeper::Options{.places = {.config = config_path_,
                                            .rules = settings_.rules.path,
-                                           .rls = settings_.rules.rls_path},
+                                           .rls = settings_.rules.rls_path,
+                                           .rls_merge_domains = settings_.rules.rls_merge_domains},
                                 .poll_interval = settings_.rules.poll_interval,
                                 .keep_file = settings_.rules.keep_file,
                                 .publish =

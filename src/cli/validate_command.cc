@@ -57,6 +57,7 @@ class Collector {
       FollowRules(file, "rules.path", {.config = {}, .rules = settings.rules.path, .rls = {}});
       FollowRules(file, "rules.rlsPath",
                   {.config = {}, .rules = {}, .rls = settings.rules.rls_path});
+      sources.rls_merge_domains = sources.rls_merge_domains || settings.rules.rls_merge_domains;
       CheckDoor(file, "http", settings.http);
       CheckDoor(file, "resp", settings.resp);
       CheckDoor(file, "grpc", settings.grpc);
@@ -130,10 +131,13 @@ ValidateCommand::ValidateCommand(CLI::App& app)
       "\n"
       "Exit status: 0 all are valid, 2 not.\n");
   app_->add_option("FILE", paths_, "A file or a folder")->required()->type_name("");
+  app_->add_flag("--rls-merge-domains", rls_merge_domains_,
+                 "One domain may be spread over several files, as rules.rlsMergeDomains says");
 }
 
 int ValidateCommand::Run() const {
   Collector all;
+  all.sources.rls_merge_domains = rls_merge_domains_;
   for (const std::string& path : paths_) all.Add(path);
   all.Follow();
   auto built = reload::Build(all.sources, 1);

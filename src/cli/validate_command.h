@@ -18,6 +18,7 @@ class ValidateCommand {
  private:
   CLI::App* app_;
   std::vector<std::string> paths_;
+  bool rls_merge_domains_ = false;
 };
 
 }  // namespace sluice::cli

@@ -270,6 +270,8 @@ constexpr std::array kSettings = {
                            "A file, or a folder of .yaml files, with rule sets; watched"),
     Row<FIELD(rules.rls_path)>("rules.rlsPath", "--rls-config", "PATH",
                                "A file or folder in the format of envoyproxy/ratelimit; watched"),
+    Row<FIELD(rules.rls_merge_domains)>("rules.rlsMergeDomains", "--rls-merge-domains", "BOOL",
+                                        "Whether one domain may be spread over several files"),
     Row<FIELD(rules.redis)>(
         "rules.redis", "--rules-redis", "URI",
         "A Redis that keeps rule sets; watched by pub/sub and polling. \"store\" "

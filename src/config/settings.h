@@ -77,6 +77,7 @@ struct Settings {
   struct Rules {
     std::string path;
     std::string rls_path;
+    bool rls_merge_domains = false;
     std::string redis;
     std::string keep_file;
     Micros poll_interval{5'000'000};

@@ -104,6 +104,7 @@ bool SameFiles(const Sources& a, const Sources& b) {
 
 Expected<Sources> Read(const Places& places, config::FileKind kind) {
   Sources sources;
+  sources.rls_merge_domains = places.rls_merge_domains;
   for (const auto& [place, texts] :
        {std::pair(&places.config, &sources.config), std::pair(&places.rules, &sources.rules),
         std::pair(&places.rls, &sources.rls)}) {
@@ -149,7 +150,8 @@ std::expected<Built, Problems> Build(const Sources& sources, std::uint64_t gener
   std::vector<rules::RlsConfig::File> rls;
   rls.reserve(sources.rls.size());
   for (const Text& text : sources.rls) rls.push_back({text.file, text.content});
-  if (auto domains = rules::RlsConfig::Parse(rls)) {
+  const auto merge = sources.rls_merge_domains ? rules::RlsMerge::kMerge : rules::RlsMerge::kForbid;
+  if (auto domains = rules::RlsConfig::Parse(rls, merge)) {
     catalog->domains = *std::move(domains);
   } else {
     Append(problems, std::move(domains.error()));

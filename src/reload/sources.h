@@ -29,10 +29,11 @@ using Rejections = std::map<std::string, std::string, std::less<>>;
 
 // All that a catalog is made from.
 struct Sources {
-  std::vector<Text> config;  // The configuration file, or none.
-  std::vector<Text> rules;   // Files with "ruleSets:".
-  std::vector<Text> rls;     // Files in the format of envoyproxy/ratelimit.
-  Documents managed;         // Made through the admin API.
+  std::vector<Text> config;        // The configuration file, or none.
+  std::vector<Text> rules;         // Files with "ruleSets:".
+  std::vector<Text> rls;           // Files in the format of envoyproxy/ratelimit.
+  bool rls_merge_domains = false;  // One domain may be in several of them.
+  Documents managed;               // Made through the admin API.
 
   friend bool operator==(const Sources&, const Sources&) = default;
 };
@@ -45,6 +46,7 @@ struct Places {
   std::string config;
   std::string rules;  // A file, or a folder with .yaml, .yml and .json files.
   std::string rls;
+  bool rls_merge_domains = false;
 };
 
 // Reads the files of all places, those of a folder by name. A place that is a file may be of

@@ -33,8 +33,8 @@ constexpr std::array<std::string_view, 1> kReplacesKeys = {"name"};
 constexpr std::size_t kReplacesMax = 1024;
 
 std::vector<std::string_view> RateLimitKeys() {
-  std::vector<std::string_view> keys = {"unit", "requests_per_unit", "unlimited", "name",
-                                        "replaces"};
+  std::vector<std::string_view> keys = {"unit", "unit_multiplier", "requests_per_unit", "unlimited",
+                                        "name", "replaces"};
   keys.insert(keys.end(), LimitFields().begin(), LimitFields().end());
   return keys;
 }
@@ -169,34 +169,77 @@ struct Node {
 struct RlsDomain::Tree {
   std::string name;
   std::string file;
-  bool all_or_nothing = false;
+  std::optional<bool> all_or_nothing;            // As far as a file says so.
   std::deque<Node> nodes = std::deque<Node>(1);  // The first is the root; they stay where they are.
   std::deque<RlsLimit> limits;
 };
 
 namespace {
 
-// Reads one file.
+// The domains of the files that were read so far.
+class RlsForest {
+ public:
+  explicit RlsForest(RlsMerge merge) : merge_(merge) {}
+
+  // Where the descriptors of a file belong whose domain stands in `node`, if it is given.
+  RlsDomain::Tree& Open(const YamlNode* node, Reporter& reporter) {
+    std::string name;
+    if (node != nullptr) name = ReadText(*node, "domain", kRlsTextBytesMax, reporter).value_or("");
+    const auto [known, is_new] = by_name_.emplace(name, trees_.size());
+    if (!is_new && !name.empty()) {
+      RlsDomain::Tree& tree = *trees_[known->second];
+      if (merge_ == RlsMerge::kMerge) return tree;
+      reporter.Add(*node, text::Cat("domain ", text::Quote(name), " is already in ", tree.file,
+                                    "; expected each in one file"));
+    }
+    RlsDomain::Tree& tree = *trees_.emplace_back(std::make_unique<RlsDomain::Tree>());
+    tree.name = std::move(name);
+    tree.file = reporter.file();
+    return tree;
+  }
+
+  std::vector<RlsDomain> Take() {
+    std::vector<RlsDomain> domains;
+    domains.reserve(trees_.size());
+    for (auto& tree : trees_) domains.emplace_back(std::move(tree));
+    return domains;
+  }
+
+ private:
+  const RlsMerge merge_;
+  std::vector<std::unique_ptr<RlsDomain::Tree>> trees_;
+  std::unordered_map<std::string, std::size_t> by_name_;
+};
+
+// Reads one file into the tree of its domain.
 class RlsParser {
  public:
-  RlsParser(RlsDomain::Tree& tree, Reporter& reporter) : tree_(tree), reporter_(reporter) {}
-
-  void Parse(const YamlNode& root) {
-    const Mapping mapping(root, "the document", kDomainKeys, reporter_);
-    if (const auto* domain = mapping.Require("domain", reporter_)) {
-      tree_.name = ReadText(*domain, "domain", kRlsTextBytesMax, reporter_).value_or("");
-      domain_ = domain;
-    }
-    ReadFlag(mapping, "all_or_nothing", tree_.all_or_nothing);
+  static void Parse(const YamlNode& root, RlsForest& forest, Reporter& reporter) {
+    const Mapping mapping(root, "the document", kDomainKeys, reporter);
+    RlsParser parser(forest.Open(mapping.Require("domain", reporter), reporter), reporter);
+    parser.ReadAllOrNothing(mapping);
     if (const auto* descriptors = mapping.Find("descriptors")) {
-      ParseDescriptors(*descriptors, tree_.nodes.front(), tree_.name, 1);
+      RlsDomain::Tree& tree = parser.tree_;
+      parser.ParseDescriptors(*descriptors, tree.nodes.front(), tree.name, 1);
     }
   }
 
-  // Where the domain's name stands; null if it is not given.
-  const YamlNode* domain() const { return domain_; }
-
  private:
+  RlsParser(RlsDomain::Tree& tree, Reporter& reporter) : tree_(tree), reporter_(reporter) {}
+
+  void ReadAllOrNothing(const Mapping& mapping) {
+    const auto* const node = mapping.Find("all_or_nothing");
+    if (node == nullptr) return;
+    const auto given = ReadBool(*node, "all_or_nothing", reporter_);
+    if (!given) return;
+    if (tree_.all_or_nothing.value_or(*given) != *given) {
+      reporter_.Add(*node, text::Cat("all_or_nothing is ", *given ? "true" : "false",
+                                     " here, and not so in another file of the domain ",
+                                     text::Quote(tree_.name)));
+    }
+    tree_.all_or_nothing = given;
+  }
+
   void ReadFlag(const Mapping& mapping, std::string_view key, bool& flag) {
     const auto* const node = mapping.Find(key);
     if (node != nullptr) flag = ReadBool(*node, key, reporter_).value_or(flag);
@@ -275,6 +318,13 @@ class RlsParser {
       if (!index) return;
       limit.unit = static_cast<RlsUnit>(*index + 1);
     }
+    Micros span = SpanOf(limit.unit);
+    if (const auto* multiplier = mapping.Find("unit_multiplier")) {
+      const auto times = ReadMultiplier(*multiplier, limit.unit);
+      if (!times) return;
+      span *= *times;
+      limit.unit = UnitOf(span);
+    }
     if (requests != nullptr) {
       const auto count = ReadInteger(InDecimal(*requests), "requests_per_unit", 0,
                                      std::numeric_limits<std::uint32_t>::max(), reporter_);
@@ -287,10 +337,18 @@ class RlsParser {
       limit.kind = RlsLimit::Kind::kUnlimited;
       CheckUnlimited(mapping);
     } else if (unit != nullptr || requests != nullptr) {
-      ParsePerUnit(mapping, limit);
+      ParsePerUnit(mapping, span, limit);
     } else {
       ParseOwnNumbers(mapping, limit);
     }
+  }
+
+  std::optional<std::int64_t> ReadMultiplier(const YamlNode& node, RlsUnit unit) {
+    if (unit == RlsUnit::kUnknown) {
+      reporter_.Add(node, "unit_multiplier is given without a unit; expected both");
+      return std::nullopt;
+    }
+    return ReadInteger(InDecimal(node), "unit_multiplier", 1, kSpanMax / SpanOf(unit), reporter_);
   }
 
   // Whether it has anything that envoyproxy/ratelimit does not know.
@@ -312,7 +370,7 @@ class RlsParser {
   }
 
   void CheckUnlimited(const Mapping& mapping) {
-    std::vector<std::string_view> others = {"unit"};
+    std::vector<std::string_view> others = {"unit", "unit_multiplier"};
     others.insert(others.end(), LimitFields().begin(), LimitFields().end());
     for (const std::string_view key : others) {
       if (const auto* node = mapping.Find(key)) {
@@ -323,7 +381,7 @@ class RlsParser {
 
   // `unit` and `requests_per_unit`, perhaps under another algorithm, and perhaps with a capacity of
   // its own. As in envoyproxy/ratelimit, `unit` alone grants nothing.
-  void ParsePerUnit(const Mapping& mapping, RlsLimit& limit) {
+  void ParsePerUnit(const Mapping& mapping, Micros span, RlsLimit& limit) {
     const bool complete =
         mapping.Require("unit", reporter_) != nullptr &&
         (!HasOwnNumbers(mapping) || mapping.Require("requests_per_unit", reporter_) != nullptr);
@@ -350,12 +408,12 @@ class RlsParser {
       limit.kind = RlsLimit::Kind::kBlocked;
       return;
     }
-    limit.limit = ReadLimit(mapping, DefaultsOf(algorithm, limit), reporter_);
+    limit.limit =
+        ReadLimit(mapping, DefaultsOf(algorithm, limit.requests_per_unit, span), reporter_);
   }
 
-  static std::vector<LimitDefault> DefaultsOf(Algorithm algorithm, const RlsLimit& limit) {
-    const std::int64_t count = limit.requests_per_unit;
-    const std::string span = text::Cat(SpanOf(limit.unit).count(), "us");
+  static std::vector<LimitDefault> DefaultsOf(Algorithm algorithm, std::int64_t count, Micros per) {
+    const std::string span = text::Cat(per.count(), "us");
     const std::string amount = std::to_string(count);
     LimitDefault name{"algorithm", std::string(ToString(algorithm))};
     switch (algorithm) {
@@ -390,7 +448,6 @@ class RlsParser {
 
   RlsDomain::Tree& tree_;
   Reporter& reporter_;
-  const YamlNode* domain_ = nullptr;
 };
 
 }  // namespace
@@ -417,6 +474,12 @@ Micros SpanOf(RlsUnit unit) {
   std::unreachable();
 }
 
+std::string_view ToString(RlsUnit unit) {
+  static constexpr std::array<std::string_view, 8> kNames = {"UNKNOWN", "SECOND", "MINUTE", "HOUR",
+                                                             "DAY",     "MONTH",  "YEAR",   "WEEK"};
+  return kNames[std::to_underlying(unit)];
+}
+
 void RlsStateKey(std::string_view domain, std::span<const RlsEntry> entries, std::string& key) {
   key.clear();
   AppendEscaped(key, domain);
@@ -433,7 +496,7 @@ RlsDomain& RlsDomain::operator=(RlsDomain&&) noexcept = default;
 
 const std::string& RlsDomain::name() const { return tree_->name; }
 const std::string& RlsDomain::file() const { return tree_->file; }
-bool RlsDomain::all_or_nothing() const { return tree_->all_or_nothing; }
+bool RlsDomain::all_or_nothing() const { return tree_->all_or_nothing.value_or(false); }
 const std::deque<RlsLimit>& RlsDomain::limits() const { return tree_->limits; }
 
 void RlsDomain::Match(std::span<const RlsEntry> entries, RlsMatch& match) const {
@@ -467,7 +530,7 @@ const RlsDomain* RlsConfig::Find(std::string_view name) const {
 }
 
 std::expected<std::shared_ptr<const RlsConfig>, Problems> RlsConfig::Parse(
-    std::span<const File> files) {
+    std::span<const File> files, RlsMerge merge) {
   Problems problems;
   if (files.size() > kRlsFilesMax) {
     problems.push_back({.file = files.front().name,
@@ -475,33 +538,20 @@ std::expected<std::shared_ptr<const RlsConfig>, Problems> RlsConfig::Parse(
                                              " files; expected at most ", kRlsFilesMax)});
     return std::unexpected(std::move(problems));
   }
-  std::vector<RlsDomain> domains;
-  std::unordered_map<std::string, std::string> file_of;
+  RlsForest forest(merge);
   std::string content;
   for (const File& file : files) {
     Reporter reporter(file.name);
     const auto document =
         YamlDocument::Load(file.text, file.name, reporter.problems(), YamlMerges::kResolve);
-    if (document) {
-      auto tree = std::make_unique<RlsDomain::Tree>();
-      tree->file = file.name;
-      RlsParser parser(*tree, reporter);
-      parser.Parse(document->root());
-      const auto [other, is_new] = file_of.emplace(tree->name, file.name);
-      if (!is_new && !tree->name.empty()) {
-        reporter.Add(*parser.domain(),
-                     text::Cat("domain ", text::Quote(tree->name), " is already in ", other->second,
-                               "; expected each in one file"));
-      }
-      domains.emplace_back(std::move(tree));
-    }
+    if (document) RlsParser::Parse(document->root(), forest, reporter);
     std::ranges::move(reporter.Take(), std::back_inserter(problems));
     AppendSha256(content, file.text);
   }
   if (!problems.empty()) return std::unexpected(std::move(problems));
   std::string hash;
   AppendSha256(hash, content);
-  return std::shared_ptr<const RlsConfig>(new RlsConfig(std::move(domains), std::move(hash)));
+  return std::shared_ptr<const RlsConfig>(new RlsConfig(forest.Take(), std::move(hash)));
 }
 
 }  // namespace sluice::rules

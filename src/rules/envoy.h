@@ -39,6 +39,9 @@ enum class RlsUnit : std::uint8_t {
 // Zero for kUnknown. A month has 30 days, a year 365.
 Micros SpanOf(RlsUnit unit);
 
+// "MINUTE" and so on, as Envoy writes it.
+std::string_view ToString(RlsUnit unit);
+
 struct RlsLimit {
   enum class Kind : std::uint8_t {
     kLimited,
@@ -50,7 +53,8 @@ struct RlsLimit {
   std::optional<Limit> limit;  // Of kLimited only.
 
   // What an answer reports as current_limit. Under an algorithm with numbers of its own, the most
-  // that can be granted at once and the unit that is as long as its period, or kUnknown.
+  // that can be granted at once and the unit that is as long as its period, or kUnknown; likewise
+  // the unit under a multiplier.
   std::uint32_t requests_per_unit = 0;
   RlsUnit unit = RlsUnit::kUnknown;
 
@@ -77,6 +81,9 @@ struct RlsEntry {
 inline constexpr std::string_view kRlsStateName = "rls/configured";
 inline constexpr std::string_view kRlsOverrideStatePrefix = "rls/";
 
+// Stands for limits that requests bring themselves where those of the configuration have a path.
+inline constexpr std::string_view kRlsOverridePath = "(override)";
+
 // The key of the state of these entries: no two domains or lists of entries share one. Values under
 // secret names (rules/key.h) are hashed, and keys longer than kKeyBytesMax as a whole. Replaces
 // what `key` holds. For limits that a request brings itself; those of the configuration get theirs
@@ -98,13 +105,13 @@ class RlsDomain {
   RlsDomain& operator=(RlsDomain&&) noexcept;
 
   const std::string& name() const;
-  const std::string& file() const;
+  const std::string& file() const;  // The first that it is in.
 
   // Whether the descriptors of a request are charged all or none. Otherwise each is charged even if
   // another denies, as envoyproxy/ratelimit does.
   bool all_or_nothing() const;
 
-  // In the order of the file.
+  // In the order of the files.
   const std::deque<RlsLimit>& limits() const;
 
   // Level by level: the entry's key and value, else the first wildcard that matches, else the key
@@ -116,6 +123,12 @@ class RlsDomain {
   std::unique_ptr<const Tree> tree_;
 };
 
+// What becomes of a domain that is in two files.
+enum class RlsMerge : std::uint8_t {
+  kForbid,  // A problem.
+  kMerge,   // Its descriptors are those of all files; a descriptor is in one of them.
+};
+
 // All domains at one moment. Immutable; safe to use from any thread.
 class RlsConfig {
  public:
@@ -124,9 +137,9 @@ class RlsConfig {
     std::string text;
   };
 
-  // Each file holds one domain; a domain in two files is a problem. All problems are found.
+  // Each file holds one domain. All problems are found.
   static std::expected<std::shared_ptr<const RlsConfig>, Problems> Parse(
-      std::span<const File> files);
+      std::span<const File> files, RlsMerge merge = RlsMerge::kForbid);
 
   ~RlsConfig();
   RlsConfig(const RlsConfig&) = delete;

@@ -149,6 +149,34 @@ TEST(Rls, ReadsUnitsInAnyCase) {
   EXPECT_EQ(static_cast<int>(RlsUnit::kWeek), 7);
 }
 
+TEST(Rls, AMultiplierMakesLongerUnits) {
+  const auto spec = [](std::string_view rate_limit) {
+    return LimitOf(rate_limit).limit->ToString();
+  };
+  EXPECT_EQ(spec("unit: minute, unit_multiplier: 10, requests_per_unit: 5"),
+            "algorithm=fixed_window,limit=5,window=10m");
+  EXPECT_EQ(spec("unit: second, unit_multiplier: 0x1e, requests_per_unit: 5, algorithm: GCRA"),
+            "algorithm=gcra,burst=4,count=5,period=30s");
+  EXPECT_EQ(spec("unit: hour, unit_multiplier: 1, requests_per_unit: 5"),
+            "algorithm=fixed_window,limit=5,window=1h");
+  // What an answer can say of it.
+  const auto unit = [](std::string_view rate_limit) { return LimitOf(rate_limit).unit; };
+  EXPECT_EQ(unit("unit: minute, unit_multiplier: 10, requests_per_unit: 5"), RlsUnit::kUnknown);
+  EXPECT_EQ(unit("unit: second, unit_multiplier: 60, requests_per_unit: 5"), RlsUnit::kMinute);
+  EXPECT_EQ(unit("unit: day, unit_multiplier: 7, requests_per_unit: 5"), RlsUnit::kWeek);
+  EXPECT_EQ(LimitOf("unit: day, unit_multiplier: 2").kind, LimitKind::kBlocked);
+
+  EXPECT_THAT(
+      LimitProblems("unit: day, unit_multiplier: 0, requests_per_unit: 5"),
+      ElementsAre(HasSubstr("unit_multiplier is \"0\"; expected a whole number from 1 to")));
+  EXPECT_THAT(LimitProblems("unit: year, unit_multiplier: 4294967295, requests_per_unit: 5"),
+              ElementsAre(HasSubstr("from 1 to 142")));
+  EXPECT_THAT(LimitProblems("unit_multiplier: 2, requests_per_unit: 5"),
+              ElementsAre(HasSubstr("unit_multiplier is given without a unit")));
+  EXPECT_THAT(LimitProblems("unlimited: true, unit: day, unit_multiplier: 2"),
+              testing::Contains(HasSubstr("unit_multiplier is given with unlimited")));
+}
+
 TEST(Rls, ReadsTruthInAnyOfItsWords) {
   for (const std::string_view word : {"true", "True", "yes", "ON", "y"}) {
     EXPECT_EQ(LimitOf(text::Cat("unlimited: ", word)).kind, LimitKind::kUnlimited) << word;
@@ -443,6 +471,35 @@ TEST(Rls, ADomainIsInOneFile) {
   EXPECT_THAT(both->domains(), SizeIs(2));
   EXPECT_EQ(both->Find("e")->name(), "e");
   EXPECT_NE(both->hash(), RlsConfig::Parse(std::span(files).first(1)).value()->hash());
+}
+
+TEST(Rls, ADomainIsInSeveralFilesWhereToldTo) {
+  const auto file = [](std::string name, std::string_view key, std::string_view more) {
+    return RlsConfig::File{std::move(name),
+                           text::Cat("domain: d\n", more, "descriptors:\n  - {key: ", key,
+                                     ", rate_limit: {unit: day, requests_per_unit: 1}}\n")};
+  };
+  const std::vector<RlsConfig::File> files = {file("a.yaml", "k, value: x*", ""),
+                                              file("b.yaml", "other", "all_or_nothing: true\n"),
+                                              file("c.yaml", "k, value: '*'", "")};
+  const auto merged = RlsConfig::Parse(files, RlsMerge::kMerge).value();
+  EXPECT_THAT(merged->domains(), SizeIs(1));
+  EXPECT_EQ(merged->Find("d")->file(), "a.yaml");
+  EXPECT_TRUE(merged->Find("d")->all_or_nothing());
+  EXPECT_THAT(merged->Find("d")->limits(), SizeIs(3));
+  EXPECT_EQ(Match(*merged, {{"k", "xy"}}), "d.k_x*");
+  EXPECT_EQ(Match(*merged, {{"k", "y"}}), "d.k_*");
+  EXPECT_EQ(Match(*merged, {{"other", "y"}}), "d.other");
+
+  const std::vector<RlsConfig::File> twice = {file("a.yaml", "k", "all_or_nothing: false\n"),
+                                              file("b.yaml", "k", "all_or_nothing: true\n")};
+  const auto refused = RlsConfig::Parse(twice, RlsMerge::kMerge);
+  ASSERT_FALSE(refused);
+  ASSERT_THAT(refused.error(), SizeIs(2));
+  EXPECT_EQ(refused.error()[0].ToString(),
+            "b.yaml:2:17: all_or_nothing is true here, and not so in another file of the domain "
+            "\"d\"");
+  EXPECT_THAT(refused.error()[1].ToString(), HasSubstr("b.yaml:4:5: key \"k\" without a value"));
 }
 
 }  // namespace
