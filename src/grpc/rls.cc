@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <unordered_map>
 #include <utility>
 
 #include "core/combine.h"
@@ -18,6 +19,19 @@ using Response = RlsBatch::Response;
 std::uint32_t Clamp(std::int64_t number) {
   return static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(number, 0, std::numeric_limits<std::uint32_t>::max()));
+}
+
+template <typename Key>
+const telemetry::RlsMetrics* Find(
+    const std::unordered_map<const Key*, telemetry::RlsMetrics>& metrics, const Key* key) {
+  const auto found = metrics.find(key);
+  return found == metrics.end() ? nullptr : &found->second;
+}
+
+telemetry::RlsOutcome OutcomeOf(const Decision& decision) {
+  using enum telemetry::RlsOutcome;
+  const std::int64_t used = decision.limit - decision.remaining;
+  return used * 5 >= decision.limit * 4 ? kNear : kOk;
 }
 
 }  // namespace
@@ -71,9 +85,11 @@ Status RlsBatch::Ask(const rules::RlsDomain* domain, const RlsDescriptor& descri
   asked.needed = 0;
   asked.brought.reset();
   asked.match.limit = nullptr;
+  asked.metrics = nullptr;
   if (!domain) return {};
 
   if (descriptor.limit) {
+    asked.metrics = Find(catalog_->rls_override_metrics, domain);
     const auto [requests_per_unit, unit] = *descriptor.limit;
     if (unit < std::to_underlying(RlsUnit::kSecond) || unit > std::to_underlying(RlsUnit::kYear)) {
       return {StatusCode::kInvalidArgument,
@@ -95,6 +111,7 @@ Status RlsBatch::Ask(const rules::RlsDomain* domain, const RlsDescriptor& descri
     domain->Match(EntriesOf(descriptor), asked.match);
     if (!asked.match.limit) return {};
     const rules::RlsLimit& found = *asked.match.limit;
+    asked.metrics = Find(catalog_->rls_metrics, &found);
     asked.kind = found.kind == rules::RlsLimit::Kind::kLimited     ? kLimited
                  : found.kind == rules::RlsLimit::Kind::kUnlimited ? kUnlimited
                                                                    : kBlocked;
@@ -197,6 +214,7 @@ std::span<Request> RlsBatch::Requests() {
 Status RlsBatch::Answer(std::size_t index, std::string& reply) {
   const Call& call = calls_[index];
   response_.Clear();
+  Count(call);
   for (const Asked& asked : AskedBy(call)) {
     if (Status status = CheckStore(asked); !status.ok()) return status;
     AddStatus(asked);
@@ -206,6 +224,23 @@ Status RlsBatch::Answer(std::size_t index, std::string& reply) {
   if (options_.headers) AddHeaders(call);
   response_.SerializeToString(&reply);
   return {};
+}
+
+// Looks are nobody's request.
+void RlsBatch::Count(const Call& call) {
+  using enum telemetry::RlsOutcome;
+  for (const Asked& asked : AskedBy(call)) {
+    if (!asked.metrics || asked.kind == Asked::Kind::kFree || asked.cost == 0) continue;
+    if (IsOver(asked)) {
+      asked.metrics->Count(asked.shadow ? kShadowOver : kOver);
+    } else if (asked.kind == Asked::Kind::kUnlimited) {
+      asked.metrics->Count(kOk);
+    } else if (!requests_[asked.request].outcome) {
+      asked.metrics->Count(kError);
+    } else {
+      asked.metrics->Count(OutcomeOf(decisions_[asked.charge]));
+    }
+  }
 }
 
 Status RlsBatch::CheckStore(const Asked& asked) const {
@@ -220,8 +255,9 @@ Status RlsBatch::CheckStore(const Asked& asked) const {
   return {StatusCode::kUnavailable, text::Cat(ToString(error.code), ": ", error.message)};
 }
 
-bool RlsBatch::Denies(const Asked& asked) const {
-  if (asked.shadow || asked.kind == Asked::Kind::kFree) return false;
+// Whether there is less than is asked for, shadow or not.
+bool RlsBatch::IsOver(const Asked& asked) const {
+  if (asked.kind == Asked::Kind::kFree) return false;
   if (asked.refused()) return true;
   if (asked.kind != Asked::Kind::kLimited || !requests_[asked.request].outcome) return false;
   const Decision& decision = decisions_[asked.charge];

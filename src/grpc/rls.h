@@ -78,6 +78,7 @@ class RlsBatch {
     bool quota = false;
     bool never = false;  // The cost is more than can ever be granted.
     std::int64_t cost = 1;
+    const telemetry::RlsMetrics* metrics = nullptr;
     rules::RlsMatch match;
     std::optional<Limit> brought;  // By the request itself.
     std::string brought_state;     // The name of its state.
@@ -112,8 +113,10 @@ class RlsBatch {
   void StartRequest() { request_sizes_.push_back(0); }
 
   // Of one call, while it is answered.
+  void Count(const Call& call);
   Status CheckStore(const Asked& asked) const;
-  bool Denies(const Asked& asked) const;
+  bool IsOver(const Asked& asked) const;
+  bool Denies(const Asked& asked) const { return !asked.shadow && IsOver(asked); }
   bool IsOver(const Call& call);
   void AddStatus(const Asked& asked);
   void AddMetadata(const Call& call);

@@ -248,6 +248,7 @@ void Keeper::Publish(std::shared_ptr<service::Catalog> catalog) {
       catalog->rule_metrics.emplace(&rule, metrics_.Rule(rule_set->id(), rule.id));
     }
   }
+  service::AddDescriptorMetrics(*catalog, metrics_);
   catalog_ = std::move(catalog);
   options_.publish(catalog_);
   metrics_.Reloaded(telemetry::ReloadResult::kOk, static_cast<std::int64_t>(catalog_->generation));

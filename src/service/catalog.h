@@ -32,6 +32,13 @@ struct Catalog {
   std::unordered_map<const rules::Rule*, telemetry::RuleMetrics> rule_metrics;
 
   std::shared_ptr<const rules::RlsConfig> domains;  // Of the Envoy Rate Limit Service; never null.
+  std::unordered_map<const rules::RlsLimit*, telemetry::RlsMetrics> rls_metrics;
+  // Of limits that requests to a domain bring themselves.
+  std::unordered_map<const rules::RlsDomain*, telemetry::RlsMetrics> rls_override_metrics;
 };
+
+// Gives each descriptor of the Rate Limit Service its counters, and takes those away that no
+// descriptor of this catalog has.
+void AddDescriptorMetrics(Catalog& catalog, const telemetry::ServiceMetrics& metrics);
 
 }  // namespace sluice::service

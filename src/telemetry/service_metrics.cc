@@ -30,6 +30,14 @@ std::array<Counter, kCount> AddCounters(Registry& registry, std::string_view nam
   return counters;
 }
 
+void Retain(CounterFamily& family,
+            std::span<const std::pair<std::string_view, std::string_view>> pairs) {
+  std::vector<std::vector<std::string_view>> sets;
+  sets.reserve(pairs.size());
+  for (const auto& [first, second] : pairs) sets.push_back({first, second});
+  family.Retain(sets);
+}
+
 }  // namespace
 
 std::string_view UpperName(Algorithm algorithm) {
@@ -79,6 +87,12 @@ ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : reg
                                 .outcome_label = "outcome",
                                 .outcomes = {"allowed", "denied", "shadow_denied", "error"},
                                 .sets_max = std::min(options.rules_max, kRulesMax)});
+  descriptors_ = &registry.AddFamily({.name = "sluice_rls_decisions_total",
+                                      .help = "Descriptors of the Rate Limit Service, by domain.",
+                                      .labels = {"domain", "descriptor"},
+                                      .outcome_label = "outcome",
+                                      .outcomes = {"ok", "near", "over", "shadow_over", "error"},
+                                      .sets_max = kDescriptorsMax});
   reloads_ = AddCounters(registry, "sluice_reloads_total", "Attempts to load new rules.", "result",
                          kReloadResults);
   certificate_reloads_ =
@@ -129,10 +143,16 @@ RuleMetrics ServiceMetrics::Rule(std::string_view rule_set, std::string_view rul
 
 void ServiceMetrics::RetainRules(
     std::span<const std::pair<std::string_view, std::string_view>> rules) const {
-  std::vector<std::vector<std::string_view>> sets;
-  sets.reserve(rules.size());
-  for (const auto& [rule_set, rule] : rules) sets.push_back({rule_set, rule});
-  rules_->Retain(sets);
+  Retain(*rules_, rules);
+}
+
+RlsMetrics ServiceMetrics::Descriptor(std::string_view domain, std::string_view path) const {
+  return RlsMetrics(descriptors_->With({domain, path}));
+}
+
+void ServiceMetrics::RetainDescriptors(
+    std::span<const std::pair<std::string_view, std::string_view>> descriptors) const {
+  Retain(*descriptors_, descriptors);
 }
 
 void ServiceMetrics::Reloaded(ReloadResult result, std::int64_t generation) const {

@@ -38,6 +38,22 @@ class RuleMetrics {
   CounterFamily::Set set_;
 };
 
+// What became of a descriptor of the Rate Limit Service. Near: it passed, and four fifths of its
+// limit or more are used.
+enum class RlsOutcome : std::uint8_t { kOk, kNear, kOver, kShadowOver, kError };
+
+// A descriptor's counters, as RuleMetrics are a rule's.
+class RlsMetrics {
+ public:
+  RlsMetrics() = default;
+  void Count(RlsOutcome outcome) const { set_[static_cast<std::size_t>(outcome)].Add(); }
+
+ private:
+  friend class ServiceMetrics;
+  explicit RlsMetrics(CounterFamily::Set set) : set_(set) {}
+  CounterFamily::Set set_;
+};
+
 // Every code that an answer can have, at any door.
 inline constexpr std::array kErrorCodes = {
     // What stores and rules say of a request; ErrorCode has their meanings.
@@ -60,6 +76,8 @@ inline constexpr std::array kErrorCodes = {
 class ServiceMetrics {
  public:
   static constexpr std::size_t kRulesMax = 4000;
+  // Beyond it descriptors are counted together, as "other".
+  static constexpr std::size_t kDescriptorsMax = 1000;
 
   struct Options {
     std::string_view version = "unknown";
@@ -97,6 +115,11 @@ class ServiceMetrics {
 
   // Forgets all rules but these pairs of rule set and rule. Takes a lock.
   void RetainRules(std::span<const std::pair<std::string_view, std::string_view>> rules) const;
+
+  // The same for descriptors of the Rate Limit Service: pairs of a domain and a descriptor's path.
+  RlsMetrics Descriptor(std::string_view domain, std::string_view path) const;
+  void RetainDescriptors(
+      std::span<const std::pair<std::string_view, std::string_view>> descriptors) const;
 
   // The generation counts only if the result is kOk.
   void Reloaded(ReloadResult result, std::int64_t generation) const;
@@ -160,6 +183,7 @@ class ServiceMetrics {
   std::array<Counter, 3> store_failures_;
   std::array<Counter, kErrorCodes.size()> errors_;
   CounterFamily* rules_;
+  CounterFamily* descriptors_;
   std::array<Counter, 2> reloads_;
   std::array<Counter, 2> certificate_reloads_;
   std::array<Counter, 2> token_reloads_;
