@@ -236,7 +236,9 @@ std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine, const Instruments& 
 }  // namespace
 
 AdminApi::AdminApi(Parts parts)
-    : parts_(std::move(parts)), router_(parts_.instruments, "docs/reference/admin-api.md") {
+    : parts_(std::move(parts)),
+      descriptors_(parts_.engine, parts_.instruments),
+      router_(parts_.instruments, "docs/reference/admin-api.md") {
   AddRoutes();
 }
 
@@ -277,6 +279,7 @@ void AdminApi::AddRoutes() {
   enable("/admin/v1/rule-sets/{id}/disable", Switch::kOff);
   with_id("GET", "/admin/v1/rule-sets/{id}/keys", &AdminApi::InspectKey);
   with_id("DELETE", "/admin/v1/rule-sets/{id}/keys", &AdminApi::ResetKey);
+  descriptors_.AddRoutes(router_);
   plain("GET", "/admin/v1/top", &AdminApi::Top);
   plain("POST", "/admin/v1/reload", &AdminApi::Reload);
   plain("GET", "/admin/v1/log-level", &AdminApi::ReadLogLevel);

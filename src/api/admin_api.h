@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "api/descriptor_api.h"
 #include "api/health.h"
 #include "api/reply.h"
 #include "api/router.h"
@@ -72,6 +73,7 @@ class AdminApi final : public http::Handler {
   void Status(const http::Request& request, http::Exchange exchange) const;
 
   const Parts parts_;
+  const DescriptorApi descriptors_;
   Router router_;
 };
 

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+#include "api/reply.h"
+#include "api/router.h"
+#include "http/message.h"
+#include "http/server.h"
+#include "service/engine.h"
+
+namespace sluice::api {
+
+// What the admin API knows of the Rate Limit Service: the limits in force, and the budget of a
+// descriptor. Both parts outlive it.
+class DescriptorApi {
+ public:
+  DescriptorApi(service::Engine& engine, const Instruments& instruments)
+      : engine_(engine), instruments_(instruments) {}
+
+  void AddRoutes(Router& router) const;
+
+ private:
+  // As text, a line for each limit, as envoyproxy/ratelimit does on its debug port.
+  void ReadConfig(const http::Request& request, http::Exchange exchange) const;
+
+  // The query has the entries of the descriptor, in their order:
+  // ?area=login&remote_address=192.0.2.1
+  void Inspect(const http::Request& request, http::Exchange exchange,
+               std::string_view domain) const;
+  void Reset(const http::Request& request, http::Exchange exchange, std::string_view domain) const;
+
+  service::Engine& engine_;
+  const Instruments& instruments_;
+};
+
+}  // namespace sluice::api
