@@ -50,6 +50,17 @@ std::shared_ptr<const RuleSet> MakeRules(int count) {
   return sluice::rules::ParseRuleSet(yaml, "bench").value();
 }
 
+// Rules that no path tells apart, but an attribute does; with the same path or without any.
+std::shared_ptr<const RuleSet> MakeTenantRules(int count, std::string_view paths) {
+  std::string yaml = "id: bench\nrules:\n";
+  for (int i = 0; i < count; ++i) {
+    yaml += Cat("- {id: rule-", i, ", scope: PER_IP, match: {", paths,
+                "attributes: {plan: [free, pro], ", "tenant: tenant-", i,
+                "}}, bands: [{limit: 100, window: 1s}]}\n");
+  }
+  return sluice::rules::ParseRuleSet(yaml, "bench").value();
+}
+
 // In the order in which they are asked for, as a door has just read them.
 std::vector<std::string> MakePaths(int count, std::mt19937& random) {
   std::vector<std::string> paths;
@@ -137,6 +148,27 @@ double NanosPerCall(const RuleSet& rules, const std::vector<std::string>& paths)
   return spent / kCalls;
 }
 
+// For one of the first `tenants`.
+double NanosPerTenant(const RuleSet& rules, int tenants, int calls) {
+  std::vector<std::string> names;
+  for (int i = 0; i < tenants; ++i) names.push_back(Cat("tenant-", i));
+  std::mt19937 random(1);
+  Selection selection;
+  std::size_t selected = 0;
+  const double start = ThreadNanos();
+  for (int i = 0; i < calls; ++i) {
+    const sluice::rules::Attribute attributes[] = {{"plan", "pro"},
+                                                   {"tenant", names[random() % names.size()]}};
+    const auto done =
+        rules.Select({.ip = "192.0.2.1", .path = "/v1/a", .attributes = attributes}, 1, selection);
+    if (!done) std::abort();
+    selected += selection.rules().size();
+  }
+  const double spent = ThreadNanos() - start;
+  if (selected != static_cast<std::size_t>(calls)) std::abort();
+  return spent / calls;
+}
+
 double Median(std::vector<double> values) {
   std::ranges::sort(values);
   return values[values.size() / 2];
@@ -161,6 +193,19 @@ int main() {
     hot_ns.push_back(NanosPerCall(*many, few_paths));
     miss_ns.push_back(NanosPerCall(*many, foreign));
   }
+  constexpr int kTenantCalls = 100'000;
+  constexpr std::string_view kSamePath = "paths: [/v1/**], ";
+  const auto few_tenants = MakeTenantRules(kFew, "");
+  const auto many_tenants = MakeTenantRules(kMany, "");
+  const auto one_path = MakeTenantRules(kMany, kSamePath);
+  std::vector<double> few_tenants_ns;
+  std::vector<double> many_tenants_ns;
+  std::vector<double> one_path_ns;
+  for (int i = 0; i < kRepetitions; ++i) {
+    few_tenants_ns.push_back(NanosPerTenant(*few_tenants, kFew, kTenantCalls));
+    many_tenants_ns.push_back(NanosPerTenant(*many_tenants, kMany, kTenantCalls));
+    one_path_ns.push_back(NanosPerTenant(*one_path, kMany, kTenantCalls));
+  }
   Service few_service(few);
   Service many_service(many);
   const auto few_bodies = BodiesOf(few_paths);
@@ -177,6 +222,10 @@ int main() {
   std::printf("%d rules, none matches: %.0f ns\n", kMany, Median(miss_ns));
   std::printf("select_growth=%.2f select_growth_hot=%.2f\n", Median(many_ns) / Median(few_ns),
               Median(hot_ns) / Median(few_ns));
+  std::printf("%d rules that differ in an attribute: %.0f ns\n", kFew, Median(few_tenants_ns));
+  std::printf("%d rules that differ in an attribute: %.0f ns\n", kMany, Median(many_tenants_ns));
+  std::printf("The same, all with one path: %.0f ns\n", Median(one_path_ns));
+  std::printf("attributes_growth=%.2f\n", Median(many_tenants_ns) / Median(few_tenants_ns));
   std::printf("POST /api/v1/check: %.0f ns with %d rules, %.0f ns with %d\n", Median(few_checks),
               kFew, Median(many_checks), kMany);
   std::printf("rules_growth=%.2f\n", Median(many_checks) / Median(few_checks));

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "core/text.h"
 #include "rules/envoy.h"
 #include "rules/parse.h"
 #include "rules/rule_set.h"
@@ -56,6 +57,29 @@ rules:
   const std::size_t before = allocations;
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(rules->Select(context, 1, selection));
   EXPECT_EQ(allocations, before);
+}
+
+// A request looks at none of the rules that other attributes lead to: its memory does not grow with
+// them.
+TEST(Allocation, SelectHoldsNoMoreForManyRulesThanForFew) {
+  const auto allocations_of = [](int count, std::string_view paths) {
+    std::string yaml = "id: api\nrules:\n";
+    for (int i = 0; i < count; ++i) {
+      yaml += text::Cat("- {id: r", i, ", scope: GLOBAL, match: {", paths,
+                        "attributes: {plan: [free, pro], tenant: t", i,
+                        "}}, bands: [{limit: 10, window: 1s}]}\n");
+    }
+    const auto rules = ParseRuleSet(yaml, "f").value();
+    const Attribute attributes[] = {{"plan", "pro"}, {"tenant", "t7"}};
+    Selection selection;
+    const std::size_t before = allocations;
+    EXPECT_TRUE(rules->Select({.path = "/v1/a", .attributes = attributes}, 1, selection));
+    EXPECT_EQ(selection.rules().size(), 1U);
+    return allocations - before;
+  };
+  EXPECT_EQ(allocations_of(10'000, ""), allocations_of(20, ""));
+  EXPECT_EQ(allocations_of(10'000, "paths: [\"/v1/**\"], "),
+            allocations_of(20, "paths: [\"/v1/**\"], "));
 }
 
 TEST(Allocation, MatchNeedsNoneAfterTheFirst) {

@@ -12,6 +12,7 @@
 
 #include "core/digest.h"
 #include "core/text.h"
+#include "rules/attribute_index.h"
 #include "rules/glob.h"
 #include "rules/key.h"
 #include "rules/path.h"
@@ -87,6 +88,23 @@ struct Candidate {
   std::uint32_t pattern;
   std::uint32_t reading;
 };
+
+// Rules that are told apart by attributes alone are looked at one by one up to here: that is no
+// slower than to look them up.
+constexpr std::size_t kIndexedMin = 16;
+
+// As the rule of a target: which of the index's groups of rules stands there.
+constexpr std::uint32_t kGroup = std::uint32_t{1} << 31;
+static_assert(kRulesMax < kGroup);
+
+// Equal for patterns that match the same paths because they are written alike.
+std::string ShapeOf(const PathPattern& pattern) {
+  std::string shape;
+  for (const PatternSegment& segment : pattern.segments) {
+    shape += text::Cat(static_cast<int>(segment.kind), " ", segment.text.size(), " ", segment.text);
+  }
+  return shape;
+}
 
 struct KeyRange {
   std::size_t begin = 0;
@@ -345,11 +363,15 @@ struct RuleSet::Index {
   explicit Index(const RuleSetSpec& spec);
 
   void Add(const Rule& rule, std::vector<PathTrie::Source>& sources);
-  Expected<void> MatchPath(std::string_view path, SelectionScratch& scratch) const;
-  void FindCandidates(SelectionScratch& scratch) const;
+  bool AddGroup(std::span<const PathTrie::Target> targets);
+  void GroupPaths(std::vector<PathTrie::Source>& sources);
+  Expected<void> MatchPath(const Context& context, SelectionScratch& scratch) const;
+  void FindCandidates(const Context& context, SelectionScratch& scratch) const;
+  void Expand(const Context& context, std::uint32_t reading, SelectionScratch& scratch) const;
 
-  std::vector<CompiledRule> rules;          // Those that can apply, in order.
-  std::vector<std::uint32_t> without_path;  // Which of them have no path condition.
+  std::vector<CompiledRule> rules;             // Those that can apply, in order.
+  std::vector<PathTrie::Target> without_path;  // Those without a path condition; or their group.
+  std::vector<AttributeIndex> groups;          // Of rules that no path tells apart.
   std::vector<std::unique_ptr<OverrideIndex>> overrides;
   MethodSet methods = 0;  // That any of them applies to.
   std::optional<PathTrie> trie;
@@ -361,7 +383,41 @@ RuleSet::Index::Index(const RuleSetSpec& spec) {
   for (const Rule& rule : spec.rules) {
     if (rule.enabled && !rule.bands.empty()) Add(rule, sources);
   }
+  if (AddGroup(without_path)) without_path = {{.rule = kGroup, .pattern = 0}};
+  GroupPaths(sources);
   if (!sources.empty()) trie.emplace(sources);
+}
+
+// Returns whether there are so many rules which attributes tell apart that they became a group.
+bool RuleSet::Index::AddGroup(std::span<const PathTrie::Target> targets) {
+  std::vector<AttributeIndex::Source> members;
+  std::size_t found = 0;
+  for (const PathTrie::Target& target : targets) {
+    const Rule* const rule = rules[target.rule].rule;
+    members.push_back({.rule = rule, .target = target});
+    if (AttributeIndex::CanFind(*rule)) ++found;
+  }
+  if (found < kIndexedMin) return false;
+  groups.emplace_back(members);
+  return true;
+}
+
+// Puts one source in the place of those that have the same pattern and become a group.
+void RuleSet::Index::GroupPaths(std::vector<PathTrie::Source>& sources) {
+  std::unordered_map<std::string, std::vector<std::size_t>> by_shape;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    by_shape[ShapeOf(*sources[i].pattern)].push_back(i);
+  }
+  for (const auto& [shape, places] : by_shape) {
+    if (places.size() < kIndexedMin) continue;
+    std::vector<PathTrie::Target> targets;
+    for (const std::size_t place : places) targets.push_back(sources[place].target);
+    const auto group = static_cast<std::uint32_t>(groups.size());
+    if (!AddGroup(targets)) continue;
+    sources[places.front()].target = {.rule = kGroup | group, .pattern = 0};
+    for (const std::size_t place : std::span(places).subspan(1)) sources[place].pattern = nullptr;
+  }
+  std::erase_if(sources, [](const PathTrie::Source& source) { return source.pattern == nullptr; });
 }
 
 void RuleSet::Index::Add(const Rule& rule, std::vector<PathTrie::Source>& sources) {
@@ -387,35 +443,47 @@ void RuleSet::Index::Add(const Rule& rule, std::vector<PathTrie::Source>& source
     compiled.overrides = &by_value;
   }
   rules.push_back(compiled);
-  if (rule.match.paths.empty()) without_path.push_back(index);
+  if (rule.match.paths.empty()) without_path.push_back({.rule = index, .pattern = 0});
   for (std::uint32_t i = 0; i < rule.match.paths.size(); ++i) {
     sources.push_back({&rule.match.paths[i], {.rule = index, .pattern = i}});
   }
 }
 
-// Adds what matches any reading of the path.
-Expected<void> RuleSet::Index::MatchPath(std::string_view path, SelectionScratch& scratch) const {
-  if (auto read = scratch.readings.Read(path); !read) return read;
-  for (std::uint32_t reading = 0; reading < scratch.readings.size(); ++reading) {
-    scratch.targets.clear();
-    trie->Match(scratch.readings[reading], scratch.trie, scratch.targets);
-    for (const PathTrie::Target& target : scratch.targets) {
+// Adds the targets as candidates, in place of a group those of its rules that may apply.
+void RuleSet::Index::Expand(const Context& context, std::uint32_t reading,
+                            SelectionScratch& scratch) const {
+  auto& targets = scratch.targets;
+  // Those of groups are appended meanwhile.
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    const PathTrie::Target target = targets[i];
+    if ((target.rule & kGroup) != 0) {
+      groups[target.rule & ~kGroup].Match(context.attributes, targets);
+    } else {
       scratch.candidates.push_back(
           {.rule = target.rule, .pattern = target.pattern, .reading = reading});
     }
+  }
+}
+
+// Adds what matches any reading of the path.
+Expected<void> RuleSet::Index::MatchPath(const Context& context, SelectionScratch& scratch) const {
+  if (auto read = scratch.readings.Read(*context.path); !read) return read;
+  for (std::uint32_t reading = 0; reading < scratch.readings.size(); ++reading) {
+    scratch.targets.clear();
+    trie->Match(scratch.readings[reading], scratch.trie, scratch.targets);
+    Expand(context, reading, scratch);
   }
   return {};
 }
 
 // Adds the rules without paths, and leaves each rule once, in order; or once for each reading, if
 // it matters what the path holds.
-void RuleSet::Index::FindCandidates(SelectionScratch& scratch) const {
+void RuleSet::Index::FindCandidates(const Context& context, SelectionScratch& scratch) const {
   auto& candidates = scratch.candidates;
-  const bool in_order = candidates.empty();
-  for (const std::uint32_t rule : without_path) {
-    candidates.push_back({.rule = rule, .pattern = 0, .reading = 0});
-  }
-  if (in_order || candidates.size() == 1) return;
+  const bool in_order = candidates.empty() && groups.empty();
+  scratch.targets.assign(without_path.begin(), without_path.end());
+  Expand(context, 0, scratch);
+  if (in_order || candidates.size() <= 1) return;
 
   std::ranges::sort(candidates, {}, [](const Candidate& candidate) {
     return std::tuple(candidate.rule, candidate.reading, candidate.pattern);
@@ -450,9 +518,9 @@ Expected<void> RuleSet::Select(const Context& context, std::int64_t permits,
 
   if (auto valid = CheckValues(context); !valid) return valid;
   if (index_->trie && context.path) {
-    if (auto matched = index_->MatchPath(*context.path, scratch); !matched) return matched;
+    if (auto matched = index_->MatchPath(context, scratch); !matched) return matched;
   }
-  index_->FindCandidates(scratch);
+  index_->FindCandidates(context, scratch);
 
   Evaluation evaluation(context, permits, method, scratch);
   for (const Candidate& candidate : scratch.candidates) {

@@ -91,8 +91,9 @@ class RuleSet {
 
   // Chooses the rules that apply to a request. `permits` is multiplied by each rule's cost, so that
   // 0 looks without taking. Rules that are disabled or have no bands are passed over, and all are
-  // if the rule set is disabled. Takes time for the path's length and the rules that apply, and for
-  // those that have no path; not for how many others there are. Errors: kInvalidCost (negative
+  // if the rule set is disabled. Takes time for the path's length, the attributes and the
+  // rules that apply, and for those that neither a path nor an attribute tells apart; not for how
+  // many others there are. Errors: kInvalidCost (negative
   // permits, a cost that is not a whole number of 0 or more, or too large); kInvalidRequest (a path
   // that PathReadings refuses, a value longer than kValueBytesMax, or rules with more than
   // kChargesMax bands apply at once). Nothing about a shadow is an error: those that find no room
