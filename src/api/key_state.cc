@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/key_state.h"
 
-#include <algorithm>
 #include <span>
 #include <string>
 
-#include "rules/glob.h"
 #include "rules/key.h"
+#include "rules/override_index.h"
 
 namespace sluice::api {
 namespace {
@@ -20,22 +19,10 @@ std::span<const rules::Band> BandsOf(const Override& found) {
 }
 
 // Of a rule's own scope. A value that is known only by its hash matches no pattern.
-std::span<const rules::Band> BandsFor(const rules::Rule& rule, const rules::KeyScope& scope,
-                                      std::string_view key, std::string_view value) {
-  const auto names = [&](const std::string& named) {
-    return scope.secret ? rules::OverriddenKey(scope, named) == key
-                        : !value.empty() && named == value;
-  };
-  for (const Override& candidate : rule.overrides) {
-    if (std::ranges::any_of(candidate.keys, names)) return BandsOf(candidate);
-  }
-  const auto matches = [&](const std::string& pattern) {
-    return !value.empty() && rules::GlobMatch(pattern, value);
-  };
-  for (const Override& candidate : rule.overrides) {
-    if (std::ranges::any_of(candidate.patterns, matches)) return BandsOf(candidate);
-  }
-  return rule.bands;
+std::span<const rules::Band> BandsFor(const rules::Rule& rule, std::string_view key,
+                                      std::string_view value) {
+  const Override* const found = rules::OverrideIndex(rule).Find(value, key);
+  return found == nullptr ? std::span<const rules::Band>(rule.bands) : BandsOf(*found);
 }
 
 }  // namespace
@@ -57,8 +44,7 @@ std::vector<KeyBand> BandsOf(const rules::RuleSet& rule_set, std::string_view wr
       } else {
         rules::AppendKey(key, scope, value);
       }
-      const auto bands =
-          own == rule.scope ? BandsFor(rule, scope, key, value) : std::span(rule.bands);
+      const auto bands = own == rule.scope ? BandsFor(rule, key, value) : std::span(rule.bands);
       for (const rules::Band& band : bands) found.push_back({&rule, &band, key});
       break;
     }

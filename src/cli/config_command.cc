@@ -58,6 +58,7 @@ int ConfigCommand::Run() const {
     Print(built.error());
     return kExitError;
   }
+  PrintWarnings(UnknownVariables());
   std::string text = Notes(*settings);
   settings->rules.path.clear();
   text += config::ToYaml(*settings) + ToYaml(*built->catalog);

@@ -186,7 +186,7 @@ class Daemon::Impl {
     keeper_.reset();
   }
 
-  std::expected<void, Problems> Start() {
+  std::expected<void, Problems> Start(const Problems& warnings) {
     std::signal(SIGPIPE, SIG_IGN);  // Whoever reads the log may go; the service stays.
     descriptors_ = ReserveDescriptors(settings_, loops_.size());
     if (!clock_.believed()) TellOfClock();
@@ -222,6 +222,7 @@ class Daemon::Impl {
     WatchConnections();
     WatchRules();
     if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
+    for (const Problem& warning : warnings) logger_.Warn(warning.ToString());
     WarnOfFewDescriptors(descriptors_, logger_);
     WarnOfExposedDoors(settings_, logger_);
     ForEachTokenFile([this](const TokenFile& of) { TellOfTokens(of); });
@@ -676,9 +677,11 @@ class Daemon::Impl {
 };
 
 std::expected<std::unique_ptr<Daemon>, Problems> Daemon::Start(const Settings& settings,
-                                                               const std::string& config_path) {
+                                                               const std::string& config_path,
+                                                               const Problems& warnings) {
   auto impl = std::make_unique<Impl>(settings, config_path);
-  if (auto started = impl->Start(); !started) return std::unexpected(std::move(started.error()));
+  if (auto started = impl->Start(warnings); !started)
+    return std::unexpected(std::move(started.error()));
   return std::unique_ptr<Daemon>(new Daemon(std::move(impl)));
 }
 

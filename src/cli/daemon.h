@@ -14,9 +14,10 @@ namespace sluice::cli {
 class Daemon {
  public:
   // Starts everything; the doors are open when it returns. All that keeps it from starting is
-  // reported, a problem each.
+  // reported, a problem each. The warnings are logged when it has started.
   static std::expected<std::unique_ptr<Daemon>, Problems> Start(const config::Settings& settings,
-                                                                const std::string& config_path);
+                                                                const std::string& config_path,
+                                                                const Problems& warnings);
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;

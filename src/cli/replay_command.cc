@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -137,6 +138,8 @@ class Replay {
         continue;
       }
       if (!*record) continue;
+      earliest_us_ = std::min(earliest_us_, (*record)->timestamp_us);
+      latest_us_ = std::max(latest_us_, (*record)->timestamp_us);
       asked_.push_back({.line = reader.line_number(),
                         .timestamp_us = (*record)->timestamp_us,
                         .key = std::string((*record)->key),
@@ -148,6 +151,21 @@ class Replay {
   }
 
   const replay::Summary& summary() const { return summary_; }
+
+  // What the times of the input look like, if that is not what they are taken for; otherwise empty.
+  std::string_view OtherUnit() const {
+    // 2001 to 5138, in seconds and in milliseconds. Times that count from the beginning of the
+    // record start below.
+    constexpr std::int64_t kFirstSecond = 1'000'000'000;
+    constexpr std::int64_t kLastSecond = 100'000'000'000;
+    const auto lies_within = [this](std::int64_t first, std::int64_t last) {
+      return earliest_us_ >= first && latest_us_ < last && earliest_us_ <= latest_us_;
+    };
+    if (lies_within(kFirstSecond, kLastSecond)) return "seconds";
+    if (lies_within(kFirstSecond * 1'000, kLastSecond * 1'000)) return "milliseconds";
+    return {};
+  }
+
   Spool& decisions() { return decisions_; }
 
  private:
@@ -224,6 +242,8 @@ class Replay {
   Store& store_;
   replay::Summary summary_;
   std::vector<std::string> names_;
+  std::int64_t earliest_us_ = std::numeric_limits<std::int64_t>::max();
+  std::int64_t latest_us_ = 0;
   std::vector<Asked> asked_;
   std::vector<Charge> charges_;
   std::vector<Decision> each_;
@@ -276,6 +296,12 @@ int ReplayCommand::Run() const {
                 {.format = format, .keep_decisions = decisions_, .skip_bad = skip_bad_});
   if (const auto done = replay.Run(*input); !done) return Fail("replay", done.error());
 
+  if (const auto unit = replay.OtherUnit(); !unit.empty()) {
+    std::fprintf(
+        stderr, "sluice replay: warning: %s\n",
+        text::Cat("the times look like ", unit, " since the epoch, and are taken for microseconds")
+            .c_str());
+  }
   Expected<void> written;
   if (decisions_) {
     written = WriteAll(stdout, kDecisionsHeader);

@@ -29,7 +29,7 @@ int ServeCommand::Run() const {
     Print(settings.error());
     return kExitError;
   }
-  auto daemon = Daemon::Start(*settings, options_.config_path());
+  auto daemon = Daemon::Start(*settings, options_.config_path(), UnknownVariables());
   if (!daemon) {
     Print(daemon.error());
     return kExitError;

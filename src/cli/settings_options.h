@@ -8,6 +8,7 @@
 
 #include "config/load.h"
 #include "core/problem.h"
+#include "telemetry/log.h"
 
 namespace sluice::cli {
 
@@ -20,15 +21,27 @@ class SettingsOptions {
   // The file, then the environment, then the flags. All that is wrong is reported.
   std::expected<config::Settings, Problems> Load() const;
 
+  // How lines are logged, also by a program whose settings are not all right.
+  telemetry::LogFormat LogFormat() const;
+
   const std::string& config_path() const { return config_path_; }
 
  private:
+  // What the file says; problems with it are appended.
+  config::File ReadConfig(Problems& problems) const;
+  Problems Override(config::File& file) const;
+
   std::string config_path_;
   std::map<std::string, std::string> values_;  // By path.
   CLI::App& app_;
 };
 
+// Variables whose names look like those of settings, and are none.
+Problems UnknownVariables();
+
 // Prints them to standard error, a line each.
 void Print(const Problems& problems);
+// "file:line:column: warning: message"
+void PrintWarnings(const Problems& warnings);
 
 }  // namespace sluice::cli

@@ -129,7 +129,10 @@ ValidateCommand::ValidateCommand(CLI::App& app)
       "certificates\n"
       "and tokens that they refer to. Nothing is connected to.\n"
       "\n"
-      "Exit status: 0 all are valid, 2 not.\n");
+      "Warns of what is valid and most likely not meant: a rule without bands, an override that\n"
+      "matches nobody, a method that nobody sends, a variable SLUICE_... that is no setting.\n"
+      "\n"
+      "Exit status: 0 all are valid, with warnings or without; 2 not.\n");
   app_->add_option("FILE", paths_, "A file or a folder")->required()->type_name("");
   app_->add_flag("--rls-merge-domains", rls_merge_domains_,
                  "One domain may be spread over several files, as rules.rlsMergeDomains says");
@@ -147,6 +150,8 @@ int ValidateCommand::Run() const {
     return kExitError;
   }
   const service::Catalog& catalog = *built->catalog;
+  PrintWarnings(UnknownVariables());
+  for (const auto& rule_set : catalog.rules->rule_sets()) PrintWarnings(rule_set->spec().warnings);
   std::printf("valid: %zu rule sets, %zu limits, %zu domains\n", catalog.rules->rule_sets().size(),
               catalog.limits.size(), catalog.domains->domains().size());
   return kExitOk;

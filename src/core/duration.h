@@ -9,8 +9,9 @@
 
 namespace sluice::text {
 
-// "500ms": a whole number and one of us, ms, s, m, h, d, in either case; at most kSpanMax. The
-// error, kInvalidInput, quotes the text and says what was expected.
+// "500ms": a whole number and one of us, ms, s, m, h, d, in either case but for M, which others
+// take for months; at most kSpanMax. The error, kInvalidInput, quotes the text and says what was
+// expected.
 Expected<Micros> ParseDuration(std::string_view text);
 
 // In the largest unit that gives a whole number. ParseDuration(FormatDuration(d)) == d.

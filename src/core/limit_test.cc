@@ -95,6 +95,11 @@ TEST(LimitText, ErrorsNameTheFieldTheValueAndWhatIsAccepted) {
   EXPECT_THAT(ParseError("limit=ten,window=1s"), AllOf(HasSubstr("limit"), HasSubstr("\"ten\"")));
   EXPECT_THAT(ParseError("limit=1.5,window=1s"), HasSubstr("whole number"));
   EXPECT_THAT(ParseError("limit=99999999999999999999,window=1s"), HasSubstr("whole number"));
+  // Elsewhere it is a month.
+  EXPECT_THAT(ParseError("limit=1,window=1M"),
+              AllOf(HasSubstr("window"), HasSubstr("months"), HasSubstr("1m for minutes")));
+  EXPECT_TRUE(Limit::Parse("limit=1,window=1MS"));
+  EXPECT_TRUE(Limit::Parse("limit=1,window=1H"));
   EXPECT_THAT(ParseError("limit=1,window=60"), AllOf(HasSubstr("window"), HasSubstr("us, ms, s")));
   EXPECT_THAT(ParseError("limit=1,window=1.5s"), HasSubstr("whole number"));
   EXPECT_THAT(ParseError("limit=1,window=-1s"), HasSubstr("\"-1s\""));

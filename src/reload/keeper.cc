@@ -256,6 +256,18 @@ void Keeper::Publish(std::shared_ptr<service::Catalog> catalog) {
                                   {"rule_sets", catalog_->rules->rule_sets().size()},
                                   {"limits", catalog_->limits.size()},
                                   {"domains", catalog_->domains->domains().size()}});
+  LogWarnings();
+}
+
+// The first of them: `sluice validate` tells them all.
+void Keeper::LogWarnings() const {
+  std::size_t logged = 0;
+  for (const auto& rule_set : catalog_->rules->rule_sets()) {
+    for (const Problem& warning : rule_set->spec().warnings) {
+      if (++logged > kProblemsLogged) return;
+      logger_.Warn("a rule may not do what is meant", {{"warning", warning.ToString()}});
+    }
+  }
 }
 
 void Keeper::Reload(Done done) {

@@ -125,6 +125,7 @@ class Keeper {
   Outcome CheckFits(const std::string& id, const std::string& document) const;
   void NoteUnreadable(const Error& error);
   void WarnOfMissing(const service::Catalog& before);
+  void LogWarnings() const;
   void Publish(std::shared_ptr<service::Catalog> catalog);
 
   // Constant after construction.

@@ -18,7 +18,6 @@ constexpr char kHashFollows = '#';
 constexpr std::array<std::string_view, 7> kSecretWords = {
     "apikey", "authorization", "cookie", "password", "secret", "sessionid", "token"};
 
-constexpr std::string_view kHashPrefix = "sha256:";
 constexpr std::size_t kHashDigits = 64;
 
 // Whether a name ends in a word, whatever separates its parts.
@@ -34,18 +33,18 @@ bool EndsIn(std::string_view name, std::string_view word) {
   return true;
 }
 
-bool IsHash(std::string_view named) {
-  if (!named.starts_with(kHashPrefix)) return false;
-  const std::string_view digits = named.substr(kHashPrefix.size());
-  return digits.size() == kHashDigits &&
-         std::ranges::all_of(digits, [](char c) { return text::HexValue(c) >= 0; });
-}
-
 }  // namespace
 
 bool IsSecretName(std::string_view name) {
   return std::ranges::any_of(kSecretWords,
                              [&](std::string_view word) { return EndsIn(name, word); });
+}
+
+bool IsHash(std::string_view named) {
+  if (!named.starts_with(kHashPrefix)) return false;
+  const std::string_view digits = named.substr(kHashPrefix.size());
+  return digits.size() == kHashDigits &&
+         std::ranges::all_of(digits, [](char c) { return text::HexValue(c) >= 0; });
 }
 
 KeyScope KeyScope::Of(Scope scope, const Rule& rule) {

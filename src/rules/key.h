@@ -27,8 +27,12 @@ struct KeyScope {
 // SHA-256.
 void AppendKey(std::string& out, const KeyScope& scope, std::string_view value);
 
-// The key of what an override of a secret scope names: the value itself or, so that it need not
-// stand in a file, its hash: "sha256:" and 64 hexadecimal digits.
+// How an override of a secret scope names a value by its hash, so that it need not stand in a file:
+// "sha256:" and 64 hexadecimal digits.
+inline constexpr std::string_view kHashPrefix = "sha256:";
+bool IsHash(std::string_view named);
+
+// The key of what an override of a secret scope names: the value itself, or its hash.
 std::string OverriddenKey(const KeyScope& scope, std::string_view named);
 
 // A key that somebody wrote, as it is stored: "apikey:k" becomes "apikey#…". Others stay as they

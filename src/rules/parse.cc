@@ -12,6 +12,9 @@
 #include <vector>
 
 #include "core/text.h"
+#include "net/address.h"
+#include "rules/glob.h"
+#include "rules/key.h"
 #include "rules/schema.h"
 #include "rules/yaml.h"
 
@@ -44,6 +47,54 @@ constexpr std::array kOnStoreFailure = {OnStoreFailure::kFailClosed, OnStoreFail
 
 // The other scopes' keys start with these.
 constexpr std::array<std::string_view, 4> kReservedAttributes = {"ip", "user", "apikey", "global"};
+
+// Those that are registered, and a few that caches and devices are sent.
+constexpr std::array<std::string_view, 46> kSentMethods = {"GET",
+                                                           "HEAD",
+                                                           "POST",
+                                                           "PUT",
+                                                           "DELETE",
+                                                           "PATCH",
+                                                           "OPTIONS",
+                                                           "TRACE",
+                                                           "CONNECT",
+                                                           "ACL",
+                                                           "BAN",
+                                                           "BASELINE-CONTROL",
+                                                           "BIND",
+                                                           "CHECKIN",
+                                                           "CHECKOUT",
+                                                           "COPY",
+                                                           "LABEL",
+                                                           "LINK",
+                                                           "LOCK",
+                                                           "MERGE",
+                                                           "MKACTIVITY",
+                                                           "MKCALENDAR",
+                                                           "MKCOL",
+                                                           "MKREDIRECTREF",
+                                                           "MKWORKSPACE",
+                                                           "MOVE",
+                                                           "M-SEARCH",
+                                                           "NOTIFY",
+                                                           "ORDERPATCH",
+                                                           "PRI",
+                                                           "PROPFIND",
+                                                           "PROPPATCH",
+                                                           "PURGE",
+                                                           "QUERY",
+                                                           "REBIND",
+                                                           "REPORT",
+                                                           "SEARCH",
+                                                           "SUBSCRIBE",
+                                                           "UNBIND",
+                                                           "UNCHECKOUT",
+                                                           "UNLINK",
+                                                           "UNLOCK",
+                                                           "UNSUBSCRIBE",
+                                                           "UPDATE",
+                                                           "UPDATEREDIRECTREF",
+                                                           "VERSION-CONTROL"};
 
 std::vector<std::string_view> BandKeys() {
   std::vector<std::string_view> keys = {"label"};
@@ -125,6 +176,11 @@ class RuleParser {
     if (const auto* node = mapping_.Find("cost")) ParseCost(*node);
     if (const auto* node = mapping_.Find("bands")) rule_.bands = ParseBands(*node);
     if (const auto* node = mapping_.Find("overrides")) ParseOverrides(*node);
+    if (rule_.enabled && rule_.bands.empty()) {
+      reporter_.Warn(mapping_.node(), text::Cat("rule ", text::Quote(rule_.id),
+                                                " has no bands and never applies; expected bands, "
+                                                "or enabled: false"));
+    }
     CheckCaptures();
     return std::move(rule_);
   }
@@ -194,6 +250,12 @@ class RuleParser {
                                        "all of them"));
       }
       rule_.match.methods.push_back(ToUpper(*method));
+      if (std::ranges::find(kSentMethods, rule_.match.methods.back()) == kSentMethods.end()) {
+        reporter_.Warn(
+            *item,
+            text::Cat("method ", text::Quote(*method), " is none that clients are known to send; ",
+                      Suggestion(*method, kSentMethods), "the rule applies to no other"));
+      }
       distinct.Add(*item, rule_.match.methods.back());
     }
   }
@@ -329,14 +391,17 @@ class RuleParser {
       for (const YamlNode* item : ReadOneOrMore(*keys, "key", kOverridesMax, reporter_)) {
         const auto key = ReadText(*item, "a key", kKeyBytesMax, reporter_);
         if (!key) continue;
-        distinct.Add(*item, *key);
+        distinct.Add(*item, rule_.scope == Scope::kPerIp ? ClientOf(*key) : std::string(*key));
+        WarnOfKey(*item, *key);
         override.keys.emplace_back(*key);
       }
     }
     if (const auto* patterns = mapping.Find("pattern")) {
       for (const YamlNode* item : ReadOneOrMore(*patterns, "pattern", kOverridesMax, reporter_)) {
         const auto pattern = ReadText(*item, "a pattern", kPatternBytesMax, reporter_);
-        if (pattern) override.patterns.emplace_back(*pattern);
+        if (!pattern) continue;
+        WarnOfPattern(*item, *pattern);
+        override.patterns.emplace_back(*pattern);
       }
     }
     if (mapping.Find("key") == nullptr && mapping.Find("pattern") == nullptr) {
@@ -344,6 +409,67 @@ class RuleParser {
     }
     ParseEffect(mapping, override);
     return override;
+  }
+
+  // An address or a network in one way, however it is written.
+  static std::string ClientOf(std::string_view key) {
+    if (const auto address = net::IpAddress::Parse(key)) return address->ToString();
+    const auto network = net::Cidr::Parse(key);
+    return network ? network->ToString() : std::string(key);
+  }
+
+  // A key or pattern that is written as keys are shown, and therefore matches nobody. It may be a
+  // secret: only its beginning is told.
+  bool WarnOfScope(const YamlNode& node, std::string_view text) {
+    const std::string prefix = text::Cat(KeyScope::Of(rule_.scope, rule_).name, ":");
+    if (!text.starts_with(prefix)) return false;
+    reporter_.Warn(node, text::Cat("starts with ", text::Quote(prefix),
+                                   " and is compared with the value alone; expected what follows"));
+    return true;
+  }
+
+  void WarnOfKey(const YamlNode& node, std::string_view key) {
+    if (WarnOfScope(node, key)) return;
+    if (rule_.scope == Scope::kPerIp) {
+      WarnOfAddress(node, key);
+    } else if (KeyScope::Of(rule_.scope, rule_).secret && key.starts_with(kHashPrefix) &&
+               !IsHash(key)) {
+      reporter_.Warn(node, text::Cat("starts with ", kHashPrefix,
+                                     " and has not 64 hexadecimal digits after it; it is compared "
+                                     "as it stands"));
+    }
+  }
+
+  void WarnOfAddress(const YamlNode& node, std::string_view key) {
+    constexpr int kUsualPrefix = 64;
+    const auto network = net::Cidr::Parse(key);
+    if (!network) {
+      reporter_.Warn(node, text::Cat("key ", text::Quote(key),
+                                     " matches no client: ", network.error().message));
+    } else if (!network->address().IsV4() && network->prefix() > kUsualPrefix) {
+      reporter_.Warn(node, text::Cat("key ", text::Quote(key),
+                                     " is smaller than the /64 that IPv6 clients are known by; it "
+                                     "matches no client unless client.ipv6Prefix says otherwise"));
+    }
+  }
+
+  void WarnOfPattern(const YamlNode& node, std::string_view pattern) {
+    constexpr std::string_view kOfAddresses = "0123456789abcdef.:/*";
+    if (WarnOfScope(node, pattern)) return;
+    if (rule_.scope == Scope::kPerIp &&
+        pattern.find_first_not_of(kOfAddresses) != std::string_view::npos) {
+      reporter_.Warn(node, text::Cat("pattern ", text::Quote(pattern),
+                                     " matches no client; expected part of an address in lower "
+                                     "case, or a network as key"));
+    }
+    // What the earlier one matches as a text, it matches whatever stands for the stars in it.
+    const auto covers = [&](const std::string& earlier) { return GlobMatch(earlier, pattern); };
+    if (const auto earlier = std::ranges::find_if(patterns_, covers); earlier != patterns_.end()) {
+      reporter_.Warn(node,
+                     "all that this pattern matches an earlier one has matched; expected it "
+                     "before that");
+    }
+    if (patterns_.size() < kOverridePatternsMax) patterns_.emplace_back(pattern);
   }
 
   void ParseEffect(const Mapping& mapping, Override& override) {
@@ -391,6 +517,7 @@ class RuleParser {
   Reporter& reporter_;
   Rule rule_;
   std::vector<std::pair<std::string, const YamlNode*>> captures_;
+  std::vector<std::string> patterns_;  // Of all overrides so far.
 };
 
 // Rules that apply to every request are charged together; shadows have a maximum of their own.
@@ -438,6 +565,7 @@ RuleSetSpec ParseSpec(const YamlNode& node, Reporter& reporter) {
     if (!spec.rules.back().id.empty()) ids.Add(*item, spec.rules.back().id);
   }
   CheckCharges(spec, *rules, reporter);
+  spec.warnings = reporter.TakeWarnings();
   return spec;
 }
 

@@ -286,5 +286,87 @@ TEST(Parse, OneRuleSetAlone) {
   EXPECT_THAT(ParseRuleSet("", "f").error().at(0).message, HasSubstr("expected a mapping"));
 }
 
+// "line:column: message" of all that the rule set is warned of.
+std::vector<std::string> Warnings(std::string_view yaml) {
+  const auto parsed = ParseRuleSet(yaml, "f");
+  if (!parsed) {
+    ADD_FAILURE() << parsed.error().front().ToString();
+    return {};
+  }
+  std::vector<std::string> warnings;
+  for (const Problem& warning : (*parsed)->spec().warnings) {
+    warnings.push_back(warning.ToString().substr(2));
+  }
+  return warnings;
+}
+
+TEST(Warnings, NameRulesThatNeverApply) {
+  EXPECT_THAT(
+      Warnings(R"(
+id: api
+rules:
+  - {id: none, scope: GLOBAL}
+  - {id: off, scope: GLOBAL, enabled: false}
+  - {id: gets, scope: GLOBAL, match: {methods: [GETT, propfind, PURGE, FETCH]}, bands: [{limit: 1, window: 1s}]}
+)"),
+      ElementsAre("4:5: rule \"none\" has no bands and never applies; expected bands, or enabled: "
+                  "false",
+                  HasSubstr("6:49: method \"GETT\" is none that clients are known to send; did you "
+                            "mean GET? the rule"),
+                  HasSubstr("\"FETCH\" is none that clients are known to send; the rule")));
+}
+
+TEST(Warnings, NameOverridesThatMatchNobody) {
+  EXPECT_THAT(Warnings(R"(
+id: api
+rules:
+  - id: ip
+    scope: PER_IP
+    bands: [{limit: 1, window: 1s}]
+    overrides:
+      - {key: [192.0.2.1, 10.0.0.0/8, "2001:db8::/32", "2001:db8::/64"], pattern: ["198.*", "2001:db8:*"], blocked: true}
+      - {key: ["ip:192.0.2.2", 10.1.2.3/8, host, "2001:db8::1"], blocked: true}
+      - {pattern: ["198.51.*", "ip:*", "2001:DB8:*"], blocked: true}
+)"),
+              ElementsAre(HasSubstr("9:16: starts with \"ip:\""),
+                          HasSubstr("9:32: key \"10.1.2.3/8\" matches no client: "),
+                          HasSubstr("9:44: key \"host\" matches no client: "),
+                          HasSubstr("9:50: key \"2001:db8::1\" is smaller than the /64"),
+                          HasSubstr("10:20: all that this pattern matches an earlier one has"),
+                          HasSubstr("10:32: starts with \"ip:\""),
+                          HasSubstr("10:40: pattern \"2001:DB8:*\" matches no client")));
+  const auto of_secrets = Warnings(R"(
+id: api
+rules:
+  - id: key
+    scope: PER_API_KEY
+    bands: [{limit: 1, window: 1s}]
+    overrides:
+      - {key: ["apikey:s3cret", "sha256:s3cret"], blocked: true}
+  - {id: user, scope: PER_USER, bands: [{limit: 1, window: 1s}], overrides: [{pattern: "user:a*", blocked: true}]}
+)");
+  EXPECT_EQ(of_secrets.size(), 3U);
+  for (const std::string& warning : of_secrets) {
+    EXPECT_THAT(warning, HasSubstr("starts with "));
+    EXPECT_EQ(warning.find("s3cret"), std::string::npos) << warning;
+  }
+}
+
+TEST(Parse, OneAddressOrNetworkInTwoSpellingsIsGivenTwice) {
+  const auto parsed = ParseRuleSet(R"(
+id: api
+rules:
+  - id: ip
+    scope: PER_IP
+    bands: [{limit: 1, window: 1s}]
+    overrides: [{key: [192.0.2.1, "::ffff:192.0.2.1", 10.0.0.0/8, "::ffff:10.0.0.0/104"], blocked: true}]
+)",
+                                   "f");
+  ASSERT_FALSE(parsed);
+  ASSERT_EQ(parsed.error().size(), 2U);
+  EXPECT_THAT(parsed.error()[0].message, HasSubstr("\"192.0.2.1\" is already used"));
+  EXPECT_THAT(parsed.error()[1].message, HasSubstr("\"10.0.0.0/8\" is already used"));
+}
+
 }  // namespace
 }  // namespace sluice::rules

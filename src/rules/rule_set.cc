@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <limits>
 #include <optional>
 #include <tuple>
@@ -15,6 +14,7 @@
 #include "rules/attribute_index.h"
 #include "rules/glob.h"
 #include "rules/key.h"
+#include "rules/override_index.h"
 #include "rules/path.h"
 #include "rules/path_trie.h"
 
@@ -39,33 +39,6 @@ MethodSet MethodBit(std::string_view method) {
   }
   return kOtherMethod;
 }
-
-struct OverrideIndex {
-  // By value; of a secret scope by key, so that a hash that was seen is of no use as a value.
-  std::unordered_map<std::string_view, const Override*> keys;
-  std::deque<std::string> hashed;  // What `keys` points to, of a secret scope.
-  bool secret = false;
-  std::vector<std::pair<std::string_view, const Override*>> patterns;
-
-  void Add(const Override& override, const KeyScope& scope) {
-    secret = scope.secret;
-    for (const std::string& key : override.keys) {
-      const std::string_view found_by =
-          secret ? hashed.emplace_back(OverriddenKey(scope, key)) : key;
-      keys.emplace(found_by, &override);
-    }
-    for (const std::string& pattern : override.patterns) patterns.emplace_back(pattern, &override);
-  }
-
-  const Override* Find(std::string_view value, std::string_view key) const {
-    const auto exact = keys.find(secret ? key : value);
-    if (exact != keys.end()) return exact->second;
-    for (const auto& [pattern, override] : patterns) {
-      if (GlobMatch(pattern, value)) return override;
-    }
-    return nullptr;
-  }
-};
 
 // What most requests need of a rule, in one cache line.
 struct CompiledRule {
@@ -436,11 +409,7 @@ void RuleSet::Index::Add(const Rule& rule, std::vector<PathTrie::Source>& source
   for (const std::string& method : rule.match.methods) compiled.methods |= MethodBit(method);
   methods |= compiled.methods;
   if (!rule.overrides.empty()) {
-    OverrideIndex& by_value = *overrides.emplace_back(std::make_unique<OverrideIndex>());
-    for (const Override& override : rule.overrides) {
-      by_value.Add(override, KeyScope::Of(rule.scope, rule));
-    }
-    compiled.overrides = &by_value;
+    compiled.overrides = overrides.emplace_back(std::make_unique<OverrideIndex>(rule)).get();
   }
   rules.push_back(compiled);
   if (rule.match.paths.empty()) without_path.push_back({.rule = index, .pattern = 0});

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rules/context.h"
+#include "rules/problem.h"
 #include "rules/rule.h"
 #include "sluice/error.h"
 #include "sluice/store.h"
@@ -74,6 +75,9 @@ struct RuleSetSpec {
   int line = 0;
   std::string source =
       {};  // The lines themselves, as one document; empty if they cannot be told apart.
+
+  // What is valid and most likely not meant, such as a rule that never applies.
+  Problems warnings = {};
 };
 
 // Immutable; safe to use from any thread.

@@ -310,6 +310,44 @@ rules:
   EXPECT_EQ(raised[2].name, "api/per-ip/more");
 }
 
+TEST(RuleSet, OverridesOfAddressesComeByTheSmallestNetwork) {
+  const auto rules = Parse(R"(
+id: api
+rules:
+  - id: per-ip
+    scope: PER_IP
+    bands: [{limit: 10, window: 1s}]
+    overrides:
+      - {pattern: "10.9.*", blocked: true}
+      - {key: [0.0.0.0/0, "2001:db8::/32"], bands: [{limit: 1, window: 1s}]}
+      - {key: [10.0.0.0/8, "2001:db8::/47"], unlimited: true}
+      - {key: [10.1.0.0/16, "2001:DB8:1:2:0::/64"], blocked: true}
+      - {key: ["10.1.2.3", "::ffff:10.1.2.4"], unlimited: true}
+)");
+  const auto effect = [&](std::string_view ip) {
+    Selection selection;
+    EXPECT_TRUE(rules->Select({.ip = ip}, 1, selection));
+    const Selected& selected = selection.rules().front();
+    if (selected.verdict == Verdict::kUnlimited) return std::string("unlimited");
+    if (selected.verdict == Verdict::kBlocked) return std::string("blocked");
+    return text::Cat(selected.bands.front().limit.amount());
+  };
+  EXPECT_EQ(effect("10.1.2.3"), "unlimited");
+  EXPECT_EQ(effect("10.1.2.4"), "unlimited");
+  EXPECT_EQ(effect("10.1.2.5"), "blocked");
+  EXPECT_EQ(effect("10.2.0.0"), "unlimited");
+  // A network comes before patterns.
+  EXPECT_EQ(effect("10.9.0.1"), "unlimited");
+  EXPECT_EQ(effect("11.0.0.1"), "1");
+  // Clients of IPv6 are known by a network.
+  EXPECT_EQ(effect("2001:db8:1:2::/64"), "blocked");
+  EXPECT_EQ(effect("2001:db8:1:3::/64"), "unlimited");
+  EXPECT_EQ(effect("2001:db8:3::/64"), "1");
+  EXPECT_EQ(effect("2001:db8::/31"), "10");
+  EXPECT_EQ(effect("2001:db8:1:2::7"), "blocked");
+  EXPECT_EQ(effect("no address"), "10");
+}
+
 TEST(RuleSet, CostIsMultipliedByPermits) {
   const auto rules = Parse(R"(
 id: api

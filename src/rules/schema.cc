@@ -53,6 +53,8 @@ std::size_t Distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+}  // namespace
+
 std::string Suggestion(std::string_view given, std::span<const std::string_view> known) {
   constexpr std::size_t kSizeMax = 64;
   if (given.size() > kSizeMax) return {};
@@ -61,8 +63,6 @@ std::string Suggestion(std::string_view given, std::span<const std::string_view>
   if (Distance(given, nearest) > std::max<std::size_t>(1, nearest.size() / 3)) return {};
   return text::Cat("did you mean ", nearest, "? ");
 }
-
-}  // namespace
 
 std::string JoinNames(std::span<const std::string_view> names) {
   std::string joined;
@@ -81,6 +81,12 @@ void Reporter::Add(const YamlNode& where, std::string message) {
     return;
   }
   problems_.push_back(
+      {.file = file_, .line = where.line, .column = where.column, .message = std::move(message)});
+}
+
+void Reporter::Warn(const YamlNode& where, std::string message) {
+  if (warnings_.size() == kProblemsMax) return;
+  warnings_.push_back(
       {.file = file_, .line = where.line, .column = where.column, .message = std::move(message)});
 }
 

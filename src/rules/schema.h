@@ -28,6 +28,9 @@ class Reporter {
 
   void Add(const YamlNode& where, std::string message);
 
+  // What is no problem, but most likely not meant.
+  void Warn(const YamlNode& where, std::string message);
+
   bool empty() const { return problems_.empty(); }
   const std::string& file() const { return file_; }
   Problems& problems() { return problems_; }
@@ -35,9 +38,13 @@ class Reporter {
   // In the order of the file; of more than kProblemsMax, the first that were found.
   Problems Take();
 
+  // Since this was last called; the first kProblemsMax of them.
+  Problems TakeWarnings() { return std::exchange(warnings_, {}); }
+
  private:
   std::string file_;
   Problems problems_;
+  Problems warnings_;
   std::size_t left_out_ = 0;
 };
 
@@ -104,6 +111,9 @@ struct LimitDefault {
 // the field that they name.
 std::optional<Limit> ReadLimit(const Mapping& mapping, std::span<const LimitDefault> defaults,
                                Reporter& reporter);
+
+// "did you mean B? " if one of the names is nearly the same as what was given; otherwise empty.
+std::string Suggestion(std::string_view given, std::span<const std::string_view> known);
 
 // "a, b, c"
 std::string JoinNames(std::span<const std::string_view> names);

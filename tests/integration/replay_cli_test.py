@@ -765,6 +765,21 @@ class Output(ReplayTest):
             self.assertEqual((done.returncode, done.stdout), (0, plain.stdout))
 
 
+class Units(ReplayTest):
+    def test_times_that_look_like_another_unit_are_warned_of(self):
+        for unit, scale in (("seconds", 1), ("milliseconds", 1_000)):
+            text = "".join(f"{(T0 // SECOND + i) * scale},a\n" for i in range(3))
+            done = run("replay", "--limit", BUCKET, "--decisions", stdin=text)
+            self.assertEqual((done.returncode, done.stderr.decode()), (
+                0, f"sluice replay: warning: the times look like {unit} since the epoch, and are "
+                   "taken for microseconds\n"))
+            self.assertEqual(done.stdout.count(b"\n"), 4)
+        # Microseconds since the epoch, and since the record began.
+        for first in (T0, 0, 5 * SECOND):
+            self.replay(stdin=f"{first},a\n{first + 2_000 * SECOND},a\n")
+        self.replay(stdin="")
+
+
 class Large(ReplayTest):
     def test_many_lines_give_the_same_output_every_time(self):
         generator = random.Random(4)

@@ -171,6 +171,51 @@ class Validate(support.ServiceTest):
         self.assertEqual((done.returncode, done.stdout, done.stderr),
                          (0, "valid: 2 rule sets, 0 limits, 1 domains\n", ""))
 
+    def test_what_is_most_likely_not_meant_is_warned_of(self):
+        file = self.folder().write("x.yaml", """ruleSets:
+  - id: api
+    rules:
+      - {id: none, scope: GLOBAL}
+      - id: ip
+        scope: PER_IP
+        match: {methods: [GETT]}
+        bands: [{limit: 1, window: 1m}]
+        overrides:
+          - {key: ["ip:192.0.2.1", 10.0.0.0/8], blocked: true}
+""")
+        done = sluice("validate", file, env={
+            "SLUICE_HTPP": "s3cret", "SLUICE_HTTP": "", "SLUICE_CONFIG": "",
+            # As Kubernetes has them for services that are called sluice and sluice-admin.
+            "SLUICE_SERVICE_HOST": "10.0.0.1", "SLUICE_PORT": "tcp://10.0.0.1:80",
+            "SLUICE_ADMIN_SERVICE_PORT_HTTP": "80", "SLUICE_ADMIN_PORT_80_TCP_ADDR": "10.0.0.1"})
+        self.assertEqual((done.returncode, done.stdout),
+                         (0, "valid: 1 rule sets, 0 limits, 0 domains\n"))
+        lines = done.stderr.splitlines()
+        self.assertEqual(len(lines), 4, lines)
+        self.assertRegex(lines[0], "^SLUICE_HTPP: warning: .*did you mean SLUICE_HTTP[?]")
+        self.assertNotIn("s3cret", done.stderr)
+        for line, place, word in ((lines[1], "4:9", "bands"), (lines[2], "7:27", "GETT"),
+                                  (lines[3], "10:20", "ip:")):
+            self.assertTrue(line.startswith(f"{file}:{place}: warning: "), line)
+            self.assertIn(word, line)
+
+        # Whoever starts it is told the same.
+        service = self.start("--rules", file, env={"SLUICE_HTPP": "s3cret"})
+        self.assertEqual(len(service.log_lines("WARN", "a rule may not do what is meant")), 3)
+        self.assertTrue(service.log_lines("WARN", "SLUICE_HTPP", "SLUICE_HTTP"))
+        done = sluice("config", env={"SLUICE_HTPP": "s3cret"})
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "^SLUICE_HTPP: warning: .*\n$")
+
+    def test_a_month_is_not_a_minute(self):
+        folder = self.folder()
+        for content in ("ruleSets: [{id: a, rules: [{id: r, scope: GLOBAL, bands: "
+                        "[{limit: 1, window: 1M}]}]}]", "limits: {a: 'limit=1,window=1M'}",
+                        "http: {idleTimeout: 1M}"):
+            done = sluice("validate", folder.write("x.yaml", content))
+            self.assertEqual((done.returncode, done.stdout), (2, ""), content)
+            self.assertRegex(done.stderr, r'^\S*x\.yaml:1:\d+: .*"1M": .*1m for minutes.*30d\n$')
+
     def test_settings_that_do_not_go_together(self):
         folder = self.folder()
         for content, place, word in (
