@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/daemon.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -83,9 +85,16 @@ std::chrono::milliseconds Millis(Micros duration) {
   return std::chrono::ceil<std::chrono::milliseconds>(duration);
 }
 
-// Where a door listens, once it does; a supervisor or a test reads it.
-void Announce(std::string_view door, const net::ListenAddress& address) {
-  std::printf("%s\n", text::Cat(door, " listening on ", address.ToString()).c_str());
+// Where a door listens, once it does; a supervisor or a test reads it. Whoever gathers lines of
+// JSON gathers those of standard output, too.
+void Announce(std::string_view door, const net::ListenAddress& address,
+              telemetry::LogFormat format) {
+  const std::string line = text::Cat(door, " listening on ", address.ToString());
+  if (format == telemetry::LogFormat::kJson) {
+    telemetry::Logger({.fd = STDOUT_FILENO, .format = format}).Info(line);
+    return;
+  }
+  std::printf("%s\n", line.c_str());
   std::fflush(stdout);
 }
 
@@ -235,10 +244,10 @@ class Daemon::Impl {
       TellOfAcceptErrors();
       TellOfFullBuffers();
     });
-    if (http_) Announce("http", http_->address());
-    if (admin_) Announce("admin", admin_->address());
-    if (resp_) Announce("resp", resp_->address());
-    if (grpc_) Announce("grpc", grpc_->address());
+    if (http_) Announce("http", http_->address(), settings_.log.format);
+    if (admin_) Announce("admin", admin_->address(), settings_.log.format);
+    if (resp_) Announce("resp", resp_->address(), settings_.log.format);
+    if (grpc_) Announce("grpc", grpc_->address(), settings_.log.format);
     logger_.Info("serving", {{"version", SLUICE_VERSION},
                              {"store", backend_->Description()},
                              {"threads", loops_.size()}});

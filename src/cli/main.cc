@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/check_command.h"
@@ -20,6 +23,8 @@
 #include "cli/replay_command.h"
 #include "cli/serve_command.h"
 #include "cli/validate_command.h"
+#include "core/text.h"
+#include "telemetry/log.h"
 
 namespace {
 
@@ -34,6 +39,12 @@ constexpr const char* kAbout =
     "  algorithm=sliding_window,limit=100,window=60s\n"
     "  algorithm=sliding_window_counter,limit=100,window=60s\n";
 
+constexpr const char* kVersion = "sluice " SLUICE_VERSION;
+
+void LogAsJson(std::string_view message) {
+  sluice::telemetry::Logger({.format = sluice::telemetry::LogFormat::kJson}).Error(message);
+}
+
 // Whoever started us may have closed a standard stream. A file that we open must not take its
 // number, or output would go there. Opened the wrong way round, so that using it still fails.
 void OccupyStandardStreams() {
@@ -44,9 +55,21 @@ void OccupyStandardStreams() {
   }
 }
 
+std::vector<const CLI::App*> Commands(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+// Null if there is none.
+const CLI::App* FindCommand(const CLI::App& app, std::string_view name) {
+  for (const CLI::App* command : Commands(app)) {
+    if (command->get_name() == name) return command;
+  }
+  return nullptr;
+}
+
 std::string UnknownCommand(const CLI::App& app, const std::string& name) {
   std::string commands;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+  for (const CLI::App* command : Commands(app)) {
     commands += (commands.empty() ? "" : ", ") + command->get_name();
   }
   // A URI may have a password in it.
@@ -67,14 +90,77 @@ std::string Unexpected(const CLI::App& app) {
   return "more arguments than expected";
 }
 
-int Run(int argc, char** argv) {
+// Whether what keeps the service from starting is told as a line of JSON. It is asked while the
+// arguments themselves may be wrong.
+bool LogsJson(std::span<char* const> arguments) {
+  constexpr std::string_view kFlag = "--log-format";
+  if (arguments.size() < 2 || arguments[1] != std::string_view("serve")) return false;
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing else runs yet.
+  const char* const variable = std::getenv("SLUICE_LOG_FORMAT");
+  std::string_view format = variable == nullptr ? "" : variable;
+  for (std::size_t i = 2; i < arguments.size(); ++i) {
+    const std::string_view argument = arguments[i];
+    if (argument == kFlag && i + 1 < arguments.size()) format = arguments[i + 1];
+    if (argument.starts_with(kFlag) && argument.substr(kFlag.size()).starts_with('=')) {
+      format = argument.substr(kFlag.size() + 1);
+    }
+  }
+  return sluice::text::EqualsIgnoreCase(format, "json");
+}
+
+// In the order that CLI11 takes them in, the last first. It reads `--flag=` as a flag whose value
+// is the next argument; here it is one whose value is empty.
+std::vector<std::string> ArgumentsOf(const CLI::App& app, std::span<char* const> arguments) {
+  const CLI::App* const command = arguments.size() > 1 ? FindCommand(app, arguments[1]) : nullptr;
+  std::vector<std::string> texts;
+  bool flags_end = false;
+  for (const std::string_view argument :
+       arguments.subspan(std::min<std::size_t>(1, arguments.size()))) {
+    flags_end = flags_end || argument == "--";
+    const std::string name(argument.substr(0, argument.find('=')));
+    const CLI::Option* const option = flags_end || command == nullptr || !name.starts_with("--")
+                                          ? nullptr
+                                          : command->get_option_no_throw(name);
+    if (option != nullptr && option->get_items_expected_max() > 0 &&
+        argument.size() == name.size() + 1) {
+      texts.push_back(name);
+      texts.emplace_back();
+    } else {
+      texts.emplace_back(argument);
+    }
+  }
+  std::ranges::reverse(texts);
+  return texts;
+}
+
+// sluice help [COMMAND]. Not left to CLI11, which would run into what the command itself needs.
+int Help(const CLI::App& app, std::span<char* const> topics) {
+  const CLI::App* const about = topics.empty() ? &app : FindCommand(app, topics.front());
+  if (about == nullptr || topics.size() > 1) {
+    std::cerr << "sluice: "
+              << (about == nullptr ? UnknownCommand(app, topics.front())
+                                   : "more arguments than expected")
+              << '\n';
+    return sluice::cli::kExitError;
+  }
+  const std::string name = about == &app ? "sluice" : "sluice " + about->get_name();
+  std::cout << app.get_formatter()->make_help(about, name, CLI::AppFormatMode::Normal)
+            << std::flush;
+  return std::cout ? sluice::cli::kExitOk : sluice::cli::kExitError;
+}
+
+int Run(std::span<char*> arguments) {
   CLI::App app(kAbout, "sluice");
-  app.set_version_flag("--version", "sluice " SLUICE_VERSION);
-  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
+  app.set_version_flag("--version", kVersion);
+  app.failure_message([&](const CLI::App* failed, const CLI::Error& error) {
     const bool unexpected = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-    return "sluice: " +
-           (unexpected ? Unexpected(*failed) : sluice::cli::WithoutSecrets(error.what())) +
-           "\nTry 'sluice --help' or 'sluice COMMAND --help'.\n";
+    const std::string what =
+        unexpected ? Unexpected(*failed) : sluice::cli::WithoutSecrets(error.what());
+    if (!LogsJson(arguments)) {
+      return "sluice: " + what + "\nTry 'sluice --help' or 'sluice COMMAND --help'.\n";
+    }
+    LogAsJson(what);
+    return std::string();
   });
   const sluice::cli::ReplayCommand replay(app);
   const sluice::cli::CheckCommand check(app);
@@ -82,9 +168,14 @@ int Run(int argc, char** argv) {
   const sluice::cli::ServeCommand serve(app);
   const sluice::cli::ValidateCommand validate(app);
   const sluice::cli::ConfigCommand config(app);
+  app.add_subcommand("help", "Explains a command: sluice help COMMAND");
+  const CLI::App* const version = app.add_subcommand("version", "Prints the version");
+  if (arguments.size() > 1 && arguments[1] == std::string_view("help")) {
+    return Help(app, arguments.subspan(2));
+  }
   try {
-    app.parse(argc, argv);
-    sluice::cli::HideSecrets({argv, static_cast<std::size_t>(argc)});
+    app.parse(ArgumentsOf(app, arguments));
+    sluice::cli::HideSecrets(arguments);
   } catch (const CLI::ParseError& error) {
     const bool help_or_version = app.exit(error) == 0;
     return help_or_version && std::cout.flush() ? sluice::cli::kExitOk : sluice::cli::kExitError;
@@ -92,6 +183,10 @@ int Run(int argc, char** argv) {
   if (app.get_subcommands().empty()) {
     std::cerr << "sluice: a command is needed\n\n" << app.help();
     return sluice::cli::kExitError;
+  }
+  if (app.got_subcommand(version)) {
+    std::cout << kVersion << '\n' << std::flush;
+    return std::cout ? sluice::cli::kExitOk : sluice::cli::kExitError;
   }
   if (app.got_subcommand(check.app())) return check.Run();
   if (app.got_subcommand(purge.app())) return purge.Run();
@@ -104,13 +199,18 @@ int Run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::span arguments(argv, static_cast<std::size_t>(argc));
   try {
     OccupyStandardStreams();
     // A file that may not grow is an error of that file; by default it would end the process.
     std::signal(SIGXFSZ, SIG_IGN);
-    return Run(argc, argv);
+    return Run(arguments);
   } catch (const std::exception& error) {  // Out of memory, mostly.
-    std::fprintf(stderr, "sluice: %s\n", error.what());
+    if (LogsJson(arguments)) {
+      LogAsJson(error.what());
+    } else {
+      std::fprintf(stderr, "sluice: %s\n", error.what());
+    }
     return sluice::cli::kExitError;
   }
 }

@@ -2,10 +2,11 @@
 #include "cli/serve_command.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 
 #include "cli/daemon.h"
 #include "cli/exit_code.h"
+#include "cli/hide_secrets.h"
+#include "telemetry/log.h"
 
 namespace sluice::cli {
 
@@ -25,16 +26,21 @@ ServeCommand::ServeCommand(CLI::App& app)
 
 int ServeCommand::Run() const {
   const auto settings = options_.Load();
-  if (!settings) {
-    Print(settings.error());
-    return kExitError;
-  }
+  if (!settings) return CannotStart(settings.error());
   auto daemon = Daemon::Start(*settings, options_.config_path(), UnknownVariables());
-  if (!daemon) {
-    Print(daemon.error());
-    return kExitError;
-  }
+  if (!daemon) return CannotStart(daemon.error());
   return (*daemon)->Run();
+}
+
+int ServeCommand::CannotStart(const Problems& problems) const {
+  const auto format = options_.LogFormat();
+  if (format == telemetry::LogFormat::kText) {
+    Print(problems);
+  } else {
+    telemetry::Logger logger({.format = format});
+    for (const Problem& problem : problems) logger.Error(WithoutSecrets(problem.ToString()));
+  }
+  return kExitError;
 }
 
 }  // namespace sluice::cli

@@ -15,6 +15,9 @@ class ServeCommand {
   int Run() const;
 
  private:
+  // As lines of the log are, for whoever gathers those.
+  int CannotStart(const Problems& problems) const;
+
   CLI::App* app_;
   SettingsOptions options_;
 };

@@ -521,6 +521,77 @@ class Serve(support.ServiceTest):
                      "[127.0.0.1:8080]"):
             self.assertIn(word, done.stdout)
 
+    def test_help_and_version_are_commands_as_well(self):
+        self.assertEqual(sluice("version").stdout, sluice("--version").stdout)
+        self.assertEqual(sluice("help").stdout, sluice("--help").stdout)
+        for command in ("serve", "config", "validate", "check", "purge", "replay"):
+            done = sluice("help", command)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(done.stdout, sluice(command, "--help").stdout)
+            self.assertIn(command, sluice("help").stdout)
+        done = sluice("help", "nonsense")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn('unknown command "nonsense"', done.stderr)
+        self.assertEqual(sluice("help", "serve", "config").returncode, 2)
+
+    def test_a_flag_with_an_empty_value_takes_no_other(self):
+        done = sluice("config", "--admin=", "--threads=3", "--http-token-file=", "--http=")
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr, "--http: http.listen: nothing would listen; expected an address for at "
+                                      "least one of http, admin, resp and grpc\n")
+        done = sluice("config", "--admin=", "--threads=3", "--snapshot=", "--http", "127.0.0.1:7")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for part in ('\nthreads: 3\n', 'listen: "127.0.0.1:7"'):
+            self.assertIn(part, done.stdout)
+        # A switch has no value to be empty, and what follows is not taken for one.
+        done = sluice("replay", "--limit=limit=1,window=1s", "--json=", "-", stdin="")
+        self.assertIn(done.returncode, (0, 2))
+        done = sluice("replay", "--limit=limit=1,window=1s", "--format=", "-", stdin="")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+
+    def assert_json_lines(self, text):
+        lines = text.splitlines()
+        self.assertTrue(lines)
+        for line in lines:
+            document = json.loads(line)
+            self.assertLessEqual({"time", "level", "message"}, document.keys())
+        return lines
+
+    def test_json_logs_are_json_in_every_line(self):
+        folder = self.folder()
+        rules = folder.write("rules.yaml", "ruleSets: [{id: a, rules: [{id: r, scope: GLOBAL}]}]\n")
+        service = self.start("--rules", rules, "--log-format", "json", "--resp", "127.0.0.1:0",
+                             env={"SLUICE_NONSENSE": "1"})
+        folder.replace("rules.yaml", "ruleSets: 7\n")
+        support.eventually(lambda: "not valid" in service.log(), "the reload is refused")
+        service.send(signal.SIGTERM)
+        self.assertEqual(service.wait(), 0)
+        self.assertEqual(len(self.assert_json_lines(service.output())), 3)
+        log = "\n".join(self.assert_json_lines(service.log()))
+        for part in ("SLUICE_NONSENSE", "has no bands", "stopped"):
+            self.assertIn(part, log)
+
+    def test_json_logs_say_why_it_cannot_start(self):
+        folder = self.folder()
+        bad = folder.write("bad.yaml", "log: {format: json}\nthreads: many\nhttp: {colour: red}\n")
+        json_flag = ("--log-format", "json")
+        for arguments, env, count in (
+                (("--config", bad), None, 2),
+                (("--config", "/nowhere/x"), {"SLUICE_LOG_FORMAT": "JSON"}, 1),
+                (("--threads", "x", *json_flag), None, 1),
+                (("--threads", "x", "--http", "y", "--log-format=json"), None, 1),
+                (("--rules", "/nowhere/x", "--http=127.0.0.1:0", *json_flag), None, 1),
+                (("--nonsense", *json_flag), None, 1),
+                (("--threads",), {"SLUICE_LOG_FORMAT": "json"}, 1)):
+            with self.subTest(arguments):
+                done = sluice("serve", *arguments, env=env)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertEqual(len(self.assert_json_lines(done.stderr)), count, done.stderr)
+        # The last that is given counts, and text is for people.
+        done = sluice("serve", "--nonsense", "--log-format", "text",
+                      env={"SLUICE_LOG_FORMAT": "json"})
+        self.assertIn("Try 'sluice --help'", done.stderr)
+
     def test_bad_files_stop_it_with_their_place(self):
         folder = self.folder()
         listeners = ("--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")

@@ -229,7 +229,8 @@ class Service(Process):
         """The ports of the doors that listen already."""
         if not self.running():
             raise AssertionError(f"the service ended: {self.log()}")
-        lines = re.findall(r"^(\w+) listening on .*:(\d+)$", self.output(), re.M)
+        # As a line of its own, or as the message of one of JSON.
+        lines = re.findall(r'(?:^|")(\w+) listening on \S*:(\d+)(?:"}$|$)', self.output(), re.M)
         return {door: int(port) for door, port in lines}
 
     def wait_until_up(self):
