@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/audit.h"
 #include "api/decision_json.h"
 #include "api/key_state.h"
 #include "api/reply.h"
@@ -126,18 +127,21 @@ void Refuse(Reply& reply, const reload::Keeper::Outcome& outcome) {
   reply.Fail(error);
 }
 
-// Answers with what became of a change: 201 and where it is if it made a rule set, else 200.
-reload::Keeper::Done AnswerWith(std::shared_ptr<Reply> reply, std::string_view done,
+// Answers with what became of a change, and logs it: 201 and where it is if it made a rule set,
+// else 200.
+reload::Keeper::Done AnswerWith(std::shared_ptr<Reply> reply, Author author, std::string_view done,
                                 std::string id) {
-  return
-      [reply = std::move(reply), done, id = std::move(id)](const reload::Keeper::Outcome& outcome) {
-        if (!outcome.result) return Refuse(*reply, outcome);
-        reply->body = JsonOf(outcome.created ? "created" : done, id);
-        if (outcome.created) {
-          reply->headers = text::Cat("Location: ", kRuleSetsPath, "/", id, "\r\n");
-        }
-        reply->Send(outcome.created ? 201 : 200);
-      };
+  return [reply = std::move(reply), author = std::move(author), done,
+          id = std::move(id)](const reload::Keeper::Outcome& outcome) {
+    LogChange(reply->logger(), author, reply->request_id(), outcome.created ? "created" : done, id,
+              outcome);
+    if (!outcome.result) return Refuse(*reply, outcome);
+    reply->body = JsonOf(outcome.created ? "created" : done, id);
+    if (outcome.created) {
+      reply->headers = text::Cat("Location: ", kRuleSetsPath, "/", id, "\r\n");
+    }
+    reply->Send(outcome.created ? 201 : 200);
+  };
 }
 
 // The budgets of one key, asked for or made whole together.
@@ -184,6 +188,19 @@ void AnswerReset(KeyCall& call) {
   json.BeginObject().Field("key", call.key).Field("bands", call.bands.size());
   json.Field("reset", reset).EndObject();
   call.reply.Send(200);
+}
+
+void LogReset(const KeyCall& call, const Author& author, std::string_view rule_set) {
+  const auto was_held = [](const Expected<bool>& held) { return held.value_or(false); };
+  const bool known = std::ranges::all_of(call.held, &Expected<bool>::has_value);
+  const std::string target = text::Cat("key ", call.key, " of rule set ", rule_set);
+  const std::string before = text::Cat(std::ranges::count_if(call.held, was_held), " of ",
+                                       call.held.size(), " budgets used");
+  LogChange(call.reply.logger(), author, call.reply.request_id(),
+            {.action = "reset",
+             .target = target,
+             .before = before,
+             .after = known ? "all full" : "unknown"});
 }
 
 // Finds the key's bands; answers, and returns nothing, if there are none.
@@ -308,6 +325,10 @@ bool AdminApi::Admits(const http::Request& request, http::Exchange& exchange) co
   return false;
 }
 
+Author AdminApi::AuthorOf(const http::Request& request) const {
+  return Author::Of(request, parts_.access);
+}
+
 void AdminApi::ListRuleSets(const http::Request& request, http::Exchange exchange) const {
   Reply reply(std::move(exchange), request, parts_.instruments);
   const auto catalog = parts_.engine.catalog();
@@ -336,11 +357,12 @@ void AdminApi::ReadRuleSet(const http::Request& request, http::Exchange exchange
 // A large document takes longer to read than a loop may be held up.
 void AdminApi::CreateRuleSet(const http::Request& request, http::Exchange exchange) const {
   auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
-  parts_.keeper.Post([this, reply, body = std::string(request.body)]() mutable {
+  parts_.keeper.Post([this, reply, body = std::string(request.body),
+                      author = AuthorOf(request)]() mutable {
     const auto parsed = rules::ParseRuleSet(body, "body");
     if (!parsed) return reply->Fail(parsed.error());
     const std::string& id = (*parsed)->id();
-    parts_.keeper.Create(id, std::move(body), AnswerWith(reply, "created", id));
+    parts_.keeper.Create(id, std::move(body), AnswerWith(reply, std::move(author), "created", id));
   });
 }
 
@@ -348,7 +370,7 @@ void AdminApi::ReplaceRuleSet(const http::Request& request, http::Exchange excha
                               std::string_view id) const {
   auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
   parts_.keeper.Post([this, reply, id = std::string(id), body = std::string(request.body),
-                      condition = ConditionOf(request)]() mutable {
+                      condition = ConditionOf(request), author = AuthorOf(request)]() mutable {
     const auto parsed = rules::ParseRuleSet(body, "body");
     if (!parsed) return reply->Fail(parsed.error());
     if ((*parsed)->id() != id) {
@@ -357,7 +379,7 @@ void AdminApi::ReplaceRuleSet(const http::Request& request, http::Exchange excha
                                    text::Quote(id)));
     }
     parts_.keeper.Save(id, std::move(body), std::move(condition),
-                       AnswerWith(reply, "replaced", id));
+                       AnswerWith(reply, std::move(author), "replaced", id));
   });
 }
 
@@ -365,7 +387,7 @@ void AdminApi::DeleteRuleSet(const http::Request& request, http::Exchange exchan
                              std::string_view id) const {
   auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
   parts_.keeper.Remove(std::string(id), ConditionOf(request),
-                       AnswerWith(reply, "deleted", std::string(id)));
+                       AnswerWith(reply, AuthorOf(request), "deleted", std::string(id)));
 }
 
 void AdminApi::SetEnabled(const http::Request& request, http::Exchange exchange,
@@ -379,7 +401,8 @@ void AdminApi::SetEnabled(const http::Request& request, http::Exchange exchange,
         spec.enabled = enabled;
         return rules::RuleSet::Compile(std::move(spec))->ToJson();
       },
-      ConditionOf(request), AnswerWith(reply, enabled ? "enabled" : "disabled", std::string(id)));
+      ConditionOf(request),
+      AnswerWith(reply, AuthorOf(request), enabled ? "enabled" : "disabled", std::string(id)));
 }
 
 void AdminApi::Validate(const http::Request& request, http::Exchange exchange) const {
@@ -411,8 +434,10 @@ void AdminApi::ResetKey(const http::Request& request, http::Exchange exchange,
       PrepareKey(parts_.engine, parts_.instruments, request, std::move(exchange), rule_set);
   if (!call) return;
   call->held.assign(call->charges.size(), false);
-  const auto finish = [call] {
-    if (call->open.fetch_sub(1, std::memory_order_acq_rel) == 1) AnswerReset(*call);
+  const auto finish = [call, author = AuthorOf(request), id = std::string(rule_set)] {
+    if (call->open.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    LogReset(*call, author, id);
+    AnswerReset(*call);
   };
   for (std::size_t i = 0; i < call->charges.size(); ++i) {
     call->open.fetch_add(1, std::memory_order_relaxed);
@@ -454,7 +479,14 @@ void AdminApi::Top(const http::Request& request, http::Exchange exchange) const 
 
 void AdminApi::Reload(const http::Request& request, http::Exchange exchange) const {
   auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
-  parts_.reload([reply, &engine = parts_.engine](const reload::Keeper::Outcome& outcome) {
+  const std::uint64_t generation = parts_.engine.catalog()->generation;
+  parts_.reload([reply, &engine = parts_.engine, author = AuthorOf(request),
+                 generation](const reload::Keeper::Outcome& outcome) {
+    const std::string before = text::Cat("generation=", generation);
+    const std::string after = text::Cat("generation=", engine.catalog()->generation,
+                                        " problems=", outcome.problems.size());
+    LogChange(reply->logger(), author, reply->request_id(),
+              {.action = "reloaded", .target = "files", .before = before, .after = after});
     if (!outcome.problems.empty()) return reply->Fail(outcome.problems);
     JsonWriter(reply->body)
         .BeginObject()
@@ -477,7 +509,19 @@ void AdminApi::SetLogLevel(const http::Request& request, http::Exchange exchange
   const auto read = net::ReadQuery(request.query, wanted, scratch);
   const auto level = telemetry::ParseLogLevel(read ? wanted[0].value.value_or("") : "");
   if (!level) return reply.Fail(400, "INVALID_LEVEL", "?level=: " + level.error().message);
-  parts_.instruments.logger.set_level(*level);
+  telemetry::Logger& logger = parts_.instruments.logger;
+  const telemetry::LogLevel before = logger.level();
+  const auto log = [&] {
+    LogChange(logger, AuthorOf(request), reply.request_id(),
+              {.action = "set",
+               .target = "log level",
+               .before = ToString(before),
+               .after = ToString(*level)});
+  };
+  // Under the level that lets more through.
+  if (*level > before) log();
+  logger.set_level(*level);
+  if (*level <= before) log();
   reply.body = JsonOf("level", ToString(*level));
   reply.Send(200);
 }
@@ -491,6 +535,8 @@ void AdminApi::Status(const http::Request& request, http::Exchange exchange) con
   AppendStore(json, health.store);
   json.Key("rules");
   AppendRules(json, parts_.keeper.status(), parts_.keeper.managed_by());
+  json.Key("reload");
+  AppendReload(json, health.reload);
   json.Key("guard").Raw(parts_.guard_status()).EndObject();
   reply.Send(200);
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "api/audit.h"
 #include "api/descriptor_api.h"
 #include "api/health.h"
 #include "api/reply.h"
@@ -49,6 +50,8 @@ class AdminApi final : public http::Handler {
 
   // Answers, and returns false, if the request may not be here.
   bool Admits(const http::Request& request, http::Exchange& exchange) const;
+
+  Author AuthorOf(const http::Request& request) const;
 
   void ListRuleSets(const http::Request& request, http::Exchange exchange) const;
   void ReadRuleSet(const http::Request& request, http::Exchange exchange,

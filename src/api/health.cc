@@ -46,6 +46,18 @@ void AppendStore(JsonWriter& json, const Health::Store& store) {
   json.EndObject();
 }
 
+void AppendReload(JsonWriter& json, const Health::Reload& reload) {
+  json.BeginObject().Field("status", reload.problems.empty() ? "UP" : "DEGRADED");
+  if (reload.good_at) {
+    json.Field(
+        "lastSuccessSeconds",
+        std::chrono::floor<std::chrono::seconds>(*reload.good_at).time_since_epoch().count());
+  }
+  json.Key("problems").BeginArray();
+  for (const std::string& problem : reload.problems) json.String(problem);
+  json.EndArray().EndObject();
+}
+
 void AppendRulesFields(JsonWriter& json, const reload::RulesStatus& rules) {
   json.Field("status", !rules.ready ? "DOWN" : rules.degraded() ? "DEGRADED" : "UP");
   if (!rules.problem.empty()) json.Field("problem", rules.problem);

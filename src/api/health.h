@@ -57,11 +57,18 @@ struct Health {
     }
   };
 
+  // The files that are read again while it runs: configuration, rules, certificates and tokens.
+  struct Reload {
+    std::vector<std::string> problems = {};  // Of those that are not in force; the old ones are.
+    std::optional<TimePoint> good_at = {};   // When rules were last taken from files.
+  };
+
   bool draining = false;
   bool clock_believed = true;  // Whether the system's clock can be right.
   Store store;
   // Of the rule sets that the admin API manages, if they outlive the process.
   std::optional<reload::RulesStatus> rules = {};
+  Reload reload = {};
 
   // Whether requests should come here. Without its store it decides by policy; without its rules it
   // would not find them.
@@ -69,12 +76,16 @@ struct Health {
 
   // Whether it decides as it should, rather than as well as it can.
   bool degraded() const {
-    return !store.decides() || !clock_believed || (rules && rules->degraded());
+    return !store.decides() || !clock_believed || (rules && rules->degraded()) ||
+           !reload.problems.empty();
   }
 };
 
 // As an object.
 void AppendStore(JsonWriter& json, const Health::Store& store);
+
+// As an object. It names files and what stands in them: for the admin API.
+void AppendReload(JsonWriter& json, const Health::Reload& reload);
 
 // As fields of an object.
 void AppendRulesFields(JsonWriter& json, const reload::RulesStatus& rules);

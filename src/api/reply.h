@@ -40,6 +40,8 @@ class Reply {
   std::string body;
 
   bool wants_problem() const { return wants_problem_; }  // By its Accept header.
+  std::string_view request_id() const { return id_.text(); }
+  telemetry::Logger& logger() const { return instruments_.logger; }
 
   void Send(int status, std::string_view content_type = kJson);
 

@@ -37,6 +37,25 @@ std::vector<http::Policy> PoliciesOf(const RuleCheck& check) {
   return policies;
 }
 
+// What denied it, for whoever looks for the request of a client that complains.
+void LogDenial(const Reply& reply, const RuleCheck& check) {
+  telemetry::Logger& logger = reply.logger();
+  if (!logger.Enabled(telemetry::LogLevel::kDebug) || check.denied_by() == nullptr) return;
+  const auto denied =
+      std::ranges::find_if(check.outcomes(), [&](const RuleCheck::Outcome& outcome) {
+        return outcome.denied && outcome.selected->rule == check.denied_by();
+      });
+  const rules::Selected& selected = *denied->selected;
+  std::string_view band =
+      selected.verdict == rules::Selected::Verdict::kBlocked ? "blocked" : "missing-key";
+  if (check.denied_band() != nullptr) band = check.denied_band()->label;
+  logger.Debug("denied by a rule", {{"rule_set", check.rule_set().id()},
+                                    {"rule", selected.rule->id},
+                                    {"band", band},
+                                    {"key", selected.key},
+                                    {"request_id", reply.request_id()}});
+}
+
 struct Call {
   Call(Reply own_reply, std::shared_ptr<const service::Catalog> catalog)
       : reply(std::move(own_reply)), check(std::move(catalog)) {}
@@ -53,6 +72,7 @@ void Answer(Call& call, TimePoint now) {
   if (!check.decision()) return reply.Fail(check.decision().error());
   const std::vector<http::Policy> policies = PoliciesOf(check);
   const Decision& decision = *check.decision();
+  LogDenial(reply, check);
   // A request that a rule refuses without a limit has no numbers, and no time when it would pass.
   const bool has_numbers = check.limited() && (decision.allowed || check.denied_band());
   if (has_numbers) http::AppendRateLimitFields(reply.headers, decision, policies, now);
@@ -130,6 +150,7 @@ void AnswerBatch(Batch& batch) {
       json.Field("status", StatusOf(error->code)).Key("error").BeginObject();
       json.Field("code", ToString(error->code)).Field("message", error->message).EndObject();
     } else {
+      LogDenial(batch.reply, *item.check);
       json.Field("status", item.check->decision()->allowed ? 200 : 429);
       AppendCheck(json, *item.check);
     }

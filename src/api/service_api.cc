@@ -60,6 +60,12 @@ void ServiceApi::HealthOf(const http::Request& request, http::Exchange exchange)
     AppendRulesFields(json, *health.rules);
     json.EndObject();
   }
+  // Which, and what stands in them, is not for everybody.
+  if (!health.reload.problems.empty()) {
+    json.Key("reload").BeginObject().Field("status", "DEGRADED");
+    json.Field("problem", "files are not valid or cannot be read, and the old ones are in force");
+    json.EndObject();
+  }
   json.EndObject();
   reply.Send(health.ready() ? 200 : 503);
 }

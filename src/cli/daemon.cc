@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <tuple>
@@ -230,6 +231,7 @@ class Daemon::Impl {
     if (auto opened = OpenGrpc(); !opened) return opened;
     WatchConnections();
     WatchRules();
+    WatchReloads();
     if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
     for (const Problem& warning : warnings) logger_.Warn(warning.ToString());
     WarnOfFewDescriptors(descriptors_, logger_);
@@ -306,8 +308,13 @@ class Daemon::Impl {
       if (!outcome.result && outcome.problems.empty()) {
         outcome.problems = ProblemOf("rules", outcome.result.error());
       }
-      std::ranges::move(ReloadCertificates(), std::back_inserter(outcome.problems));
-      std::ranges::move(ReloadTokens(), std::back_inserter(outcome.problems));
+      Problems others = ReloadCertificates();
+      std::ranges::move(ReloadTokens(), std::back_inserter(others));
+      {
+        const std::scoped_lock lock(reload_mutex_);
+        other_problems_ = others;
+      }
+      std::ranges::move(others, std::back_inserter(outcome.problems));
       done(std::move(outcome));
     });
   }
@@ -505,7 +512,32 @@ class Daemon::Impl {
     health.store = backend_->Health();
     const Settings::Rules& rules = settings_.rules;
     if (!rules.redis.empty() || !rules.keep_file.empty()) health.rules = keeper_->status();
+    health.reload = ReloadHealth();
     return health;
+  }
+
+  api::Health::Reload ReloadHealth() const {
+    const reload::Keeper::FilesStatus files = keeper_->files_status();
+    api::Health::Reload reload{.problems = {}, .good_at = files.good_at};
+    if (!files.problem.empty()) reload.problems.push_back(files.problem);
+    const std::scoped_lock lock(reload_mutex_);
+    for (const Problem& problem : other_problems_) reload.problems.push_back(problem.ToString());
+    return reload;
+  }
+
+  void WatchReloads() {
+    using enum telemetry::Registry::Type;
+    registry_.AddCallback(
+        kGauge, "sluice_last_reload_successful",
+        "1 if rules, certificates and tokens are as their files say; 0 until those are mended.", {},
+        [this] { return ReloadHealth().problems.empty() ? 1.0 : 0.0; });
+    registry_.AddCallback(
+        kGauge, "sluice_last_reload_success_timestamp_seconds",
+        "When rules were last taken from their files.", {}, [this] {
+          const auto good_at = keeper_->files_status().good_at;
+          if (!good_at) return 0.0;
+          return std::chrono::duration<double>(good_at->time_since_epoch()).count();
+        });
   }
 
   http::Limits HttpLimits() const {
@@ -675,6 +707,8 @@ class Daemon::Impl {
   std::unique_ptr<http::Server> admin_;
   std::unique_ptr<resp::Server> resp_;
   std::unique_ptr<grpc::Server> grpc_;
+  mutable std::mutex reload_mutex_;
+  Problems other_problems_;  // Of certificates and tokens, at the last reload. By reload_mutex_.
   FreedMemory freed_memory_;
   std::uint64_t accept_errors_told_ = 0;  // Of the thread of give_back_, as is the next.
   std::uint64_t buffers_refused_told_ = 0;

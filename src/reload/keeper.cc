@@ -41,6 +41,13 @@ std::string HashOf(const std::string& stored) {
   return digest;
 }
 
+// Null if it is not valid.
+std::shared_ptr<const rules::RuleSet> ParseStored(const std::string& id,
+                                                  const std::string& stored) {
+  auto parsed = rules::ParseRuleSet(stored, text::Cat("managed rule set ", id));
+  return parsed ? *std::move(parsed) : nullptr;
+}
+
 bool Holds(Keeper::Condition& condition, const std::string* stored) {
   if (!condition) return true;
   return stored ? condition(HashOf(*stored)) : condition(std::nullopt);
@@ -81,7 +88,21 @@ Problems Keeper::Load() {
   managed_.LoadKept();
   auto sources = ReadAll();
   if (!sources) return {{.file = "configuration", .message = sources.error().message}};
-  return Adopt(*std::move(sources)).problems;
+  Problems problems = Adopt(*std::move(sources)).problems;
+  if (problems.empty()) NoteFiles({});
+  return problems;
+}
+
+Keeper::FilesStatus Keeper::files_status() const {
+  const std::scoped_lock lock(mutex_);
+  return files_;
+}
+
+// What was found when they were looked at; empty: they are in force.
+void Keeper::NoteFiles(std::string problem) {
+  const std::scoped_lock lock(mutex_);
+  if (problem.empty()) files_.good_at = logger_.clock().Now();
+  files_.problem = std::move(problem);
 }
 
 void Keeper::Start() {
@@ -133,6 +154,7 @@ Expected<Sources> Keeper::ReadAll() {
 
 void Keeper::NoteUnreadable(const Error& error) {
   unreadable_ = error.message;
+  NoteFiles(unreadable_);
   metrics_.Reloaded(telemetry::ReloadResult::kInvalid, 0);
   logger_.Error("rules cannot be read; the old ones stay", {{"error", unreadable_}});
 }
@@ -149,6 +171,8 @@ std::chrono::milliseconds Keeper::Look() {
     return poll;
   }
   unreadable_.clear();
+  // Put back as they were, they are mended without anything to take.
+  if (SameFiles(*sources, sources_) && !files_status().problem.empty()) NoteFiles({});
   if (*sources == sources_) refused_.reset();
   if (*sources == sources_ || *sources == refused_) {
     unsettled_.reset();
@@ -190,7 +214,12 @@ Keeper::Outcome Keeper::Refresh() {
 Keeper::Outcome Keeper::Take(Sources sources) {
   const auto before = catalog_;
   Outcome outcome = Adopt(std::move(sources));
-  if (outcome.result) WarnOfMissing(*before);
+  if (outcome.result) {
+    NoteFiles({});
+    WarnOfMissing(*before);
+  } else {
+    NoteFiles(outcome.problems.front().ToString());
+  }
   return outcome;
 }
 
@@ -317,6 +346,7 @@ Keeper::Outcome Keeper::CommitNow(const std::string& id, Planner& plan) {
     if (const auto read = managed_.Read(); !read) return Refused(NothingChanged(read.error()));
     const std::string* stored = managed_.FindStored(id);
     auto planned = plan(stored);
+    const auto before = stored ? ParseStored(id, *stored) : nullptr;
     if (!planned) return std::move(planned.error());
     if (planned->document) {
       if (Outcome fits = CheckFits(id, *planned->document); !fits.result) return fits;
@@ -327,11 +357,17 @@ Keeper::Outcome Keeper::CommitNow(const std::string& id, Planner& plan) {
                                          .document = std::move(planned->document),
                                          .condition = planned->condition,
                                          .same = stored ? *stored : std::string()});
-    if (!changed) return Refused(NotSaved(changed.error()));
+    if (!changed) {
+      Outcome outcome = Refused(NotSaved(changed.error()));
+      outcome.before = before;
+      return outcome;
+    }
     if (changed->result != Changed::Result::kDone) continue;
     if (removal && !changed->existed) return Refused(NotManaged(id, "removed"));
     Outcome outcome = Adopt(WithManaged());
     outcome.created = !changed->existed;
+    outcome.before = before;
+    if (!removal) outcome.after = {catalog_->rules, catalog_->rules->Find(id)};
     return outcome;
   }
   return Refused({ErrorCode::kUnavailable,

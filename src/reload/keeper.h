@@ -68,6 +68,11 @@ class Keeper {
     Problems problems;
     bool is_other = false;  // The rule set is not the one that the condition wants.
     bool created = false;   // There was none before.
+
+    // Of a change that was made, or may have been: the rule set before and after it. Null: there is
+    // none, or it is not valid.
+    std::shared_ptr<const rules::RuleSet> before = {};
+    std::shared_ptr<const rules::RuleSet> after = {};
   };
   using Done = std::move_only_function<void(Outcome)>;
 
@@ -102,6 +107,14 @@ class Keeper {
   // How the rule sets of the store are. From any thread.
   RulesStatus status() const { return managed_.status(); }
 
+  // How the files are.
+  struct FilesStatus {
+    std::string problem = {};               // Why they are not in force; empty if they are.
+    std::optional<TimePoint> good_at = {};  // When they were last taken, or found mended.
+  };
+  // From any thread.
+  FilesStatus files_status() const;
+
  private:
   void Run(const std::stop_token& stop);
   std::chrono::milliseconds Look();
@@ -124,6 +137,7 @@ class Keeper {
   Outcome CommitNow(const std::string& id, Planner& plan);
   Outcome CheckFits(const std::string& id, const std::string& document) const;
   void NoteUnreadable(const Error& error);
+  void NoteFiles(std::string problem);
   void WarnOfMissing(const service::Catalog& before);
   void LogWarnings() const;
   void Publish(std::shared_ptr<service::Catalog> catalog);
@@ -144,7 +158,8 @@ class Keeper {
   std::shared_ptr<const service::Catalog> catalog_;
 
   FolderWatch watch_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  FilesStatus files_;                                  // Guarded by mutex_.
   std::deque<std::move_only_function<void()>> tasks_;  // Guarded by mutex_.
   std::jthread thread_;                                // Last: it uses all of the above.
 };

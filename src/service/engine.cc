@@ -24,6 +24,13 @@ std::string_view NameOf(Source source) {
   }
 }
 
+// Of several charges the first that denied; of a request that was allowed the first.
+const Charge& DecidingOf(const Request& request) {
+  const auto denied = std::ranges::find(request.each, false, &Decision::allowed);
+  if (denied == request.each.end()) return request.charges.front();
+  return request.charges[static_cast<std::size_t>(denied - request.each.begin())];
+}
+
 }  // namespace
 
 Engine::Engine(const Parts& parts, std::shared_ptr<const Catalog> catalog)
@@ -77,10 +84,12 @@ void Engine::Account(std::span<const Request> requests, Steady::time_point start
     }
     if (request.source != Source::kStore) AccountWithoutStore(request);
     if (logger_.Enabled(LogLevel::kDebug)) [[unlikely]] {
+      const Charge& charge = DecidingOf(request);
       logger_.Debug(allowed ? "request allowed" : "request denied",
-                    {{"key", request.charges.front().key},
+                    {{"key", charge.key},
+                     {"limit", charge.name},
                      {"remaining", request.outcome->remaining},
-                     {"cost", request.charges.front().cost}});
+                     {"cost", charge.cost}});
     }
   }
 }

@@ -484,5 +484,83 @@ resp: {{password: "{self.SECRET}"}}
                 self.assert_hidden(done.stdout, done.stderr)
 
 
+
+class Audit(support.ServiceTest):
+    def changes(self, service):
+        lines = [json.loads(line) for line in service.log().splitlines()]
+        return [line for line in lines if line["message"] == "changed through the admin API"]
+
+    def test_every_change_says_who_what_before_and_after(self):
+        folder = self.folder()
+        tokens = folder.write("tokens", f"ops {TOKEN}\ndeploy {TOKEN}-2\n")
+        service = self.start("--rules", folder.write("rules.yaml", RULES), "--log-format", "json",
+                             "--admin-token-file", tokens)
+
+        def ask(method, path, body=None, token=TOKEN, request=None):
+            headers = {"Authorization": f"Bearer {token}"}
+            if request:
+                headers["X-Request-Id"] = request
+            return service.admin(method, path, body, headers)
+
+        secret = rule_set("new", 3) | {"description": "s3cret"}
+        secret["rules"][0]["scope"] = "PER_API_KEY"
+        secret["rules"][0]["overrides"] = [{"key": "s3cret-1", "blocked": True}]
+        raised = json.loads(json.dumps(secret))
+        raised["rules"][0]["bands"][0]["limit"] = 77
+        raised["rules"].append(rule_set("x", 5, rule="second")["rules"][0])
+        self.assertEqual(ask("POST", SETS, secret, request="r-1").status, 201)
+        self.assertEqual(ask("PUT", f"{SETS}/new", raised, token=f"{TOKEN}-2").status, 200)
+        self.assertEqual(ask("POST", f"{SETS}/new/disable").status, 200)
+        self.assertEqual(ask("DELETE", f"{SETS}/new").status, 200)
+        service.check("filed", ip="192.0.2.1")
+        self.assertEqual(
+            ask("DELETE", target(f"{SETS}/filed/keys", key="ip:192.0.2.1")).status, 200)
+        self.assertEqual(ask("POST", "/admin/v1/reload").status, 200)
+        self.assertEqual(ask("PUT", "/admin/v1/log-level?level=error").status, 200)
+        self.assertEqual(ask("PUT", "/admin/v1/log-level?level=info").status, 200)
+
+        changes = self.changes(service)
+        for change in changes:
+            self.assertEqual((change["level"], change["address"]), ("info", "127.0.0.1"))
+            self.assertTrue(change["request_id"])
+        self.assertEqual(changes[0]["request_id"], "r-1")
+        self.assertEqual([(change["caller"], change["action"], change["target"])
+                          for change in changes],
+                         [("ops", "created", "rule set new"),
+                          ("deploy", "replaced", "rule set new"),
+                          ("ops", "disabled", "rule set new"),
+                          ("ops", "deleted", "rule set new"),
+                          ("ops", "reset", "key ip:192.0.2.1 of rule set filed"),
+                          ("ops", "reloaded", "files"),
+                          ("ops", "set", "log level"),
+                          ("ops", "set", "log level")])
+        states = [(change["before"], change["after"]) for change in changes]
+        band = r"\(b: algorithm=fixed_window,limit={},window=10000d\)"
+        for (before, after), (expected_before, expected_after) in zip(states, (
+                ("none", rf"hash=\w{{16}} rules=1 r{band.format(3)}"),
+                (rf"hash=\w{{16}} rules=1 r{band.format(3)}",
+                 rf"hash=\w{{16}} rules=2 r{band.format(77)} second{band.format(5)}"),
+                (r"hash=\w{16} rules=2", r"hash=\w{16} disabled rules=2"),
+                (r"hash=\w{16} disabled rules=2 r\(.*\) second\(.*\)", "none"),
+                ("2 of 3 budgets used", "all full"),
+                (r"generation=\d+", r"generation=\d+ problems=0"),
+                ("info", "error"), ("error", "info"))):
+            self.assertRegex(before, f"^{expected_before}$")
+            self.assertRegex(after, f"^{expected_after}$")
+        self.assertEqual(states[1][0], states[0][1])
+        self.assertNotIn("s3cret", service.log())
+        self.assertNotIn(TOKEN, service.log())
+
+    def test_what_changes_nothing_is_not_logged(self):
+        service = self.start("--log-format", "json")
+        self.assertEqual(service.admin("POST", SETS, {"id": "a b"}).status, 400)
+        self.assertEqual(service.admin("DELETE", f"{SETS}/none").status, 404)
+        self.assertEqual(service.admin("POST", "/admin/v1/validate", rule_set("x", 1)).status, 200)
+        self.assertEqual(service.admin("PUT", "/admin/v1/log-level?level=loud").status, 400)
+        self.assertEqual(service.admin("PUT", f"{SETS}/x", rule_set("x", 1)).status, 201)
+        self.assertEqual([(change["caller"], change["action"])
+                          for change in self.changes(service)], [("local", "created")])
+
+
 if __name__ == "__main__":
     support.main()

@@ -479,6 +479,34 @@ class Logs(support.ServiceTest):
                          ("debug", 200, "mine", trace))
         self.assertEqual(answered["GET /nope"]["request_id"], made)
 
+    def test_denials_name_rule_band_and_request(self):
+        rules = self.folder().write("rules.yaml", f"""ruleSets:
+  - id: api
+    rules:
+      - id: per-user
+        scope: PER_USER
+        bands: [{{label: wide, limit: 9, window: {AGES}}}, {{label: narrow, limit: 1, window: {AGES}}}]
+        overrides: [{{key: mallory, blocked: true}}]
+      - {{id: trial, scope: GLOBAL, shadow: true, bands: [{{limit: 1, window: {AGES}}}]}}
+""")
+        service = self.start("--rules", rules, "--log-format", "json", "--log-level", "debug")
+        for user, request in (("alice", "a-1"), ("alice", "a-2"), ("mallory", "m-1")):
+            service.check("api", headers={"X-Request-Id": request}, userId=user)
+        body = {"checks": [{"ruleSet": "api", "context": {"userId": "alice"}}]}
+        service.request("POST", "/api/v1/check/batch", body, {"X-Request-Id": "b-1"})
+        service.stop()
+        lines = [json.loads(line) for line in service.log().splitlines()]
+        self.assertEqual(
+            [(line["level"], line["rule_set"], line["rule"], line["band"], line["key"],
+              line["request_id"]) for line in lines if line["message"] == "denied by a rule"],
+            [("debug", "api", "per-user", "narrow", "user:alice", "a-2"),
+             ("debug", "api", "per-user", "blocked", "user:mallory", "m-1"),
+             ("debug", "api", "per-user", "narrow", "user:alice", "b-1")])
+        # At every other door the limit tells both.
+        self.assertIn(("user:alice", "api/per-user/narrow"),
+                      [(line["key"], line["limit"]) for line in lines
+                       if line["message"] == "request denied"])
+
     def test_levels(self):
         service = self.start("--log-level", "error")
         service.get(target(CHECK, key="k"))

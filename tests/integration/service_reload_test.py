@@ -6,6 +6,7 @@ Usage: service_reload_test.py PROGRAM
 """
 
 import http.client
+import json
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ import ssl
 import threading
 
 import support
-from support import AGES, Client, eventually, target
+from support import AGES, Client, eventually, eventually_get, target
 
 # So far apart that only what is announced can be seen within the patience of a test.
 NO_POLLING = ("--rules-poll-interval", "1h")
@@ -41,6 +42,66 @@ class ReloadTest(support.ServiceTest):
 
     def allowed(self, service, count, ip="192.0.2.1"):
         return sum(service.check("api", ip=ip).status == 200 for _ in range(count))
+
+
+class BrokenFiles(ReloadTest):
+    def assert_state(self, service, successful):
+        """In metrics, /health and the admin API alike."""
+        health = eventually_get(lambda: service.get("/health").json,
+                                lambda health: ("reload" not in health) == successful,
+                                f"a reload is told of: {not successful}")
+        self.assertEqual(health["status"], "UP" if successful else "DEGRADED")
+        self.assertEqual(service.get("/health/ready").status, 200)
+        self.assertEqual(service.metric("sluice_last_reload_successful"), int(successful))
+        reload = service.admin("GET", "/admin/v1/status").json["reload"]
+        self.assertEqual(reload["status"], health["status"])
+        self.assertEqual(reload["problems"] == [], successful)
+        at = service.metric("sluice_last_reload_success_timestamp_seconds")
+        self.assertEqual(reload["lastSuccessSeconds"], int(at))
+        return at, reload["problems"], json.dumps(health)
+
+    def test_they_are_told_of_until_they_are_mended(self):
+        folder = self.folder()
+        path = folder.write("rules.yaml", rules(3))
+        service = self.start("--rules", path, *NO_POLLING)
+        started, _, _ = self.assert_state(service, True)
+
+        folder.replace("rules.yaml", "ruleSets: s3cret\n")
+        at, problems, health = self.assert_state(service, False)
+        self.assertEqual(at, started)
+        self.assertEqual(len(problems), 1)
+        self.assertIn(path, problems[0])
+        # Not everybody is told where files lie and what is in them.
+        self.assertNotIn(path, health)
+        self.assertNotIn("s3cret", health)
+        # What the admin API changes meanwhile does not mend it.
+        document = {"id": "managed", "rules": []}
+        self.assertEqual(service.admin("PUT", "/admin/v1/rule-sets/managed", document).status, 201)
+        self.assert_state(service, False)
+
+        folder.replace("rules.yaml", rules(5))
+        mended, _, _ = self.assert_state(service, True)
+        self.assertGreater(mended, started)
+        self.wait_for_limit(service, 5)
+
+        # Gone, and back as it was.
+        os.rename(path, folder / "aside")
+        self.assert_state(service, False)
+        os.rename(folder / "aside", path)
+        self.assert_state(service, True)
+
+    def test_tokens_as_well(self):
+        folder = self.folder()
+        tokens = folder.write("tokens", "t0ken\n")
+        service = self.start("--resp", "127.0.0.1:0", "--resp-token-file", tokens, *NO_POLLING)
+        self.assert_state(service, True)
+        folder.replace("tokens", "\x01 s3cret\n")
+        self.assertEqual(service.admin("POST", "/admin/v1/reload").status, 400)
+        _, problems, _ = self.assert_state(service, False)
+        self.assertNotIn("s3cret", str(problems))
+        folder.replace("tokens", "t0ken\n")
+        self.assertEqual(service.admin("POST", "/admin/v1/reload").status, 200)
+        self.assert_state(service, True)
 
 
 class HowChangesArrive(ReloadTest):
