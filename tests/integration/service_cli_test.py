@@ -167,7 +167,7 @@ class Validate(support.ServiceTest):
         done = subprocess.run(["bash", "-c", '"$0" validate <(echo "$1") <(echo "$2") /dev/stdin',
                                support.PROGRAM, "ruleSets: [{id: a}]", "ruleSets: [{id: b}]"],
                               input="domain: d\n", capture_output=True, text=True, check=False,
-                              timeout=support.PATIENCE)
+                              timeout=support.PATIENCE, env=support.clean_environment())
         self.assertEqual((done.returncode, done.stdout, done.stderr),
                          (0, "valid: 2 rule sets, 0 limits, 1 domains\n", ""))
 
