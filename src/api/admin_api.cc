@@ -412,7 +412,16 @@ void AdminApi::Validate(const http::Request& request, http::Exchange exchange) c
     if (!parsed) return reply->Fail(parsed.error());
     JsonWriter json(reply->body);
     json.BeginObject().Field("valid", true).Field("id", (*parsed)->id());
-    json.Field("rules", (*parsed)->rules().size()).EndObject();
+    json.Field("rules", (*parsed)->rules().size());
+    if (const Problems& warnings = (*parsed)->spec().warnings; !warnings.empty()) {
+      json.Key("warnings").BeginArray();
+      for (const Problem& warning : warnings) {
+        json.BeginObject().Field("line", warning.line).Field("column", warning.column);
+        json.Field("message", warning.message).EndObject();
+      }
+      json.EndArray();
+    }
+    json.EndObject();
     reply->Send(200);
   });
 }

@@ -229,6 +229,11 @@ class Admin(support.SharedServiceTest):
 
     def test_validate_changes_nothing(self):
         generation = self.service.generation()
+        answer = self.admin("POST", "/admin/v1/validate", {"id": "odd", "rules": [
+            {"id": "none", "scope": "GLOBAL"}]})
+        self.assertEqual(answer.status, 200)
+        self.assertEqual([warning["message"].split(";")[0] for warning in answer.json["warnings"]],
+                         ['rule "none" has no bands and never applies'])
         answer = self.admin("POST", "/admin/v1/validate", rule_set("fine", 1))
         self.assertEqual((answer.status, answer.json), (200, {"valid": True, "id": "fine",
                                                               "rules": 1}))
