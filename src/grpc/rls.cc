@@ -16,6 +16,9 @@ namespace {
 using rules::RlsUnit;
 using Response = RlsBatch::Response;
 
+// Of google.protobuf.Duration, some 10,000 years: with more, the message cannot be shown as JSON.
+constexpr std::int64_t kDurationSecondsMax = 315'576'000'000;
+
 std::uint32_t Clamp(std::int64_t number) {
   return static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(number, 0, std::numeric_limits<std::uint32_t>::max()));
@@ -298,7 +301,8 @@ void RlsBatch::AddStatus(const Asked& asked) {
   status.set_limit_remaining(Clamp(decision.remaining));
   if (asked.never) return;  // No wait would help.
   const Micros wait = decision.allowed ? decision.reset_after : decision.retry_after;
-  status.mutable_duration_until_reset()->set_seconds(http::CeilSeconds(wait));
+  status.mutable_duration_until_reset()->set_seconds(
+      std::min(http::CeilSeconds(wait), kDurationSecondsMax));
 }
 
 std::string_view RlsBatch::NameOf(const Asked& asked) const {
@@ -352,10 +356,12 @@ void RlsBatch::AddHeaders(const Call& call) {
     policies.push_back({.name = NameOf(asked), .limit = &asked.limit(), .decision = decision});
   }
   if (policies.empty()) return;
-  const Decision overall = core::Combine(each);
-  AddHeader("X-RateLimit-Limit", text::Cat(overall.limit));
-  AddHeader("X-RateLimit-Remaining", text::Cat(overall.remaining));
-  AddHeader("X-RateLimit-Reset", text::Cat(http::ResetSeconds(overall, now_)));
+  Decision overall = core::Combine(each);
+  if (never) overall.retry_after = Micros{0};  // No wait would help.
+  const Decision& binding = http::Binding(policies).decision;
+  AddHeader("X-RateLimit-Limit", text::Cat(binding.limit));
+  AddHeader("X-RateLimit-Remaining", text::Cat(binding.remaining));
+  AddHeader("X-RateLimit-Reset", text::Cat(http::ResetSeconds(binding, now_)));
   if (!overall.allowed && !never) {
     AddHeader("Retry-After", text::Cat(http::RetryAfterSeconds(overall)));
   }

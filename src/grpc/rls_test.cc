@@ -52,6 +52,8 @@ descriptors:
     rate_limit: {unit: week, requests_per_unit: 7}
   - key: bucket
     rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 10}
+  - key: glacier
+    rate_limit: {algorithm: token_bucket, unit: day, requests_per_unit: 1, capacity: 1000000000}
   - key: deep
     rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 10, capacity: 50}
 )";
@@ -508,8 +510,27 @@ TEST_F(RlsTest, WritesHeadersWhereToldTo) {
   auto denied = headers(two);
   EXPECT_EQ(denied["X-RateLimit-Remaining"], "0");
   EXPECT_EQ(denied["Retry-After"], "40");
+  EXPECT_EQ(denied["RateLimit"], R"("edge.user";r=0;t=40,"hourly";r=1;t=40)");
   EXPECT_TRUE(headers(Builder().Ask({{"user", "vip"}})).empty());
   EXPECT_FALSE(headers(Builder().Ask({{"named", "x"}}).Hits(6)).contains("Retry-After"));
+}
+
+TEST_F(RlsTest, HeadersSpeakOfOneLimit) {
+  const Result result =
+      Run(Builder().Ask({{"user", "ann"}}).Ask({{"week", "ann"}}), {.headers = true});
+  const auto& reset = result.response.response_headers_to_add(2);
+  const auto end = std::chrono::floor<std::chrono::seconds>(kStart + 1min);
+  EXPECT_EQ(reset.key(), "X-RateLimit-Reset");
+  EXPECT_EQ(reset.value(), std::to_string(end.time_since_epoch().count()));
+}
+
+TEST_F(RlsTest, ATimeThatNoDurationHoldsIsTheLongestOne) {
+  const Builder all = Builder().Ask({{"glacier", "x"}}).Hits(1'000'000'000);
+  const Result result = Run(all, {.headers = true});
+  EXPECT_EQ(result.response.statuses(0).duration_until_reset().seconds(), 315'576'000'000);
+  EXPECT_EQ(result.response.response_headers_to_add(2).value(), "9223372036855");
+  std::string json;
+  EXPECT_TRUE(google::protobuf::util::MessageToJsonString(result.response, &json).ok());
 }
 
 // Between what is read for the header and the decision there are always some microseconds.

@@ -2,6 +2,7 @@
 #include "http/rate_limit_fields.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "core/json_writer.h"
 #include "core/utf8.h"
@@ -65,8 +66,20 @@ std::int64_t RetryAfterSeconds(const Decision& overall) {
   return std::max<std::int64_t>(CeilSeconds(overall.retry_after), 1);
 }
 
-std::int64_t ResetSeconds(const Decision& overall, TimePoint now) {
-  return CeilSeconds(now.time_since_epoch() + overall.reset_after);
+std::int64_t ResetSeconds(const Decision& decision, TimePoint now) {
+  const Micros since_epoch = now.time_since_epoch();
+  if (decision.reset_after > Micros::max() - since_epoch) return CeilSeconds(Micros::max());
+  return CeilSeconds(since_epoch + decision.reset_after);
+}
+
+const Policy& Binding(std::span<const Policy> policies) {
+  // What is smaller binds more.
+  const auto rank = [](const Policy& policy) {
+    const Decision& decision = policy.decision;
+    return std::tuple(decision.allowed, -decision.retry_after, decision.remaining,
+                      -decision.reset_after);
+  };
+  return *std::ranges::min_element(policies, {}, rank);
 }
 
 void AppendPolicyValue(std::string& out, std::span<const Policy> policies) {
@@ -80,13 +93,12 @@ void AppendPolicyValue(std::string& out, std::span<const Policy> policies) {
 
 void AppendRateLimitValue(std::string& out, const Decision& overall,
                           std::span<const Policy> policies) {
+  const bool has_retry_after = overall.retry_after > Micros{0};
   AppendList(out, policies, [&](const Policy& policy) {
     const Decision& decision = policy.decision;
-    std::int64_t seconds = CeilSeconds(decision.reset_after);
-    if (!overall.allowed) {
-      seconds = decision.allowed ? std::min(seconds, RetryAfterSeconds(overall))
-                                 : CeilSeconds(decision.retry_after);
-    }
+    const bool has_wait = decision.retry_after > Micros{0};
+    std::int64_t seconds = CeilSeconds(has_wait ? decision.retry_after : decision.reset_after);
+    if (has_retry_after) seconds = std::min(seconds, RetryAfterSeconds(overall));
     out += ";r=";
     AppendFieldInteger(out, decision.remaining);
     out += ";t=";
@@ -96,11 +108,12 @@ void AppendRateLimitValue(std::string& out, const Decision& overall,
 
 void AppendRateLimitFields(std::string& out, const Decision& overall,
                            std::span<const Policy> policies, TimePoint now) {
-  AppendLine(out, "X-RateLimit-Limit: ", overall.limit);
-  AppendLine(out, "X-RateLimit-Remaining: ", overall.remaining);
-  AppendLine(out, "X-RateLimit-Reset: ", ResetSeconds(overall, now));
-  if (!overall.allowed) AppendLine(out, "Retry-After: ", RetryAfterSeconds(overall));
   if (policies.empty()) return;
+  const Decision& binding = Binding(policies).decision;
+  AppendLine(out, "X-RateLimit-Limit: ", binding.limit);
+  AppendLine(out, "X-RateLimit-Remaining: ", binding.remaining);
+  AppendLine(out, "X-RateLimit-Reset: ", ResetSeconds(binding, now));
+  if (!overall.allowed) AppendLine(out, "Retry-After: ", RetryAfterSeconds(overall));
   out += "RateLimit-Policy: ";
   AppendPolicyValue(out, policies);
   out += "\r\nRateLimit: ";

@@ -36,20 +36,26 @@ std::int64_t CeilSeconds(Micros duration);
 // Of a denial: the wait, rounded up, at least 1. No `t` of AppendRateLimitValue ends later.
 std::int64_t RetryAfterSeconds(const Decision& overall);
 
-// The Unix time in seconds, rounded up, at which the budget is whole.
-std::int64_t ResetSeconds(const Decision& overall, TimePoint now);
+// The Unix time in seconds, rounded up, at which the budget is full again. Moments beyond the last
+// that TimePoint can hold, some 292,000 years from 1970, are that one.
+std::int64_t ResetSeconds(const Decision& decision, TimePoint now);
+
+// The one limit that the X-RateLimit fields speak of, because it decides what the client can do
+// next: in a denial the one that denies for longest, otherwise the one with the least left. Among
+// equals it is the one that takes longest to be full again. At least one policy is given.
+const Policy& Binding(std::span<const Policy> policies);
 
 // `"burst";q=100;w=60,"daily";q=1000;w=86400`
 void AppendPolicyValue(std::string& out, std::span<const Policy> policies);
 
-// `"burst";r=50;t=30`. `t` is the time until the budget is whole; in a denial, where clients shall
-// come back after Retry-After and not later, it is the wait of those that deny and at most that of
-// the others.
+// `"burst";r=50;t=30`: for `t` seconds at most `r` units can be had. That is until the budget is
+// full again or, of a limit that denies, until it would admit the request. As the draft asks,
+// nothing reaches beyond Retry-After, if `overall` has one.
 void AppendRateLimitValue(std::string& out, const Decision& overall,
                           std::span<const Policy> policies);
 
-// All of them as HTTP/1.1 field lines, each with its CRLF. The RateLimit fields are left out if
-// there is no policy, Retry-After if the request was allowed.
+// All of them as HTTP/1.1 field lines, each with its CRLF; Retry-After only of a denial. Nothing if
+// there is no policy.
 void AppendRateLimitFields(std::string& out, const Decision& overall,
                            std::span<const Policy> policies, TimePoint now);
 

@@ -12,7 +12,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
-using testing::Not;
 
 const Limit kBurst = *Limit::FixedWindow({.limit = 100, .window = 60s});
 const Limit kDaily = *Limit::SlidingWindow({.limit = 1000, .window = 24h});
@@ -23,6 +22,15 @@ Decision Allowed(std::int64_t remaining, Micros reset_after) {
 }
 Decision Denied(Micros retry_after, Micros reset_after) {
   return {.limit = 100, .retry_after = retry_after, .reset_after = reset_after};
+}
+
+Decision Of(std::int64_t limit, std::int64_t remaining, Micros reset_after,
+            Micros retry_after = 0us) {
+  return {.allowed = retry_after == 0us,
+          .limit = limit,
+          .remaining = remaining,
+          .retry_after = retry_after,
+          .reset_after = reset_after};
 }
 
 std::string Fields(const Decision& overall, const std::vector<Policy>& policies,
@@ -61,8 +69,34 @@ TEST(RateLimitFields, ADeniedOneTellsWhenToComeBack) {
             "RateLimit: \"bucket\";r=0;t=1\r\n");
 }
 
-TEST(RateLimitFields, AreLeftOutWithoutPolicies) {
-  EXPECT_THAT(Fields(Allowed(1, 0us), {}), Not(HasSubstr("RateLimit-Policy")));
+TEST(RateLimitFields, AreLeftOutWithoutPolicies) { EXPECT_EQ(Fields(Allowed(1, 0us), {}), ""); }
+
+TEST(RateLimitFields, SpeakOfTheOneLimitWithTheLeastLeft) {
+  const std::string fields = Fields({.allowed = true, .remaining = 2, .reset_after = 24h},
+                                    {{"daily", &kDaily, Of(1000, 900, 24h)},
+                                     {"burst", &kBurst, Of(100, 2, 30s)},
+                                     {"slow", &kBucket, Of(50, 2, 20s)}});
+  EXPECT_THAT(fields, HasSubstr("X-RateLimit-Limit: 100\r\n"
+                                "X-RateLimit-Remaining: 2\r\n"
+                                "X-RateLimit-Reset: 1030\r\n"));
+}
+
+TEST(RateLimitFields, SpeakOfTheOneLimitThatDeniesForLongest) {
+  // The last has less left than any, but costs less, too: it does not stand in the way.
+  const std::string fields = Fields({.remaining = 1, .retry_after = 20s, .reset_after = 24h},
+                                    {{"burst", &kBurst, Of(100, 3, 30s, 5s)},
+                                     {"daily", &kDaily, Of(1000, 4, 24h, 20s)},
+                                     {"bucket", &kBucket, Of(50, 1, 40s)}});
+  EXPECT_THAT(fields, HasSubstr("X-RateLimit-Limit: 1000\r\n"
+                                "X-RateLimit-Remaining: 4\r\n"
+                                "X-RateLimit-Reset: 87400\r\n"
+                                "Retry-After: 20\r\n"));
+}
+
+TEST(RateLimitFields, AMomentThatNoTimeHoldsIsTheLastOne) {
+  EXPECT_EQ(ResetSeconds(Allowed(0, Micros::max()), TimePoint{1000s}), 9'223'372'036'855);
+  EXPECT_EQ(ResetSeconds(Allowed(0, Micros::max() - 1000s), TimePoint{1000s}), 9'223'372'036'855);
+  EXPECT_EQ(ResetSeconds(Allowed(0, Micros::max() - 1000s), TimePoint{998s}), 9'223'372'036'853);
 }
 
 TEST(RateLimitFields, RoundUpToWholeSeconds) {
@@ -91,6 +125,13 @@ TEST(RateLimitFields, NoPolicyOfADenialReachesBeyondRetryAfter) {
                                         {"bucket", &kBucket, Denied(1ms, 10s)}};
   EXPECT_EQ(RateLimitValue(Denied(5s, 3600s), policies),
             "\"burst\";r=0;t=5,\"bucket\";r=0;t=1,\"daily\";r=900;t=5");
+}
+
+TEST(RateLimitFields, WithoutAWaitThatHelpsEachLimitHasItsOwnTime) {
+  const std::vector<Policy> policies = {{"burst", &kBurst, Denied(0us, 30s)},
+                                        {"daily", &kDaily, Allowed(900, 3600s)}};
+  EXPECT_EQ(RateLimitValue(Denied(0us, 3600s), policies),
+            "\"burst\";r=0;t=30,\"daily\";r=900;t=3600");
 }
 
 TEST(RateLimitFields, EscapeNamesAsStructuredFieldStrings) {

@@ -44,6 +44,19 @@ ruleSets:
         bands:
           - {{label: small, algorithm: SLIDING_WINDOW, limit: 2, window: {AGES}}}
 
+  - id: two-clocks
+    rules:
+      - id: r
+        scope: PER_USER
+        bands:
+          - {{label: ages, algorithm: FIXED_WINDOW, limit: 100, window: {AGES}}}
+          - {{label: slow, algorithm: TOKEN_BUCKET, capacity: 2, refill: 1, period: 1000s}}
+          - {{label: quick, algorithm: TOKEN_BUCKET, capacity: 2, refill: 1, period: 500s}}
+
+  - id: glacier
+    rules:
+      - {{id: r, scope: PER_USER, bands: ["algorithm=token_bucket,capacity=1000000000,refill=1,period=1d"]}}
+
   - id: shadowed
     rules:
       - id: trial
@@ -445,6 +458,36 @@ class Rules(ApiTest):
         self.assertEqual(list(parse_field(answer.header("RateLimit-Policy"))),
                          ["shop/per-ip/burst", "shop/per-ip/long", "shop/per-user/small"])
         self.assertEqual(parse_field(answer.header("RateLimit"))["shop/per-ip/burst"]["r"], 2)
+
+    def x_fields(self, answer):
+        return [int(answer.header(f"X-RateLimit-{name}")) for name in
+                ("Limit", "Remaining", "Reset")]
+
+    def test_the_x_fields_speak_of_one_limit(self):
+        asked = int(time.time())
+        allowed = self.service.check("two-clocks", userId="one")
+        limit, remaining, reset = self.x_fields(allowed)
+        self.assertEqual((limit, remaining), (2, 1))
+        # Not when the window of ages ends.
+        self.assertTrue(asked + 1000 <= reset <= time.time() + 1001, reset)
+        self.service.check("two-clocks", userId="one")
+        denied = self.service.check("two-clocks", userId="one")
+        self.assertEqual(denied.status, 429)
+        limit, remaining, reset = self.x_fields(denied)
+        self.assertEqual((limit, remaining), (2, 0))
+        # Of the two that deny it is the one that does so for longer.
+        self.assertTrue(asked + 1900 <= reset <= time.time() + 2001, reset)
+        retry_after = int(denied.header("Retry-After"))
+        self.assertTrue(500 < retry_after <= 1000, retry_after)
+        times = {name: field["t"] for name, field in parse_field(denied.header("RateLimit")).items()}
+        self.assertEqual(times["two-clocks/r/slow"], retry_after)
+        self.assertLess(times["two-clocks/r/quick"], retry_after)
+        self.assertEqual(times["two-clocks/r/ages"], retry_after)
+
+    def test_a_reset_that_no_clock_reaches_is_not_negative(self):
+        answer = self.service.check("glacier", permits=1000000000, userId="one")
+        self.assertEqual(self.x_fields(answer), [1000000000, 0, 9223372036855])
+        self.assertEqual(answer.json["resetAfterSeconds"], 9223372036855)
 
     def remaining(self, rule_set, **context):
         """What each band has left, without taking any."""
