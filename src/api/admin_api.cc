@@ -160,7 +160,7 @@ struct KeyCall {
 
 void AnswerInspection(KeyCall& call) {
   JsonWriter json(call.reply.body);
-  json.BeginObject().Field("key", call.key).Field("generation", call.catalog->generation);
+  json.BeginObject().BytesField("key", call.key).Field("generation", call.catalog->generation);
   json.Key("bands").BeginArray();
   for (std::size_t i = 0; i < call.bands.size(); ++i) {
     const auto& [rule, band, key] = call.bands[i];
@@ -185,7 +185,7 @@ void AnswerReset(KeyCall& call) {
     reset += *held ? 1 : 0;
   }
   JsonWriter json(call.reply.body);
-  json.BeginObject().Field("key", call.key).Field("bands", call.bands.size());
+  json.BeginObject().BytesField("key", call.key).Field("bands", call.bands.size());
   json.Field("reset", reset).EndObject();
   call.reply.Send(200);
 }
@@ -478,7 +478,7 @@ void AdminApi::Top(const http::Request& request, http::Exchange exchange) const 
   json.BeginObject().Field("by", by).Key("keys").BeginArray();
   for (const auto& entry :
        parts_.keys.Top(kind, static_cast<std::size_t>(*n), std::chrono::steady_clock::now())) {
-    json.BeginObject().Field("key", entry.key).Field("cut", entry.cut);
+    json.BeginObject().BytesField("key", entry.key).Field("cut", entry.cut);
     json.Field("countAtMost", entry.count).Field("countAtLeast", entry.count - entry.error);
     json.EndObject();
   }

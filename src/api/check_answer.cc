@@ -28,7 +28,7 @@ constexpr std::string_view VerdictName(Selected::Verdict verdict) {
 void AppendOutcome(JsonWriter& json, const RuleCheck::Outcome& outcome) {
   const Selected& selected = *outcome.selected;
   json.BeginObject().Field("rule", selected.rule->id);
-  json.Field("scope", ToString(selected.rule->scope)).Field("key", selected.key);
+  json.Field("scope", ToString(selected.rule->scope)).BytesField("key", selected.key);
   json.Field("shadow", selected.rule->shadow).Field("verdict", VerdictName(selected.verdict));
   json.Field("denied", outcome.denied).Field("cost", selected.cost);
   if (outcome.error) json.Field("error", ToString(outcome.error->code));

@@ -131,7 +131,7 @@ void RateLimitApi::Answer(Call& call) const {
   JsonWriter json(reply.body);
   json.BeginObject();
   if (!call.peek) json.Field("allowed", decision.allowed);
-  json.Field("key", call.key).Field("algorithm", algorithm);
+  json.BytesField("key", call.key).Field("algorithm", algorithm);
   if (call.peek) json.Field("limit", decision.limit);
   json.Field("remaining", decision.remaining);
   json.Field("resetAfterSeconds", http::CeilSeconds(decision.reset_after));
@@ -154,7 +154,7 @@ void RateLimitApi::Reset(const http::Request& request, http::Exchange exchange) 
   engine_.Reset(charge, [call = std::move(call)](Expected<bool> held) {
     if (!held) return call->reply.Fail(held.error());
     JsonWriter json(call->reply.body);
-    json.BeginObject().Field("key", call->key);
+    json.BeginObject().BytesField("key", call->key);
     json.Field("algorithm", UpperName(call->limit->algorithm()));
     json.Field("message", "Rate limit reset").EndObject();
     call->reply.Send(200);

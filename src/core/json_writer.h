@@ -26,6 +26,10 @@ void AppendNumber(std::string& out, Number number) {
 // What stands between the quotes of a JSON string. Bytes that are not UTF-8 become U+FFFD.
 void AppendJsonEscaped(std::string& out, std::string_view text);
 
+// The same of what may be any bytes, such as a key: no two of them look alike. A byte that is not
+// UTF-8 becomes U+FFFD and its two hexadecimal digits, and so does each byte of U+FFFD itself.
+void AppendJsonBytes(std::string& out, std::string_view bytes);
+
 //   JsonWriter json(body);
 //   json.BeginObject().Field("allowed", true).Field("remaining", 9).Key("rules").BeginArray();
 //   json.String("per-ip").EndArray().EndObject();
@@ -54,6 +58,15 @@ class JsonWriter {
     return *this;
   }
 
+  // As AppendJsonBytes.
+  JsonWriter& Bytes(std::string_view bytes) {
+    Separate();
+    out_ += '"';
+    AppendJsonBytes(out_, bytes);
+    out_ += '"';
+    return *this;
+  }
+
   template <std::integral Type>
     requires(!std::same_as<Type, char> && !std::same_as<Type, bool>)
   JsonWriter& Number(Type number) {
@@ -73,6 +86,9 @@ class JsonWriter {
   }
 
   JsonWriter& Field(std::string_view name, std::string_view text) { return Key(name).String(text); }
+  JsonWriter& BytesField(std::string_view name, std::string_view bytes) {
+    return Key(name).Bytes(bytes);
+  }
   JsonWriter& Field(std::string_view name, const char* text) { return Key(name).String(text); }
   JsonWriter& Field(std::string_view name, std::same_as<bool> auto value) {
     return Key(name).Bool(value);
@@ -119,9 +135,11 @@ inline constexpr auto kJsonPlain = [] {
   return plain;
 }();
 
-}  // namespace internal
+enum class NotUtf8 : std::uint8_t { kReplaced, kToldApart };
 
-inline void AppendJsonEscaped(std::string& out, std::string_view text) {
+template <NotUtf8 not_utf8>
+void AppendEscaped(std::string& out, std::string_view text) {
+  constexpr bool kToldApart = not_utf8 == NotUtf8::kToldApart;
   std::size_t run = 0;  // Where the bytes begin that are copied as they are.
   std::size_t i = 0;
   const auto flush = [&] { out.append(text.substr(run, i - run)); };
@@ -131,13 +149,16 @@ inline void AppendJsonEscaped(std::string& out, std::string_view text) {
       ++i;
       continue;
     }
-    if (const std::size_t length = byte < 0x80 ? 0 : text::Utf8Length(text.substr(i)); length > 0) {
+    const std::string_view rest = text.substr(i);
+    if (const std::size_t length = byte < 0x80 ? 0 : text::Utf8Length(rest);
+        length > 0 && !(kToldApart && rest.starts_with(text::kReplacementCharacter))) {
       i += length;
       continue;
     }
     flush();
     if (byte >= 0x80) {
       out += text::kReplacementCharacter;
+      if (kToldApart) text::AppendHex(out, byte, text::kUpperHex);
     } else if (byte == '"' || byte == '\\') {
       out += {'\\', text[i]};
     } else if (byte == '\n') {
@@ -149,6 +170,16 @@ inline void AppendJsonEscaped(std::string& out, std::string_view text) {
     run = ++i;
   }
   flush();
+}
+
+}  // namespace internal
+
+inline void AppendJsonEscaped(std::string& out, std::string_view text) {
+  internal::AppendEscaped<internal::NotUtf8::kReplaced>(out, text);
+}
+
+inline void AppendJsonBytes(std::string& out, std::string_view bytes) {
+  internal::AppendEscaped<internal::NotUtf8::kToldApart>(out, bytes);
 }
 
 }  // namespace sluice

@@ -87,6 +87,31 @@ TEST(Utf8Length, AcceptsExactlyTheEncodedCodePoints) {
   EXPECT_EQ(pairs, 0x800 - 0x80);
 }
 
+TEST(AppendJsonBytes, ToldApartIsWhatIsNotUtf8) {
+  const auto shown = [](std::string_view bytes) {
+    std::string out;
+    AppendJsonBytes(out, bytes);
+    return out;
+  };
+  EXPECT_EQ(shown("user:caf\xC3\xA9\n\"\\"), "user:caf\xC3\xA9\\n\\\"\\\\");
+  EXPECT_EQ(shown("a\xFFz"),
+            "a\xEF\xBF\xBD"
+            "FFz");
+  EXPECT_EQ(shown("a\xFEz"),
+            "a\xEF\xBF\xBD"
+            "FEz");
+  // Also from what somebody wrote to look like it.
+  EXPECT_EQ(shown("\xEF\xBF\xBD"
+                  "FF"),
+            "\xEF\xBF\xBD"
+            "EF"
+            "\xEF\xBF\xBD"
+            "BF"
+            "\xEF\xBF\xBD"
+            "BD"
+            "FF");
+}
+
 TEST(CutUtf8, DoesNotSplitACharacter) {
   EXPECT_EQ(text::CutUtf8("abc", 3), "abc");
   EXPECT_EQ(text::CutUtf8("abcd", 3), "abc");

@@ -121,11 +121,11 @@ class JsonLine {
 
   void Field(std::string_view name, std::string_view text) {
     if (text.size() <= Logger::kTextBytesMax) {
-      json_.Field(name, text);
+      json_.BytesField(name, text);
       return;
     }
     std::string shown(text::CutUtf8(text, Logger::kTextBytesMax));
-    json_.Field(name, shown += "...");
+    json_.BytesField(name, shown += "...");
   }
   template <typename Value>
   void Field(std::string_view name, Value value) {

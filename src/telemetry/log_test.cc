@@ -68,7 +68,8 @@ TEST_F(LogTest, WritesJsonLines) {
   logger.Error("it \"failed\"", {{"key", "a\nb\xFF"}, {"n", -3}, {"shadow", false}});
   EXPECT_EQ(Written(),
             "{\"time\":\"2026-01-31T12:00:00.000005Z\",\"level\":\"error\","
-            "\"message\":\"it \\\"failed\\\"\",\"key\":\"a\\nb\xEF\xBF\xBD\",\"n\":-3,"
+            "\"message\":\"it \\\"failed\\\"\",\"key\":\"a\\nb\xEF\xBF\xBD"
+            "FF\",\"n\":-3,"
             "\"shadow\":false}\n");
 }
 

@@ -321,10 +321,16 @@ class RateLimit(ApiTest):
                 self.assertEqual(answer.json["remaining"], 99)
 
     def test_keys_that_look_alike_are_apart(self):
-        # Not UTF-8, shown alike, but not the same bytes.
         self.check_key("x", permits=50)
-        for query in ("key=%ff", "key=%fe"):
-            self.assertEqual(self.service.get(f"{CHECK}?{query}").json["remaining"], 99)
+        shown = set()
+        # The last two are text that was made to look like the first.
+        keys = ("%ff", "%fe", "%ef%bf%bdFF", "%ef%bf%bd")
+        for key in keys:
+            answer = self.service.get(f"{CHECK}?key=alike{key}").json
+            self.assertEqual(answer["remaining"], 99)
+            shown.add(answer["key"])
+        self.assertEqual(len(shown), len(keys), shown)
+        self.assertIn("alike\N{REPLACEMENT CHARACTER}FF", shown)
 
     def test_without_a_key_the_peer_is_counted(self):
         answer = self.service.get(CHECK + "?algorithm=SLIDING_WINDOW")
