@@ -19,13 +19,15 @@ Error InvalidTime(TimePoint now) {
 
 }  // namespace
 
-Error InvalidCost(const Limit& limit, std::int64_t cost) {
+Error InvalidCost(const Charge& charge, std::int64_t cost) {
   if (cost < 0) {
     return {ErrorCode::kInvalidCost, text::Cat("cost ", cost, "; expected 0 or more")};
   }
+  const std::string name =
+      charge.name.empty() ? "" : text::Cat("\"", text::Escape(charge.name), "\", ");
   return {ErrorCode::kCostExceedsLimit,
-          text::Cat("cost ", cost, " can never be granted: ", limit.ToString(), " holds ",
-                    limit.amount(), " at most")};
+          text::Cat("cost ", cost, " can never be granted: ", name, charge.limit->ToString(),
+                    ", holds ", charge.limit->amount(), " at most")};
 }
 
 Error Invalid(const Charge& charge, TimePoint now, Action action) {
@@ -35,7 +37,7 @@ Error Invalid(const Charge& charge, TimePoint now, Action action) {
                                                   " bytes; expected at most ", kNameBytesMax)};
   }
   if (charge.cost < 0 || (charge.cost > charge.limit->amount() && action != Action::kDebit)) {
-    return InvalidCost(*charge.limit, charge.cost);
+    return InvalidCost(charge, charge.cost);
   }
   return InvalidTime(now);
 }

@@ -26,8 +26,9 @@ inline std::int64_t CostOf(const Charge& charge) {
   return std::min(charge.cost, charge.limit->amount());
 }
 
-// `cost` is negative, or more than the limit can ever grant.
-Error InvalidCost(const Limit& limit, std::int64_t cost);
+// `cost`, of this charge and others of its state, is negative, or more than its limit can ever
+// grant. Says by name which limit that is.
+Error InvalidCost(const Charge& charge, std::int64_t cost);
 
 inline bool HasValidShape(const Request& request) {
   const std::size_t size = request.charges.size();

@@ -600,7 +600,9 @@ class Rules(ApiTest):
         self.assertEqual((denied.status, denied.json["rules"][0]["cost"]), (429, 50))
         for bad in ("-1", "x", "1.5", "99999999999999999999"):
             self.assert_error(ask(bad), 400, "INVALID_COST")
-        self.assert_error(ask("40", permits=2), 400, "COST_EXCEEDS_LIMIT")
+        too_much = ask("40", permits=2)
+        self.assert_error(too_much, 400, "COST_EXCEEDS_LIMIT")
+        self.assertIn('"costly/tokens/t"', too_much.json["error"]["message"])
 
     def test_matching(self):
         def applied(**context):

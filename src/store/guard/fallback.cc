@@ -61,7 +61,7 @@ std::optional<Error> Fault(const Request& request) {
       cost += CostOf(other);
     }
     if (cost > charge.limit->amount() && request.action == Action::kCheck) {
-      return InvalidCost(*charge.limit, cost);
+      return InvalidCost(charge, cost);
     }
   }
   return std::nullopt;

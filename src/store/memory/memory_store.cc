@@ -252,7 +252,7 @@ Expected<Decision> MemoryStore::Impl::Decide(const Request& request, TimePoint n
       cost += CostOf(charges[j]);
     }
     if (cost > limit.amount() && action == Action::kCheck) {
-      return std::unexpected(InvalidCost(limit, cost));
+      return std::unexpected(InvalidCost(charges[i], cost));
     }
   }
   ShardLocks locks(shards());

@@ -298,7 +298,7 @@ Batch::Added Batch::AddGroup(const Task& task, std::string_view prefix) {
     parts[part].cost += CostOf(charges[i]);
     if (parts[part].cost <= charges[i].limit->amount()) continue;
     if (request.action == Action::kCheck) {
-      return refuse(InvalidCost(*charges[i].limit, parts[part].cost));
+      return refuse(InvalidCost(charges[i], parts[part].cost));
     }
     parts[part].cost = charges[i].limit->amount();
   }
