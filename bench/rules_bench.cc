@@ -89,7 +89,7 @@ class Service {
 
   // The body of POST /api/v1/check to the body of its answer.
   std::size_t Check(const std::string& body) {
-    const auto json = sluice::api::ParseJson(body).value();
+    auto json = sluice::api::ParseJson(body).value();
     const auto document = sluice::api::CheckDocument::Read(json).value();
     sluice::service::RuleCheck check(engine_.catalog());
     if (!check.Prepare(document.rule_set, document.context, document.permits)) std::abort();

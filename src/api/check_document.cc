@@ -2,7 +2,9 @@
 #include "api/check_document.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "api/permits.h"
@@ -25,6 +27,37 @@ Expected<void> ReadText(std::string_view& out, std::string_view name, const json
   return {};
 }
 
+// Ids of many databases are numbers. Those that a double does not hold exactly are refused: two of
+// them could become one.
+std::optional<std::string> WholeNumber(const json::value& value) {
+  constexpr double kExactMax = 9'007'199'254'740'991.0;  // 2^53 - 1
+  if (value.is_int64()) return std::to_string(value.get_int64());
+  if (value.is_uint64()) return std::to_string(value.get_uint64());
+  if (!value.is_double()) return std::nullopt;
+  const double number = value.get_double();
+  if (std::abs(number) > kExactMax || std::trunc(number) != number) return std::nullopt;
+  return std::to_string(static_cast<std::int64_t>(number));
+}
+
+constexpr std::string_view kIdExpected = ": expected a string or a whole number";
+
+// A text, or a whole number, which becomes one in place; otherwise none.
+std::optional<std::string_view> IdOf(json::value& value) {
+  if (value.is_number()) {
+    if (const auto number = WholeNumber(value)) value = *number;
+  }
+  if (!value.is_string()) return std::nullopt;
+  return value.get_string();
+}
+
+Expected<void> ReadId(std::string_view& out, std::string_view name, json::value& value) {
+  if (value.is_null()) return {};
+  const auto id = IdOf(value);
+  if (!id) return Invalid(text::Cat(name, kIdExpected));
+  out = *id;
+  return {};
+}
+
 // Budgets are kept under it, so it is held to what keys are held to elsewhere.
 Expected<void> CheckIdentity(std::string_view name, std::string_view value) {
   if (std::ranges::none_of(value, [](unsigned char c) { return c < ' ' || c == 0x7f; })) return {};
@@ -33,51 +66,49 @@ Expected<void> CheckIdentity(std::string_view name, std::string_view value) {
       text::Cat(name, " ", text::Quote(value), ": expected a text without control characters")});
 }
 
-Expected<void> ReadAttributes(CheckDocument& document, const json::value& value) {
+Expected<void> ReadAttributes(CheckDocument& document, json::value& value) {
   if (value.is_null()) return {};
   if (!value.is_object() || value.get_object().size() > kAttributesMax) {
     return Invalid(text::Cat("context.attributes: expected an object of at most ", kAttributesMax,
-                             " strings"));
+                             " strings or whole numbers"));
   }
-  for (const auto& [name, attribute] : value.get_object()) {
-    if (!attribute.is_string()) {
-      return Invalid(text::Cat("context.attributes.", text::Quote(name), ": expected a string"));
-    }
-    document.attributes.push_back({name, std::string_view(attribute.get_string())});
+  for (auto& member : value.get_object()) {
+    const std::string_view name = member.key();
+    const auto id = IdOf(member.value());
+    if (!id) return Invalid(text::Cat("context.attributes.", text::Quote(name), kIdExpected));
+    document.attributes.push_back({name, *id});
   }
   return {};
 }
 
-Expected<void> ReadContext(CheckDocument& document, const json::value& value) {
+Expected<void> ReadContext(CheckDocument& document, json::value& value) {
   if (value.is_null()) return {};
   if (!value.is_object()) return Invalid("context: expected an object");
   rules::Context& context = document.context;
-  const std::array fields = {std::pair(std::string_view("ip"), &context.ip),
-                             std::pair(std::string_view("userId"), &context.user_id),
-                             std::pair(std::string_view("apiKey"), &context.api_key),
-                             std::pair(std::string_view("method"), &context.method)};
-  for (const auto& [name, member] : value.get_object()) {
-    if (name == "attributes") {
-      if (auto read = ReadAttributes(document, member); !read) return read;
-      continue;
-    }
-    if (name == "path") {
+  for (auto& pair : value.get_object()) {
+    const std::string_view name = pair.key();
+    json::value& member = pair.value();
+    Expected<void> read;
+    if (name == "ip") {
+      read = ReadText(context.ip, "context.ip", member);
+    } else if (name == "userId") {
+      read = ReadId(context.user_id, "context.userId", member);
+    } else if (name == "apiKey") {
+      read = ReadId(context.api_key, "context.apiKey", member);
+    } else if (name == "method") {
+      read = ReadText(context.method, "context.method", member);
+    } else if (name == "path") {
       // One that is empty is a path all the same.
       std::string_view path;
-      if (auto read = ReadText(path, "context.path", member); !read) return read;
+      read = ReadText(path, "context.path", member);
       if (!member.is_null()) context.path = path;
-      continue;
-    }
-    bool known = false;
-    for (const auto& [field, out] : fields) {
-      if (field != std::string_view(name)) continue;
-      known = true;
-      if (auto read = ReadText(*out, text::Cat("context.", field), member); !read) return read;
-    }
-    if (!known) {
+    } else if (name == "attributes") {
+      read = ReadAttributes(document, member);
+    } else {
       return Invalid(text::Cat("context has no field ", text::Quote(name),
                                "; expected ip, userId, apiKey, method, path or attributes"));
     }
+    if (!read) return read;
   }
   if (auto valid = CheckIdentity("context.ip", context.ip); !valid) return valid;
   if (auto valid = CheckIdentity("context.userId", context.user_id); !valid) return valid;
@@ -86,10 +117,12 @@ Expected<void> ReadContext(CheckDocument& document, const json::value& value) {
 
 }  // namespace
 
-Expected<CheckDocument> CheckDocument::Read(const json::value& value) {
+Expected<CheckDocument> CheckDocument::Read(json::value& value) {
   if (!value.is_object()) return Invalid("expected an object such as {\"ruleSet\": \"api\"}");
   CheckDocument document;
-  for (const auto& [name, member] : value.get_object()) {
+  for (auto& pair : value.get_object()) {
+    const std::string_view name = pair.key();
+    json::value& member = pair.value();
     Expected<void> read;
     if (name == "ruleSet") {
       read = ReadText(document.rule_set, "ruleSet", member);

@@ -21,10 +21,10 @@ struct CheckDocument {
   rules::Context context;
   std::vector<rules::Attribute> attributes;  // What the context points to.
 
-  // Errors: kInvalidInput, which names the field and what was expected; kInvalidKey for an identity
-  // that cannot be a key. Unknown fields are errors: a misspelt one would silently choose other
-  // rules.
-  static Expected<CheckDocument> Read(const boost::json::value& json);
+  // Whole numbers that stand for an id or an attribute become texts, in the JSON itself. Errors:
+  // kInvalidInput, which names the field and what was expected; kInvalidKey for an identity that
+  // cannot be a key. Unknown fields are errors: a misspelt one would silently choose other rules.
+  static Expected<CheckDocument> Read(boost::json::value& json);
 };
 
 // Parses a body; bounded in depth, each member once. Error: kInvalidInput.

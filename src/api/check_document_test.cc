@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(CheckDocument, ReadsEveryField) {
-  const auto json = ParseJson(
+  auto json = ParseJson(
       R"({"ruleSet":"api","permits":3,"context":{"ip":"192.0.2.1","userId":"u","apiKey":null,)"
       R"("method":"GET","path":"/x","attributes":{"plan":"free"}}})");
   ASSERT_TRUE(json);
@@ -25,6 +25,21 @@ TEST(CheckDocument, ReadsEveryField) {
   EXPECT_EQ(document->context.attributes[0].value, "free");
 }
 
+TEST(CheckDocument, TakesWholeNumbersForIdsAndAttributes) {
+  auto json = ParseJson(R"({"ruleSet":"api","context":{"userId":18446744073709551615,"apiKey":-3,)"
+                        R"("attributes":{"tenant":9007199254740993,"level":1e3,"zero":-0.0}}})");
+  ASSERT_TRUE(json);
+  auto read = CheckDocument::Read(*json);
+  ASSERT_TRUE(read) << read.error().message;
+  const CheckDocument document = *std::move(read);
+  EXPECT_EQ(document.context.user_id, "18446744073709551615");
+  EXPECT_EQ(document.context.api_key, "-3");
+  ASSERT_EQ(document.context.attributes.size(), 3U);
+  EXPECT_EQ(document.context.attributes[0].value, "9007199254740993");
+  EXPECT_EQ(document.context.attributes[1].value, "1000");
+  EXPECT_EQ(document.context.attributes[2].value, "0");
+}
+
 TEST(CheckDocument, SaysWhatIsWrong) {
   for (const auto& [text, expected] :
        {std::pair("[]", "expected an object"), std::pair("{}", "ruleSet"),
@@ -34,8 +49,15 @@ TEST(CheckDocument, SaysWhatIsWrong) {
         std::pair(R"({"ruleSet":"x","permits":1.5})", "permits"),
         std::pair(R"({"ruleSet":"x","permits":"1"})", "permits"),
         std::pair(R"({"ruleSet":"x","context":{"user":"u"}})", "no field \"user\""),
-        std::pair(R"({"ruleSet":"x","context":{"attributes":{"a":1}}})", "expected a string")}) {
-    const auto json = ParseJson(text);
+        std::pair(R"({"ruleSet":"x","context":{"attributes":{"a":1.5}}})", "a whole number"),
+        std::pair(R"({"ruleSet":"x","context":{"attributes":{"a":true}}})", "expected a string"),
+        std::pair(R"({"ruleSet":"x","context":{"userId":1e300}})", "a whole number"),
+        std::pair(R"({"ruleSet":"x","context":{"userId":123456789012345678901}})",
+                  "a whole number"),
+        std::pair(R"({"ruleSet":"x","context":{"userId":[1]}})", "context.userId: expected"),
+        std::pair(R"({"ruleSet":"x","context":{"ip":1}})", "context.ip: expected a string"),
+        std::pair(R"({"ruleSet":"x","context":{"path":1}})", "context.path: expected a string")}) {
+    auto json = ParseJson(text);
     ASSERT_TRUE(json) << text;
     const auto document = CheckDocument::Read(*json);
     ASSERT_FALSE(document) << text;

@@ -169,7 +169,7 @@ void Finish(const std::shared_ptr<Batch>& batch) {
 void RuleApi::Check(const http::Request& request, http::Exchange exchange, Caller caller) const {
   auto call =
       std::make_unique<Call>(Reply(std::move(exchange), request, instruments_), engine_.catalog());
-  const auto body = ParseJson(request.body);
+  auto body = ParseJson(request.body);
   if (!body) return call->reply.Fail(body.error());
   auto document = CheckDocument::Read(*body);
   if (!document) return call->reply.Fail(document.error());
@@ -189,9 +189,9 @@ void RuleApi::Check(const http::Request& request, http::Exchange exchange, Calle
 void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange,
                          Caller caller) const {
   auto batch = std::make_shared<Batch>(Reply(std::move(exchange), request, instruments_));
-  const auto body = ParseJson(request.body);
+  auto body = ParseJson(request.body);
   if (!body) return batch->reply.Fail(body.error());
-  const boost::json::value* checks = nullptr;
+  boost::json::value* checks = nullptr;
   if (body->is_array()) {
     checks = &*body;
   } else if (body->is_object() && body->get_object().size() == 1) {
@@ -206,7 +206,7 @@ void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange,
   if (caller == Caller::kAnonymous) own = Identify(request, clients_);
   if (!own) return batch->reply.Fail(own.error());
   const auto catalog = engine_.catalog();
-  for (const boost::json::value& element : checks->get_array()) {
+  for (boost::json::value& element : checks->get_array()) {
     Batch::Item& item = batch->items.emplace_back();
     auto document = CheckDocument::Read(element);
     if (!document) {

@@ -672,7 +672,9 @@ class Rules(ApiTest):
                      '{"ruleSet":"shop","context":{"ipp":"1.2.3.4"}}',
                      '{"ruleSet":"shop","contxt":{}}',
                      '{"ruleSet":"shop","context":{"attributes":[]}}',
-                     '{"ruleSet":"shop","context":{"attributes":{"a":1}}}',
+                     '{"ruleSet":"shop","context":{"attributes":{"a":1.5}}}',
+                     '{"ruleSet":"shop","context":{"attributes":{"a":true}}}',
+                     '{"ruleSet":"shop","context":{"userId":1e30}}',
                      '{"ruleSet":"shop"} x', "[" * 100_000, '{"ruleSet":"shop",}',
                      json.dumps({"ruleSet": "shop", "context": {
                          "attributes": {f"a{i}": "" for i in range(65)}}})):
@@ -726,6 +728,19 @@ class Batch(ApiTest):
             {"ruleSet": "overridden", "context": {"userId": "mallory"}},
             {"ruleSet": "shop", "context": {"ip": "10.1.0.2"}}]).json["results"]
         self.assertEqual([result["status"] for result in results],
+    def test_whole_numbers_are_ids_and_attributes(self):
+        # As many JSON libraries write them.
+        self.assertEqual(self.service.check("overridden", userId=7041).status, 200)
+        denied = self.service.check("overridden", userId="7041")
+        self.assertEqual(denied.status, 429)
+        self.assertEqual(denied.json["rules"][0]["key"], "user:7041")
+        self.assertEqual(self.service.check("overridden", userId=7041.0).status, 429)
+        costly = self.service.check("costly", apiKey=9, attributes={"tokens": 12})
+        self.assertEqual(costly.json["rules"][0]["cost"], 12)
+        results = self.service.request("POST", "/api/v1/check/batch", {"checks": [
+            {"ruleSet": "overridden", "context": {"userId": 7041}}]}).json["results"]
+        self.assertEqual(results[0]["status"], 429)
+
                          [200, 404, 400, 400, 400, 429, 200])
         self.assertEqual([result.get("error", {}).get("code") for result in results],
                          [None, "NOT_FOUND", "INVALID_INPUT", "INVALID_INPUT", "COST_EXCEEDS_LIMIT",
