@@ -38,6 +38,7 @@
 #include "redis/client.h"
 #include "reload/keeper.h"
 #include "resp/server.h"
+#include "rules/yaml.h"
 #include "service/engine.h"
 #include "telemetry/heavy_hitters.h"
 #include "telemetry/log.h"
@@ -106,10 +107,9 @@ std::size_t LoopCount(const Settings& settings) {
 }
 
 // What the admin door has to itself, so that it answers whatever clients do at the others.
-std::shared_ptr<net::ByteBudget> AdminBuffered(const Settings& settings) {
-  constexpr std::int64_t kBodies = 16;  // As large as they may be.
-  return std::make_shared<net::ByteBudget>(
-      static_cast<std::size_t>(kBodies * settings.http.body_bytes_max));
+std::shared_ptr<net::ByteBudget> AdminBuffered() {
+  constexpr std::size_t kBodies = 4;  // As large as they may be.
+  return std::make_shared<net::ByteBudget>(kBodies * rules::kYamlBytesMax);
 }
 
 void WarnOfFewDescriptors(const Descriptors& descriptors, telemetry::Logger& logger) {
@@ -554,6 +554,9 @@ class Daemon::Impl {
 
   std::expected<void, Problems> OpenRuleSetStore() {
     const std::string& uri = settings_.rules.redis;
+    limits.head_bytes_hint = "; see http.headerBytesMax";
+    limits.headers_hint = "; see http.headersMax";
+    limits.body_bytes_hint = "; see http.bodyBytesMax";
     if (uri.empty()) {
       managed_ = std::make_unique<reload::ProcessRuleSetStore>();
       return {};
@@ -664,15 +667,16 @@ class Daemon::Impl {
     std::optional<net::TlsFiles> tls;
     if (!address.IsLoopback()) tls = TlsOf(settings_.http, true);
     if (tls) tls->client_ca.clear();
-    auto server = http::Server::Start(loops_, *admin_api_,
-                                      {.address = address,
-                                       .tls = std::move(tls),
-                                       .limits = limits,
-                                       .buffered = AdminBuffered(settings_)});
+    auto server = http::Server::Start(
+        loops_, *admin_api_,
+        {.address = address, .tls = std::move(tls), .limits = limits, .buffered = AdminBuffered()});
     if (!server) return std::unexpected(ProblemOf("admin", server.error()));
     admin_ = *std::move(server);
     return {};
   }
+    // Every rule set that can be read can be sent.
+    limits.body_bytes_max = rules::kYamlBytesMax;
+    limits.body_bytes_hint = ", as a rule set may have";
 
   // Constant after construction.
   const Settings settings_;

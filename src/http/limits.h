@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <string_view>
 
 namespace sluice::http {
 
@@ -13,6 +14,11 @@ struct Limits {
   std::size_t head_bytes_max = 16 * 1024;  // Request line and headers; also trailers.
   std::size_t headers_max = 100;
   std::size_t body_bytes_max = 1024 * 1024;
+
+  // What sets these, to be told to whoever exceeds them, such as "; see http.bodyBytesMax".
+  std::string_view head_bytes_hint = {};
+  std::string_view headers_hint = {};
+  std::string_view body_bytes_hint = {};
 
   // Of all connections of a server.
   std::size_t connections_max = 10'000;

@@ -187,9 +187,27 @@ bool RequestReader::TakeExpectation() {
   return head_size_ > 0 && std::exchange(expects_continue_, false);
 }
 
-bool RequestReader::Refuse(int status, std::string_view code, std::string_view message) {
-  refusal_ = {status, code, message};
+bool RequestReader::Refuse(int status, std::string_view code, std::string message) {
+  refusal_ = {status, code, std::move(message)};
   return false;
+}
+
+bool RequestReader::RefuseTarget() {
+  return Refuse(414, "TARGET_TOO_LONG",
+                text::Cat("the target of the request is too long; expected at most ",
+                          limits_.target_bytes_max, " bytes"));
+}
+
+bool RequestReader::RefuseHead(std::string_view what) {
+  return Refuse(431, "HEADERS_TOO_LARGE",
+                text::Cat(what, " too large; expected at most ", limits_.head_bytes_max, " bytes",
+                          limits_.head_bytes_hint));
+}
+
+bool RequestReader::RefuseBody() {
+  return Refuse(413, "BODY_TOO_LARGE",
+                text::Cat("the body of the request is too large; expected at most ",
+                          limits_.body_bytes_max, " bytes", limits_.body_bytes_hint));
 }
 
 // Sets head_size_ if the head is complete.
@@ -218,13 +236,14 @@ bool RequestReader::FindHead() {
     }
     if (++lines_ == 1 && !CheckStart({start, line_})) return false;
     if (lines_ > limits_.headers_max + 1) {
-      return Refuse(431, "HEADERS_TOO_LARGE", "the request has too many headers");
+      return Refuse(431, "HEADERS_TOO_LARGE",
+                    text::Cat("the request has too many headers; expected at most ",
+                              limits_.headers_max, limits_.headers_hint));
     }
   }
   scanned_ = buffered();
   if (lines_ == 0 && !CheckStart({&buffer_[begin_], buffered()})) return false;
-  return buffered() <= limits_.head_bytes_max ||
-         Refuse(431, "HEADERS_TOO_LARGE", "the headers of the request are too large");
+  return buffered() <= limits_.head_bytes_max || RefuseHead("the headers of the request are");
 }
 
 // So that whoever does not speak HTTP hears so at once, and not after a timeout: the first line, or
@@ -237,7 +256,7 @@ bool RequestReader::CheckStart(std::string_view line) {
     return BadRequest("the request does not start with a method");
   }
   if (line.size() > limits_.target_bytes_max + kMethodBytesMax + kVersion.size() + 4) {
-    return Refuse(414, "TARGET_TOO_LONG", "the target of the request is too long");
+    return RefuseTarget();
   }
   return true;
 }
@@ -270,7 +289,7 @@ bool RequestReader::ReadRequestLine(const char*& at, Request& request) {
     return BadRequest("the target of the request is empty or has characters that it may not have");
   }
   if (request.target.size() > limits_.target_bytes_max) {
-    return Refuse(414, "TARGET_TOO_LONG", "the target of the request is too long");
+    return RefuseTarget();
   }
 
   const char* const version_end = Skip(kTarget, target_end + 1);
@@ -393,7 +412,7 @@ bool RequestReader::CheckFraming(Request& request, const Framing& framing) {
   }
   if (!framing.has_host && request.minor_version > 0) return BadRequest("the request has no Host");
   if (framing.length > limits_.body_bytes_max) {
-    return Refuse(413, "BODY_TOO_LARGE", "the body of the request is too large");
+    return RefuseBody();
   }
   request.keep_alive = !framing.close && (request.minor_version > 0 || framing.keep_alive);
   return true;
@@ -476,7 +495,7 @@ bool RequestReader::ReadChunkSize(std::string_view line) {
   }
   if (!AddOverhead(line.size() - digits - kLineEnd.size())) return false;
   if (size > limits_.body_bytes_max - body_size_) {
-    return Refuse(413, "BODY_TOO_LARGE", "the body of the request is too large");
+    return RefuseBody();
   }
   chunk_left_ = size;
   chunk_part_ = size > 0 ? ChunkPart::kData : ChunkPart::kTrailers;
@@ -493,8 +512,7 @@ bool RequestReader::ReadTrailer(std::string_view line) {
 
 bool RequestReader::AddOverhead(std::size_t bytes) {
   overhead_ += bytes;
-  return overhead_ <= limits_.head_bytes_max ||
-         Refuse(431, "HEADERS_TOO_LARGE", "the trailers of the request are too large");
+  return overhead_ <= limits_.head_bytes_max || RefuseHead("the trailers of the request are");
 }
 
 }  // namespace sluice::http

@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "http/limits.h"
@@ -19,11 +21,11 @@
 
 namespace sluice::http {
 
-// Why a request is not served. The texts live as long as the program.
+// Why a request is not served.
 struct Refusal {
   int status = 0;
-  std::string_view code;     // For programs, e.g. "BAD_REQUEST".
-  std::string_view message;  // For people.
+  std::string_view code;  // For programs, e.g. "BAD_REQUEST". Lives as long as the program.
+  std::string message;    // For people.
 };
 
 class RequestReader {
@@ -69,8 +71,11 @@ class RequestReader {
   enum class ChunkPart : std::uint8_t { kSize, kData, kDataEnd, kTrailers, kDone };
 
   // Those that return bool say whether to go on; if not, there is a refusal.
-  bool Refuse(int status, std::string_view code, std::string_view message);
-  bool BadRequest(std::string_view message) { return Refuse(400, "BAD_REQUEST", message); }
+  bool Refuse(int status, std::string_view code, std::string message);
+  bool BadRequest(std::string message) { return Refuse(400, "BAD_REQUEST", std::move(message)); }
+  bool RefuseTarget();
+  bool RefuseHead(std::string_view what);
+  bool RefuseBody();
 
   bool FindHead();
   bool CheckStart(std::string_view line);

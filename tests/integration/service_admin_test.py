@@ -8,7 +8,7 @@ import hashlib
 import json
 
 import support
-from support import AGES, eventually, eventually_get, sluice, target
+from support import AGES, RawConnection, eventually, eventually_get, sluice, target
 
 TOKEN = "t0ken-that-nobody-guesses"
 SETS = "/admin/v1/rule-sets"
@@ -40,6 +40,28 @@ def rule_set(identifier, limit, rule="r"):
     return {"id": identifier, "rules": [
         {"id": rule, "scope": "PER_IP",
          "bands": [{"label": "b", "algorithm": "FIXED_WINDOW", "limit": limit, "window": AGES}]}]}
+
+
+class Sizes(support.ServiceTest):
+    def test_as_many_overrides_as_a_rule_may_have(self):
+        service = self.start()
+        document = rule_set("many", 5)
+        document["rules"][0]["scope"] = "PER_USER"
+        document["rules"][0]["overrides"] = [
+            {"key": f"partner-{number:06}", "unlimited": True} for number in range(100_000)]
+        answer = service.admin("PUT", SETS + "/many", document)
+        self.assertEqual(answer.status, 201, answer)
+        answer = service.check("many", userId="partner-099999")
+        self.assertEqual(answer.json["rules"][0]["verdict"], "unlimited")
+
+    def test_what_is_too_large_is_told_the_maximum(self):
+        service = self.start()
+        with RawConnection(service.admin_port) as client:
+            client.send(b"PUT /admin/v1/rule-sets/x HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                        b"Content-Length: 8388609\r\n\r\n")
+            answer = client.read_answer()
+        self.assert_error(answer, 413, "BODY_TOO_LARGE")
+        self.assertIn("8388608 bytes, as a rule set may have", answer.json["error"]["message"])
 
 
 class Authentication(support.ServiceTest):

@@ -103,6 +103,7 @@ class HttpTest(support.SharedServiceTest):
             self.assertNotEqual(answer.json["error"]["code"], "")
             self.assertEqual(connection.read_until_closed(), b"")
         self.assertEqual(self.left("smuggled"), before)
+        return answer
 
     def left(self, key):
         return self.service.get("/api/v1/rate-limit/remaining?algorithm=SLIDING_WINDOW&key="
@@ -197,7 +198,9 @@ class Bounds(HttpTest):
 
     def test_oversized_bodies(self):
         head = b"POST /api/v1/check HTTP/1.1\r\nHost: x\r\n"
-        self.assert_refused(head + b"Content-Length: 1048577\r\n\r\n", 413)
+        large = self.assert_refused(head + b"Content-Length: 1048577\r\n\r\n", 413)
+        self.assertIn("at most 1048576 bytes; see http.bodyBytesMax",
+                      large.json["error"]["message"])
         self.assert_refused(head + b"Content-Length: 99999999999999999999999\r\n\r\n", 413)
         self.assert_refused(head + b"Transfer-Encoding: chunked\r\n\r\n100001\r\n", 413)
         # As large as may be is read, and then judged.
