@@ -110,6 +110,21 @@ Expected<Identity> Identify(const http::Request& request, const ClientOptions& o
   return identity;
 }
 
+Expected<void> AddAttributes(const http::Request& request, const ClientOptions& options,
+                             std::vector<rules::Attribute>& attributes) {
+  if (options.attribute_headers.empty()) return {};
+  if (!IsTrusted(AddressOf(request.peer), options)) return {};
+  for (const std::string& name : options.attribute_headers) {
+    OneValue value;
+    for (const http::Header& header : request.headers) {
+      if (!text::EqualsIgnoreCase(header.name, name)) continue;
+      if (!value.Add(header.value)) return Ambiguous(name);
+    }
+    if (!value.get().empty()) attributes.push_back({.name = name, .value = value.get()});
+  }
+  return {};
+}
+
 Expected<ForwardedRequest> ReadForwardedRequest(const http::Request& request) {
   OneValue method;
   OneValue uri;

@@ -3,10 +3,12 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "http/message.h"
 #include "net/address.h"
 #include "net/trusted_headers.h"
+#include "rules/context.h"
 #include "sluice/error.h"
 
 namespace sluice::api {
@@ -15,6 +17,7 @@ namespace sluice::api {
 struct ClientOptions {
   net::CidrSet trusted_proxies;
   net::TrustedHeaders trusted_headers = {};
+  std::vector<std::string> attribute_headers = {};  // Of net::ParseAttributeHeaders.
   int ipv6_prefix = 64;
 };
 
@@ -31,6 +34,12 @@ Expected<Identity> Identify(const http::Request& request, const ClientOptions& o
 
 // The address alone, as in Identity.
 std::string ClientAddress(const http::Request& request, const ClientOptions& options);
+
+// Adds what the headers say that are attributes. They may decide whose budget it is, so that they
+// are believed, and refused if they are given twice, as those of Identify are. Points into the
+// request and the options.
+Expected<void> AddAttributes(const http::Request& request, const ClientOptions& options,
+                             std::vector<rules::Attribute>& attributes);
 
 // The request that a proxy asks about; empty is what it does not say.
 struct ForwardedRequest {

@@ -161,5 +161,39 @@ TEST(Identify, KnowsIpv6ClientsByTheirNetwork) {
   EXPECT_EQ(Of("::ffff:192.0.2.1", {}).ip, "192.0.2.1");
 }
 
+TEST(AddAttributes, BelievesTrustedPeersAlone) {
+  const std::vector<std::string> names = {"X-Plan", "Tenant", "x-plan"};
+  const std::vector<std::string> proxies = {"10.0.0.0/8"};
+  const ClientOptions options{.trusted_proxies = *net::CidrSet::Parse(proxies),
+                              .trusted_headers = {},
+                              .attribute_headers = *net::ParseAttributeHeaders(names)};
+  const auto ask = [&](std::string_view peer, const std::vector<http::Header>& headers) {
+    http::Request request;
+    request.peer = boost::asio::ip::make_address(peer);
+    request.headers = headers;
+    std::vector<rules::Attribute> attributes;
+    const auto added = AddAttributes(request, options, attributes);
+    if (!added) return added.error().message;
+    std::string shown;
+    for (const auto& [name, value] : attributes)
+      shown.append(name).append("=").append(value) += ' ';
+    return shown;
+  };
+  const std::vector<http::Header> headers = {{"x-PLAN", "free"}, {"X-Other", "o"}, {"tenant", ""}};
+  EXPECT_EQ(ask("10.0.0.1", headers), "x-plan=free ");
+  EXPECT_EQ(ask("192.0.2.1", headers), "");
+  // One of them may be the client's own.
+  EXPECT_EQ(ask("10.0.0.1", {{"Tenant", "a"}, {"tenant", "b"}}).substr(0, 21),
+            "tenant is given twice");
+  EXPECT_EQ(ask("10.0.0.1", {{"Tenant", "a"}, {"tenant", "a"}}), "tenant=a ");
+}
+
+TEST(ParseAttributeHeaders, RefusesWhatIsNoHeader) {
+  for (const char* bad : {"", "a b", "Host", "x:y", "caf\xC3\xA9"}) {
+    EXPECT_FALSE(net::ParseAttributeHeaders(std::vector<std::string>{bad})) << bad;
+  }
+  EXPECT_FALSE(net::ParseAttributeHeaders(std::vector<std::string>(33, "a")));
+}
+
 }  // namespace
 }  // namespace sluice::api

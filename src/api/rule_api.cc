@@ -259,13 +259,16 @@ void RuleApi::Authorize(std::string_view rule_set, const http::Request& request,
   const auto& [method, uri, forwarded_host] = *forwarded;
   const std::string host_name =
       net::HostName(forwarded_host.empty() ? request.FindHeader("Host") : forwarded_host);
-  const rules::Attribute host{.name = "host", .value = host_name};
+  std::vector<rules::Attribute> attributes = {{.name = "host", .value = host_name}};
+  if (const auto added = AddAttributes(request, clients_, attributes); !added) {
+    return call->reply.Fail(added.error());
+  }
   const rules::Context context{.ip = identity->ip,
                                .user_id = identity->user_id,
                                .api_key = identity->api_key,
                                .method = method.empty() ? request.method_text : method,
                                .path = uri,
-                               .attributes = {&host, 1}};
+                               .attributes = attributes};
   const auto ready = call->check.Prepare(rule_set, context, *permits);
   if (!ready) return call->reply.Fail(ready.error());
   Run(std::move(call), engine_);

@@ -629,6 +629,10 @@ class Daemon::Impl {
                     .version = SLUICE_VERSION},
         .clients = {.trusted_proxies = *std::move(trusted),
                     .trusted_headers = *trusted_headers,
+    auto attribute_headers = net::ParseAttributeHeaders(settings_.client.attribute_headers);
+    if (!attribute_headers) {
+      return std::unexpected(ProblemOf("client.attributeHeaders", attribute_headers.error()));
+    }
                     .ipv6_prefix = static_cast<int>(settings_.client.ipv6_prefix)},
         .on_store_failure = settings_.http.on_store_failure,
         .access = http_access_,
@@ -638,6 +642,7 @@ class Daemon::Impl {
         }});
     auto server = http::Server::Start(
         loops_, *public_api_,
+                    .attribute_headers = *std::move(attribute_headers),
         {.address = *net::ListenAddress::Parse(settings_.http.listen),
          .tls =
              TlsOf(settings_.http, !settings_.http.token_file.empty() || settings_.http.is_public),

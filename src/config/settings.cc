@@ -291,6 +291,10 @@ constexpr std::array kSettings = {
         "client.trustedHeaders", "--trusted-headers", "HEADERS",
         "Which of their headers: X-Forwarded-For, X-Real-IP, Forwarded, X-User-Id, X-API-Key. They "
         "must write or remove each of these"),
+    Row<FIELD(client.attribute_headers)>(
+        "client.attributeHeaders", "--attribute-headers", "HEADERS",
+        "Which of their headers are attributes of a request in forward authentication, by their "
+        "names in lower case. They must write or remove each of these"),
     Within<FIELD(client.ipv6_prefix), 1, 128>("client.ipv6Prefix", "--ipv6-prefix", "BITS",
                                               "How much of an IPv6 address tells clients apart"),
 

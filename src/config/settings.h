@@ -86,6 +86,7 @@ struct Settings {
   struct Client {
     std::vector<std::string> trusted_proxies;
     std::vector<std::string> trusted_headers = {"X-Forwarded-For", "X-Real-IP"};
+    std::vector<std::string> attribute_headers;
     std::int64_t ipv6_prefix = 64;
   } client;
 

@@ -34,4 +34,27 @@ Expected<TrustedHeaders> TrustedHeaders::Parse(std::span<const std::string> name
   return headers;
 }
 
+Expected<std::vector<std::string>> ParseAttributeHeaders(std::span<const std::string> names) {
+  const auto invalid = [](std::string message) {
+    return std::unexpected(Error{ErrorCode::kInvalidInput, std::move(message)});
+  };
+  if (names.size() > kAttributeHeadersMax) {
+    return invalid(text::Cat(names.size(), " headers; expected at most ", kAttributeHeadersMax));
+  }
+  std::vector<std::string> lower;
+  for (const std::string& name : names) {
+    std::string attribute;
+    for (const char c : name) attribute += c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    const auto is_token = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+             std::string_view("!#$%&'*+-.^_`|~").contains(c);
+    };
+    if (attribute.empty() || !std::ranges::all_of(attribute, is_token) || attribute == "host") {
+      return invalid(text::Cat(text::Quote(name), ": expected the name of a header, but not Host"));
+    }
+    if (std::ranges::find(lower, attribute) == lower.end()) lower.push_back(std::move(attribute));
+  }
+  return lower;
+}
+
 }  // namespace sluice::net

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "net/forwarded.h"
 #include "sluice/error.h"
@@ -20,5 +22,12 @@ struct TrustedHeaders {
   // that are not named are not believed. Fails with kInvalidInput.
   static Expected<TrustedHeaders> Parse(std::span<const std::string> names);
 };
+
+inline constexpr std::size_t kAttributeHeadersMax = 32;
+
+// Headers that are attributes of a request, believed from trusted proxies as well: their names in
+// lower case, each once. Host is none of them: it is an attribute already. Fails with
+// kInvalidInput.
+Expected<std::vector<std::string>> ParseAttributeHeaders(std::span<const std::string> names);
 
 }  // namespace sluice::net

@@ -759,7 +759,7 @@ class Batch(ApiTest):
 
 
 class Authorize(ApiTest):
-    ARGUMENTS = ("--trusted-proxies", "127.0.0.1/32")
+    ARGUMENTS = ("--trusted-proxies", "127.0.0.1/32", "--attribute-headers", "X-Tenant,X-Plan")
 
     def authorize(self, method="GET", query="", rule_set="edge", **headers):
         return self.service.request(method, f"/api/v1/authorize/{rule_set}{query}",
