@@ -232,6 +232,7 @@ class Daemon::Impl {
     WatchConnections();
     WatchRules();
     WatchReloads();
+    if (auto labelled = LabelMetrics(); !labelled) return labelled;
     if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
     for (const Problem& warning : warnings) logger_.Warn(warning.ToString());
     WarnOfFewDescriptors(descriptors_, logger_);
@@ -450,6 +451,13 @@ class Daemon::Impl {
       for (const auto& rejected : status.rejected) rules.rejected_names.push_back(rejected.id);
       return rules;
     });
+  }
+
+  std::expected<void, Problems> LabelMetrics() {
+    auto labels = telemetry::ParseCommonLabels(settings_.metrics.labels);
+    if (!labels) return std::unexpected(ProblemOf("metrics.labels", labels.error()));
+    registry_.SetCommonLabels(*std::move(labels));
+    return {};
   }
 
   void WatchBuffered() {

@@ -18,6 +18,7 @@
 #include "net/trusted_headers.h"
 #include "redis/uri.h"
 #include "rules/yaml.h"
+#include "telemetry/metrics.h"
 
 namespace sluice::config {
 namespace {
@@ -340,6 +341,12 @@ Problems Validate(const File& file) {
   }
   if (const auto headers = net::TrustedHeaders::Parse(settings.client.trusted_headers); !headers) {
     complain("client.trustedHeaders", headers.error().message);
+  }
+  if (const auto names = net::ParseAttributeHeaders(settings.client.attribute_headers); !names) {
+    complain("client.attributeHeaders", names.error().message);
+  }
+  if (const auto labels = telemetry::ParseCommonLabels(settings.metrics.labels); !labels) {
+    complain("metrics.labels", labels.error().message);
   }
   const auto check_uri = [&](std::string_view path, std::string_view uri) {
     auto endpoint = redis::Endpoint::Parse(uri);

@@ -346,6 +346,10 @@ constexpr std::array kSettings = {
         "guard.denyCacheTrust", "--deny-cache-trust", "DURATION",
         "How long a remembered denial is believed before Redis is asked again"),
 
+    Row<FIELD(metrics.labels)>("metrics.labels", "--metrics-labels", "LABELS",
+                               "Labels that all metrics have, such as application=checkout, "
+                               "separated by commas"),
+
     Row<FIELD(log.level)>("log.level", "--log-level", "LEVEL", "debug, info, warn, error or off"),
     Row<FIELD(log.format)>("log.format", "--log-format", "FORMAT", "text or json"),
 };

@@ -113,6 +113,10 @@ struct Settings {
     Micros deny_cache_trust{10'000'000};
   } guard;
 
+  struct Metrics {
+    std::vector<std::string> labels;
+  } metrics;
+
   struct Log {
     telemetry::LogLevel level = telemetry::LogLevel::kInfo;
     telemetry::LogFormat format = telemetry::LogFormat::kText;

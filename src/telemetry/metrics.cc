@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "core/json_writer.h"
+#include "core/text.h"
 #include "core/utf8.h"
 
 namespace sluice::telemetry {
@@ -37,6 +38,14 @@ bool IsName(std::string_view name) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
   };
   return !name.empty() && (name[0] < '0' || name[0] > '9') && std::ranges::all_of(name, valid);
+}
+
+// Names that begin with two underscores, and those of buckets, mean something to Prometheus itself.
+bool IsCommonName(std::string_view name) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  std::string lowered(name);
+  std::ranges::transform(lowered, lowered.begin(), lower);
+  return IsName(lowered) && !name.starts_with("__") && name != "le" && name != "quantile";
 }
 
 void AppendHelp(std::string& out, std::string_view help) {
@@ -115,6 +124,10 @@ void BeginLine(std::string& out, std::string_view name, std::string_view suffix,
   out += ' ';
 }
 
+std::string Joined(const std::string& common, const std::string& own) {
+  return common.empty() || own.empty() ? common + own : common + ',' + own;
+}
+
 void AppendHistogram(std::string& out, std::string_view name, const std::string& labels,
                      std::uint64_t* cells) {
   // The count is made of the buckets, so that the two always agree.
@@ -143,6 +156,35 @@ void AppendHistogram(std::string& out, std::string_view name, const std::string&
 }
 
 }  // namespace
+
+Expected<Labels> ParseCommonLabels(std::span<const std::string> texts) {
+  const auto invalid = [](std::string_view what, std::string_view expected) {
+    return std::unexpected(Error{ErrorCode::kInvalidInput, text::Cat(what, expected)});
+  };
+  if (texts.size() > kCommonLabelsMax) {
+    return invalid(text::Cat(texts.size(), " labels; expected at most "),
+                   text::Cat(kCommonLabelsMax));
+  }
+  Labels labels;
+  for (const std::string& text : texts) {
+    const auto equals = std::min(text.find('='), text.size());
+    const std::string_view name = text::Trim(std::string_view(text).substr(0, equals));
+    const std::string_view value =
+        text::Trim(std::string_view(text).substr(std::min(equals + 1, text.size())));
+    if (!IsCommonName(name) || value.empty() || value.size() > kLabelBytesMax) {
+      return invalid(text::Quote(text),
+                     text::Cat(": expected name=value, such as application=checkout: letters, "
+                               "digits and _, but neither le nor quantile nor __ at the start, "
+                               "and a value of 1 to ",
+                               kLabelBytesMax, " bytes"));
+    }
+    if (std::ranges::find(labels, name, &Labels::value_type::first) != labels.end()) {
+      return invalid(text::Quote(name), " is given twice; expected each label once");
+    }
+    labels.emplace_back(name, value);
+  }
+  return labels;
+}
 
 std::uint64_t Counter::Value() const { return cell_ == nullptr ? 0 : Total(cell_); }
 
@@ -207,11 +249,11 @@ void CounterFamily::Retain(std::span<const std::vector<std::string_view>> sets) 
   }
 }
 
-void CounterFamily::AppendTo(std::string& out) const {
+void CounterFamily::AppendTo(std::string& out, const std::string& common) const {
   const std::size_t outcomes = spec_.outcomes.size();
   const auto append = [&](std::span<const std::string> values, std::size_t place) {
     for (std::size_t i = 0; i < outcomes; ++i) {
-      std::string labels;
+      std::string labels = common;
       for (std::size_t l = 0; l < spec_.labels.size(); ++l) {
         AppendLabel(labels, spec_.labels[l], values[l]);
       }
@@ -238,6 +280,7 @@ struct Registry::Family {
   std::string help;
   std::string type;
   std::vector<Series> series;
+  std::set<std::string, std::less<>> label_names;
   std::unique_ptr<CounterFamily> dynamic;  // If there is one, it is all there is.
   std::string samples_label;
   std::function<Samples()> samples;  // Likewise.
@@ -247,24 +290,29 @@ struct Registry::Family {
     for (const auto& [label, value] : labels) {
       if (!IsName(label)) Abort("not a label name", label);
       AppendLabel(text, label, CleanLabel(value));
+      label_names.insert(label);
     }
     series.push_back({std::move(text), std::move(metric)});
   }
 
-  void AppendTo(std::string& out) const {
+  void AppendTo(std::string& out, const Labels& all_common) const {
+    std::string common;
+    for (const auto& [label, value] : all_common) {
+      if (!label_names.contains(label)) AppendLabel(common, label, CleanLabel(value));
+    }
     out += "# HELP " + name + " ";
     AppendHelp(out, help);
     out += "\n# TYPE " + name + " " + type + "\n";
-    for (const Series& one : series) AppendTo(out, one);
-    if (dynamic) dynamic->AppendTo(out);
-    if (samples) AppendSamples(out);
+    for (const Series& one : series) AppendTo(out, one, Joined(common, one.labels));
+    if (dynamic) dynamic->AppendTo(out, common);
+    if (samples) AppendSamples(out, common);
   }
 
   // Those that differ only in what a label cannot show are one.
-  void AppendSamples(std::string& out) const {
+  void AppendSamples(std::string& out, const std::string& common) const {
     std::map<std::string, double> by_label;
     for (const auto& [value, number] : samples()) {
-      std::string text;
+      std::string text = common;
       AppendLabel(text, samples_label, CleanLabel(value));
       by_label.emplace(std::move(text), number);
     }
@@ -275,11 +323,11 @@ struct Registry::Family {
     }
   }
 
-  void AppendTo(std::string& out, const Series& one) const {
+  void AppendTo(std::string& out, const Series& one, const std::string& labels) const {
     if (const auto* histogram = std::get_if<Histogram>(&one.metric)) {
-      return AppendHistogram(out, name, one.labels, histogram->cells_);
+      return AppendHistogram(out, name, labels, histogram->cells_);
     }
-    BeginLine(out, name, "", one.labels);
+    BeginLine(out, name, "", labels);
     if (const auto* counter = std::get_if<Counter>(&one.metric)) {
       AppendNumber(out, counter->Value());
     } else if (const auto* gauge = std::get_if<Gauge>(&one.metric)) {
@@ -358,6 +406,7 @@ void Registry::AddSamples(Type type, std::string_view name, std::string_view hel
   Family& family = Find(name, help, type == Type::kCounter ? "counter" : "gauge");
   if (!family.series.empty() || family.samples) Abort("made twice, and differently", name);
   family.samples_label = label;
+  family.label_names.emplace(label);
   family.samples = std::move(read);
 }
 
@@ -375,14 +424,21 @@ CounterFamily& Registry::AddFamily(CounterFamily::Spec spec) {
   Family& family = Find(spec.name, spec.help, "counter");
   if (!family.series.empty()) Abort("made twice, and differently", spec.name);
   std::uint64_t* const cells = Allocate((spec.sets_max + 1) * spec.outcomes.size());
+  family.label_names.insert(spec.labels.begin(), spec.labels.end());
+  family.label_names.insert(spec.outcome_label);
   family.dynamic.reset(new CounterFamily(std::move(spec), cells));
   return *family.dynamic;
+}
+
+void Registry::SetCommonLabels(Labels labels) {
+  const std::lock_guard lock(mutex_);
+  common_ = std::move(labels);
 }
 
 std::string Registry::Text() const {
   const std::lock_guard lock(mutex_);
   std::string out;
-  for (const auto& family : families_) family->AppendTo(out);
+  for (const auto& family : families_) family->AppendTo(out, common_);
   return out;
 }
 

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "sluice/error.h"
 #include "telemetry/thread_slot.h"
 
 namespace sluice::telemetry {
@@ -36,6 +37,11 @@ inline constexpr std::size_t kCellsMax = 1 << 15;   // Numbers of all counters a
 inline constexpr std::string_view kOtherLabel = "other";
 
 using Labels = std::vector<std::pair<std::string, std::string>>;
+
+inline constexpr std::size_t kCommonLabelsMax = 16;
+
+// Labels for all metrics as they are configured, each "name=value". Fails with kInvalidInput.
+Expected<Labels> ParseCommonLabels(std::span<const std::string> texts);
 
 // A number that grows. A handle that is cheap to copy; any thread may use it as long as its
 // registry lives. One that was not made by a registry counts nothing.
@@ -188,7 +194,7 @@ class CounterFamily {
   CounterFamily(Spec spec, std::uint64_t* cells);
   std::vector<std::string> Clean(std::span<const std::string_view> values) const;
   std::uint64_t* CellsOf(std::size_t place) const { return cells_ + place * spec_.outcomes.size(); }
-  void AppendTo(std::string& out) const;
+  void AppendTo(std::string& out, const std::string& common) const;
 
   // Constant after construction.
   Spec spec_;
@@ -236,6 +242,10 @@ class Registry {
   // Lives as long as the registry.
   CounterFamily& AddFamily(CounterFamily::Spec spec);
 
+  // Labels that all metrics have from now on. Where one has a label of the same name, its own
+  // counts.
+  void SetCommonLabels(Labels labels);
+
   // All metrics in the text format 0.0.4. Any thread may ask; counting goes on meanwhile.
   std::string Text() const;
 
@@ -259,6 +269,7 @@ class Registry {
   std::size_t cells_used_ = 0;
   std::deque<std::atomic<std::int64_t>> gauges_;
   std::vector<std::unique_ptr<Family>> families_;
+  Labels common_;
 };
 
 // Memory, file descriptors, processor time and start of this process under their standard names.

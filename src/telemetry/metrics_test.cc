@@ -65,6 +65,43 @@ TEST(Registry, EscapesLabelValuesAndKeepsThemUtf8) {
               HasSubstr("a_total{l=\"q\\\"b\\\\n\\nu\xC3\xA9z\xEF\xBF\xBD\"} 0\n"));
 }
 
+TEST(Registry, AddsCommonLabelsToAllMetrics) {
+  Registry registry;
+  registry.AddCounter("a_total", "A.");
+  registry.AddGauge("b", "B.", {{"kind", "x"}});
+  registry.AddHistogram("c_seconds", "C.");
+  registry.AddNames("d", "D.", "name", [] { return std::vector<std::string>{"n"}; });
+  auto& family = registry.AddFamily({.name = "e_total",
+                                     .help = "E.",
+                                     .labels = {"rule"},
+                                     .outcome_label = "outcome",
+                                     .outcomes = {"ok"}});
+  static_cast<void>(family.With({"r"}));
+  registry.SetCommonLabels({{"application", "shop \"1\""}, {"kind", "common"}});
+  const std::string text = registry.Text();
+  for (const char* line :
+       {"\na_total{application=\"shop \\\"1\\\"\",kind=\"common\"} 0\n",
+        "\nb{application=\"shop \\\"1\\\"\",kind=\"x\"} 0\n",
+        "\nc_seconds_bucket{application=\"shop \\\"1\\\"\",kind=\"common\",le=\"+Inf\"} 0\n",
+        "\nc_seconds_count{application=\"shop \\\"1\\\"\",kind=\"common\"} 0\n",
+        "\nd{application=\"shop \\\"1\\\"\",kind=\"common\",name=\"n\"} 1\n",
+        "\ne_total{application=\"shop \\\"1\\\"\",kind=\"common\",rule=\"r\",outcome=\"ok\"} "
+        "0\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(ParseCommonLabels, TakesNamesAndValues) {
+  const std::vector<std::string> good = {"application=shop", "Region = eu=1 "};
+  EXPECT_EQ(ParseCommonLabels(good).value(), (Labels{{"application", "shop"}, {"Region", "eu=1"}}));
+  for (const char* bad : {"application", "=x", "a=", "1a=x", "a-b=x", "__a=x", "le=1"}) {
+    EXPECT_FALSE(ParseCommonLabels(std::vector<std::string>{bad})) << bad;
+  }
+  EXPECT_FALSE(ParseCommonLabels(std::vector<std::string>{"a=x", "a=y"}));
+  EXPECT_FALSE(ParseCommonLabels(std::vector<std::string>{"a=" + std::string(129, 'x')}));
+  EXPECT_FALSE(ParseCommonLabels(std::vector<std::string>(17, "a=x")));
+}
+
 TEST(Registry, CutsLongLabelValues) {
   Registry registry;
   registry.AddCounter("a_total", "A.", {{"l", std::string(1000, 'x')}});

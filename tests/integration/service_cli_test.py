@@ -392,7 +392,7 @@ ruleSets:
     SAMPLES = {"N": "7", "BYTES": "4096", "BITS": "56", "DURATION": "300ms", "BOOL": "true",
                "ADDRESS:PORT": "127.0.0.1:4711", "URI": "redis://127.0.0.1:6379", "TEXT": "word",
                "FILE": "some.file", "PATH": "", "CIDRS": "10.0.0.0/8", "HEADERS": "X-Real-IP",
-               "LEVEL": "error", "FORMAT": "json", "POLICY": "LOCAL",
+               "LEVEL": "error", "FORMAT": "json", "POLICY": "LOCAL", "LABELS": "zone=eu",
                # By its name: one of its kind would not do.
                "bufferedBytesMax": "33554432"}
     # What goes with it, where one setting needs another.
