@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/check_answer.h"
 
+#include <span>
+#include <string>
+
 #include "api/decision_json.h"
+#include "core/text.h"
 #include "telemetry/service_metrics.h"
 
 namespace sluice::api {
@@ -44,6 +48,34 @@ void AppendOutcome(JsonWriter& json, const RuleCheck::Outcome& outcome) {
 }
 
 }  // namespace
+// Where a check would have said whose budget it is.
+std::string MissingField(const rules::Rule& rule) {
+  switch (rule.scope) {
+    case rules::Scope::kPerIp:
+      return "context.ip";
+    case rules::Scope::kPerUser:
+      return "context.userId";
+    case rules::Scope::kPerApiKey:
+      return "context.apiKey";
+    case rules::Scope::kCustom:
+      if (rule.attribute.starts_with(rules::kCapturePrefix)) return "context.path";
+      return text::Cat("context.attributes.", rule.attribute);
+    case rules::Scope::kGlobal:
+      break;
+  }
+  return {};
+}
+
+void AppendSkipped(JsonWriter& json, std::span<const rules::Rule* const> skipped) {
+  if (skipped.empty()) return;
+  json.Key("skipped").BeginArray();
+  for (const rules::Rule* rule : skipped) {
+    json.BeginObject().Field("rule", rule->id).Field("scope", ToString(rule->scope));
+    json.Field("missing", MissingField(*rule)).EndObject();
+  }
+  json.EndArray();
+}
+
 
 std::string_view MessageOf(const RuleCheck& check) {
   if (!check.decision()->allowed) {
@@ -65,7 +97,9 @@ void AppendCheck(JsonWriter& json, const RuleCheck& check) {
   }
   json.Key("rules").BeginArray();
   for (const RuleCheck::Outcome& outcome : check.outcomes()) AppendOutcome(json, outcome);
-  json.EndArray().Field("message", MessageOf(check));
+  json.EndArray();
+  AppendSkipped(json, check.skipped());
+  json.Field("message", MessageOf(check));
 }
 
 }  // namespace sluice::api

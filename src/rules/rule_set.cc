@@ -95,6 +95,8 @@ struct SelectionScratch {
   PathTrie::Scratch trie;
   std::vector<PathTrie::Target> targets;
   std::vector<Candidate> candidates;
+  std::array<const Rule*, Selection::kSkippedMax> skipped;
+  std::size_t skipped_count = 0;
 
   void Clear() {
     selected.clear();
@@ -102,6 +104,14 @@ struct SelectionScratch {
     key_bytes.clear();
     scope_keys.fill({});
     candidates.clear();
+    skipped_count = 0;
+  }
+
+  void Skip(const Rule* rule) {
+    if (skipped_count == skipped.size()) return;
+    // Another reading of the path may have led to the same rule.
+    if (skipped_count > 0 && skipped[skipped_count - 1] == rule) return;
+    skipped[skipped_count++] = rule;
   }
 };
 
@@ -172,6 +182,7 @@ class Evaluation {
             value, std::string_view(scratch_.key_bytes).substr(key.begin, key.size));
       }
     } else if (compiled.on_missing_key == OnMissingKey::kSkip) {
+      scratch_.Skip(compiled.rule);
       return {};
     } else if (compiled.on_missing_key == OnMissingKey::kUseIp && !context_.ip.empty()) {
       key = KeyOf(compiled, Scope::kPerIp, context_.ip);
@@ -330,6 +341,10 @@ Selection::Selection(Selection&&) noexcept = default;
 Selection& Selection::operator=(Selection&&) noexcept = default;
 
 std::span<const Selected> Selection::rules() const { return scratch_->selected; }
+
+std::span<const Rule* const> Selection::skipped() const {
+  return std::span(scratch_->skipped).first(scratch_->skipped_count);
+}
 
 // What makes a rule set fast. Points into the spec.
 struct RuleSet::Index {

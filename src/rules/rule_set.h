@@ -57,6 +57,11 @@ class Selection {
   // comes once for each value that servers may take the path to have there.
   std::span<const Selected> rules() const;
 
+  // Rules that match and were passed over (OnMissingKey::kSkip), because the request does not say
+  // whose budget it is: in the order of the file, the first kSkippedMax.
+  static constexpr std::size_t kSkippedMax = 8;
+  std::span<const Rule* const> skipped() const;
+
  private:
   friend class RuleSet;
 

@@ -55,6 +55,7 @@ class RuleCheck {
   const Catalog& catalog() const { return *catalog_; }
   const rules::RuleSet& rule_set() const { return *rule_set_; }
   std::span<const Outcome> outcomes() const { return outcomes_; }
+  std::span<const rules::Rule* const> skipped() const { return selection_.skipped(); }
 
   // After Run. The decision over all rules that count; if none applied, or all that did are
   // unlimited, it allows and `limited` is false. The error is an outage: never a denial.

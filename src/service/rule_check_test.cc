@@ -135,8 +135,18 @@ TEST_F(RuleCheckTest, RefusesWhatItCannotCheck) {
   RuleCheck check(engine_.catalog());
   EXPECT_EQ(check.Prepare("nosuch", {}, 1).error().code, ErrorCode::kNotFound);
   EXPECT_EQ(check.Prepare("api", {.ip = "192.0.2.1"}, -1).error().code, ErrorCode::kInvalidCost);
-  EXPECT_EQ(Check("api", {.ip = "192.0.2.1"}, 6)->decision().error().code,
-            ErrorCode::kCostExceedsLimit);
+  const auto too_much = Check("api", {.ip = "192.0.2.1"}, 6);
+  EXPECT_EQ(too_much->decision().error().code, ErrorCode::kCostExceedsLimit);
+  EXPECT_THAT(too_much->decision().error().message, HasSubstr("\"api/ip/wide\""));
+}
+
+TEST_F(RuleCheckTest, NamesTheRulesThatMissTheirKey) {
+  const auto forgetful = Check("api", {.user_id = "dora"});
+  ASSERT_EQ(forgetful->skipped().size(), 2U);
+  EXPECT_EQ(forgetful->skipped()[0]->id, "ip");
+  EXPECT_EQ(forgetful->skipped()[1]->id, "trial");
+  EXPECT_TRUE(Check("api", {.ip = "192.0.2.1", .user_id = "dora"})->skipped().empty());
+  EXPECT_TRUE(Check("strict", {})->skipped().empty()) << "it is denied";
 }
 
 TEST_F(RuleCheckTest, CanBeUsedAgain) {
