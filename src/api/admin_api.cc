@@ -168,6 +168,7 @@ void AnswerInspection(KeyCall& call) {
     json.Field("spec", band->limit.ToString());
     if (const auto& outcome = call.requests[i].outcome) {
       AppendDecision(json, *outcome);
+      AppendQueued(json, band->limit, *outcome);
       json.Field("source", SourceName(call.requests[i].source));
     } else {
       json.Field("error", ToString(outcome.error().code));

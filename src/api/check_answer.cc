@@ -42,6 +42,7 @@ void AppendOutcome(JsonWriter& json, const RuleCheck::Outcome& outcome) {
     json.BeginObject().Field("label", band.label);
     json.Field("algorithm", telemetry::UpperName(band.limit.algorithm()));
     AppendDecision(json, outcome.bands[i]);
+    AppendQueued(json, band.limit, outcome.bands[i]);
     json.EndObject();
   }
   json.EndArray().EndObject();

@@ -6,6 +6,7 @@
 #include "core/json_writer.h"
 #include "http/rate_limit_fields.h"
 #include "sluice/decision.h"
+#include "sluice/limit.h"
 #include "sluice/store.h"
 
 namespace sluice::api {
@@ -37,6 +38,12 @@ inline void AppendDecision(JsonWriter& json, const Decision& decision) {
   json.Field("retryAfterMicros", decision.retry_after.count());
   json.Field("resetAfterMicros", decision.reset_after.count());
   json.Field("delayMicros", decision.delay.count());
+}
+
+// What a leaky bucket holds, seen as a queue; nothing of other algorithms.
+inline void AppendQueued(JsonWriter& json, const Limit& limit, const Decision& decision) {
+  if (limit.algorithm() != Algorithm::kLeakyBucket) return;
+  json.Field("queued", decision.limit - decision.remaining);
 }
 
 }  // namespace sluice::api

@@ -135,9 +135,10 @@ void RateLimitApi::Answer(Call& call) const {
   if (call.peek) json.Field("limit", decision.limit);
   json.Field("remaining", decision.remaining);
   json.Field("resetAfterSeconds", http::CeilSeconds(decision.reset_after));
-  if (!call.peek) {
-    json.Field("retryAfterSeconds", http::CeilSeconds(decision.retry_after));
-    if (decision.delay > Micros{0}) json.Field("delayMicros", decision.delay.count());
+  if (!call.peek) json.Field("retryAfterSeconds", http::CeilSeconds(decision.retry_after));
+  AppendQueued(json, *call.limit, decision);
+  if (!call.peek && decision.delay > Micros{0}) {
+    json.Field("delayMicros", decision.delay.count());
   }
   if (call.request.source != Source::kStore) json.Field("source", SourceName(call.request.source));
   if (!call.peek) {

@@ -79,6 +79,10 @@ void Answer(Call& call, TimePoint now) {
   if (check.source() != Source::kStore) {
     reply.headers += text::Cat("X-Sluice-Source: ", SourceName(check.source()), "\r\n");
   }
+  const bool delays = decision.delay > Micros{0};
+  if (delays) {
+    reply.headers += text::Cat("X-Sluice-Delay-Micros: ", decision.delay.count(), "\r\n");
+  }
   const int status = decision.allowed ? 200 : call.denied_status;
   if (status == 403) reply.headers += "X-Sluice-Status: 429\r\n";
   if (!decision.allowed && reply.wants_problem()) {
@@ -90,7 +94,9 @@ void Answer(Call& call, TimePoint now) {
   if (call.with_body) {
     AppendCheck(json, check);
   } else {
-    json.Field("allowed", decision.allowed).Field("message", MessageOf(check));
+    json.Field("allowed", decision.allowed);
+    if (delays) json.Field("delayMicros", decision.delay.count());
+    json.Field("message", MessageOf(check));
   }
   json.EndObject();
   reply.Send(status);

@@ -65,6 +65,9 @@ std::string ToJson(const Decision& decision, std::span<const Limit> limits,
   for (std::size_t i = 0; i < limits.size(); ++i) {
     boost::json::object own = ToObject(each[i]);
     own["spec"] = limits[i].ToString();
+    if (limits[i].algorithm() == Algorithm::kLeakyBucket) {
+      own["queued"] = each[i].limit - each[i].remaining;
+    }
     numbers.push_back(std::move(own));
   }
   boost::json::object out = ToObject(decision);

@@ -310,10 +310,26 @@ std::string_view RlsBatch::NameOf(const Asked& asked) const {
   return asked.match.limit->name.empty() ? asked.match.limit->path : asked.match.limit->name;
 }
 
+// How long the caller waits before it goes on: the longest of any that counts. A call that is over
+// its limit has none.
+Micros RlsBatch::DelayOf(const Call& call) {
+  Micros delay{0};
+  if (response_.overall_code() != Response::OK) return delay;
+  for (const Asked& asked : AskedBy(call)) {
+    if (asked.kind != Asked::Kind::kLimited || asked.shadow) continue;
+    if (!requests_[asked.request].outcome) continue;
+    delay = std::max(delay, decisions_[asked.charge].delay);
+  }
+  return delay;
+}
+
 void RlsBatch::AddMetadata(const Call& call) {
   const auto set = [&](const char* name) -> google::protobuf::Value& {
     return (*response_.mutable_dynamic_metadata()->mutable_fields())[name];
   };
+  if (const Micros delay = DelayOf(call); delay > Micros{0}) {
+    set("delay_us").set_number_value(static_cast<double>(delay.count()));
+  }
   bool named = response_.overall_code() == Response::OK;
   for (std::size_t i = 0; i < call.count; ++i) {
     const Asked& asked = asked_[call.first + i];
@@ -364,6 +380,9 @@ void RlsBatch::AddHeaders(const Call& call) {
   AddHeader("X-RateLimit-Reset", text::Cat(http::ResetSeconds(binding, now_)));
   if (!overall.allowed && !never) {
     AddHeader("Retry-After", text::Cat(http::RetryAfterSeconds(overall)));
+  }
+  if (const Micros delay = DelayOf(call); delay > Micros{0}) {
+    AddHeader("X-Sluice-Delay-Micros", text::Cat(delay.count()));
   }
   std::string value;
   http::AppendPolicyValue(value, policies);

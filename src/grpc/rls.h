@@ -119,6 +119,7 @@ class RlsBatch {
   bool Denies(const Asked& asked) const { return !asked.shadow && IsOver(asked); }
   bool IsOver(const Call& call);
   void AddStatus(const Asked& asked);
+  Micros DelayOf(const Call& call);
   void AddMetadata(const Call& call);
   void AddHeaders(const Call& call);
   void AddHeader(std::string_view name, std::string_view value);

@@ -54,6 +54,8 @@ descriptors:
     rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 10}
   - key: glacier
     rate_limit: {algorithm: token_bucket, unit: day, requests_per_unit: 1, capacity: 1000000000}
+  - key: leaky
+    rate_limit: {algorithm: leaky_bucket, unit: second, requests_per_unit: 2, capacity: 3}
   - key: deep
     rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 10, capacity: 50}
 )";
@@ -513,6 +515,22 @@ TEST_F(RlsTest, WritesHeadersWhereToldTo) {
   EXPECT_EQ(denied["RateLimit"], R"("edge.user";r=0;t=40,"hourly";r=1;t=40)");
   EXPECT_TRUE(headers(Builder().Ask({{"user", "vip"}})).empty());
   EXPECT_FALSE(headers(Builder().Ask({{"named", "x"}}).Hits(6)).contains("Retry-After"));
+}
+
+TEST_F(RlsTest, PassesDelaysOn) {
+  const Builder leaky = Builder().Ask({{"leaky", "x"}}).Ask({{"user", "ann"}});
+  EXPECT_FALSE(Run(leaky, {.headers = true}).response.has_dynamic_metadata());
+  const Result second = Run(leaky, {.headers = true});
+  EXPECT_EQ(second.response.dynamic_metadata().fields().at("delay_us").number_value(), 500'000);
+  const auto& headers = second.response.response_headers_to_add();
+  const auto found = std::ranges::find(headers, "X-Sluice-Delay-Micros",
+                                       [](const auto& header) { return header.key(); });
+  ASSERT_NE(found, headers.end());
+  EXPECT_EQ(found->value(), "500000");
+  Run(leaky);
+  const Result denied = Run(leaky);
+  EXPECT_EQ(denied.response.overall_code(), Response::OVER_LIMIT);
+  EXPECT_FALSE(denied.response.dynamic_metadata().fields().contains("delay_us"));
 }
 
 TEST_F(RlsTest, HeadersSpeakOfOneLimit) {

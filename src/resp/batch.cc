@@ -191,7 +191,8 @@ void Batch::WriteCheck(std::string& out, const Step& step, std::size_t index) co
   if (!request.outcome) {
     reply.Error(request.outcome.error());
   } else if (step.dialect == Dialect::kFields) {
-    WriteFields(reply, *request.outcome, request.source, asked_[index].said);
+    WriteFields(reply, *request.outcome, request.source, *request.charges.front().limit,
+                asked_[index].said);
   } else {
     WriteIntegers(out, *request.outcome, step.dialect,
                   step.kind == Kind::kNever ? Grant::kNever : Grant::kDecided);

@@ -54,6 +54,14 @@ void WriteDeniedBy(ReplyWriter& reply, std::optional<std::string_view> denied_by
   denied_by ? reply.Bulk(*denied_by) : reply.Null();
 }
 
+// A leaky bucket has one field more: what it holds, seen as a queue.
+std::size_t QueuedFields(const Limit& limit) {
+  return limit.algorithm() == Algorithm::kLeakyBucket ? 1 : 0;
+}
+void WriteQueued(ReplyWriter& reply, const Limit& limit, const Decision& decision) {
+  if (QueuedFields(limit) > 0) reply.Field("queued", decision.limit - decision.remaining);
+}
+
 void WriteBands(ReplyWriter& reply, const service::RuleCheck& check) {
   std::size_t count = 0;
   for (const auto& outcome : check.outcomes()) count += outcome.bands.size();
@@ -62,7 +70,8 @@ void WriteBands(ReplyWriter& reply, const service::RuleCheck& check) {
   for (const auto& outcome : check.outcomes()) {
     for (std::size_t i = 0; i < outcome.bands.size(); ++i) {
       const Decision& decision = outcome.bands[i];
-      reply.Map(8);
+      const Limit& limit = outcome.selected->bands[i].limit;
+      reply.Map(8 + QueuedFields(limit));
       reply.Field("rule", outcome.selected->rule->id);
       reply.Field("band", outcome.selected->bands[i].label);
       reply.Field("shadow", outcome.selected->rule->shadow ? 1 : 0);
@@ -71,6 +80,7 @@ void WriteBands(ReplyWriter& reply, const service::RuleCheck& check) {
       reply.Field("remaining", decision.remaining);
       reply.Field("retry_after_us", decision.retry_after.count());
       reply.Field("reset_after_us", decision.reset_after.count());
+      WriteQueued(reply, limit, decision);
     }
   }
 }
@@ -116,12 +126,13 @@ void WriteIntegers(std::string& out, const Decision& decision, Dialect dialect, 
   out.append(buffer.data(), end);
 }
 
-void WriteFields(ReplyWriter reply, const Decision& decision, Source source,
-                 std::string_view limit) {
-  reply.Map(kFields);
+void WriteFields(ReplyWriter reply, const Decision& decision, Source source, const Limit& limit,
+                 std::string_view said) {
+  reply.Map(kFields + QueuedFields(limit));
   WriteNumbers(reply, decision, true);
-  WriteDeniedBy(reply, decision.allowed ? std::nullopt : std::optional(limit));
+  WriteDeniedBy(reply, decision.allowed ? std::nullopt : std::optional(said));
   reply.Field("source", NameOf(source));
+  WriteQueued(reply, limit, decision);
 }
 
 void WriteRules(ReplyWriter reply, const service::RuleCheck& check, bool detail) {

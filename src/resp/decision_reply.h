@@ -9,6 +9,7 @@
 #include "resp/reply_writer.h"
 #include "service/rule_check.h"
 #include "sluice/decision.h"
+#include "sluice/limit.h"
 #include "sluice/store.h"
 
 namespace sluice::resp {
@@ -29,9 +30,9 @@ enum class Grant : std::uint8_t {
 // too early would be denied again.
 void WriteIntegers(std::string& out, const Decision& decision, Dialect dialect, Grant grant);
 
-// `limit` is what denied, if it was denied.
-void WriteFields(ReplyWriter reply, const Decision& decision, Source source,
-                 std::string_view limit);
+// `said` is what denied, if it was denied: the limit as it was given.
+void WriteFields(ReplyWriter reply, const Decision& decision, Source source, const Limit& limit,
+                 std::string_view said);
 
 // `detail`: with each band's own numbers.
 void WriteRules(ReplyWriter reply, const service::RuleCheck& check, bool detail);

@@ -157,6 +157,14 @@ TEST_F(SessionTest, ChecksLimitsThatAreWrittenOut) {
               StartsWith("-ERR no limit is named \"nobody\"; expected"));
 }
 
+TEST_F(SessionTest, ALeakyBucketSaysWhatItHolds) {
+  constexpr std::string_view kLimit = "algorithm=leaky_bucket,capacity=3,leak=1,period=1m";
+  const std::string first = Ask({"SLUICE.CHECK", "LIMIT", kLimit, "k"});
+  EXPECT_THAT(first, StartsWith("*18\r\n"));
+  EXPECT_THAT(first, HasSubstr("$6\r\nqueued\r\n:1\r\n"));
+  EXPECT_THAT(Ask({"SLUICE.CHECK", "LIMIT", kLimit, "k"}), HasSubstr("$6\r\nqueued\r\n:2\r\n"));
+}
+
 TEST_F(SessionTest, SaysWhatIsWrongWithACheck) {
   EXPECT_EQ(Ask({"SLUICE.CHECK", "ALL", "x"}), "-ERR \"ALL\" is neither LIMIT nor RULESET\r\n");
   EXPECT_THAT(Ask({"SLUICE.CHECK", "LIMIT", "login"}), StartsWith("-ERR the key is missing"));

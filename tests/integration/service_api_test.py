@@ -55,6 +55,11 @@ ruleSets:
 
   - id: glacier
     rules:
+  - id: leaky
+    rules:
+      - {{id: r, scope: CUSTOM, attribute: x-tenant, bands: [
+          {{label: l, algorithm: LEAKY_BUCKET, capacity: 3, leak: 1, period: 1000s}}]}}
+
       - {{id: r, scope: PER_USER, bands: ["algorithm=token_bucket,capacity=1000000000,refill=1,period=1d"]}}
 
   - id: shadowed
@@ -576,6 +581,38 @@ class Rules(ApiTest):
             self.assertIs(self.service.check("missing", path="/skip").json["ruleApplied"], False)
             denied = self.service.check("missing", path="/deny", ip="10.0.0.5")
             self.assertEqual(denied.status, 429)
+    def test_forgotten_keys_are_named(self):
+        answer = self.service.check("shop", userId="oblivious").json
+        self.assertEqual(answer["skipped"],
+                         [{"rule": "per-ip", "scope": "PER_IP", "missing": "context.ip"}])
+        self.assertNotIn("skipped", self.service.check("shop", permits=0, ip="10.0.0.77",
+                                                       userId="mindful").json)
+        self.assertEqual(self.service.check("leaky").json["skipped"][0]["missing"],
+                         "context.attributes.x-tenant")
+        batch = self.service.request("POST", "/api/v1/check/batch",
+                                     {"checks": [{"ruleSet": "quick"}]}).json["results"]
+        self.assertEqual(batch[0]["skipped"][0]["missing"], "context.ip")
+        # A rule of other paths is not meant.
+        self.assertNotIn("skipped", self.service.check("missing", path="/elsewhere").json)
+
+    def test_a_leaky_bucket_is_a_queue(self):
+        who = {"attributes": {"x-tenant": "queue"}}
+        first = self.service.check("leaky", **who)
+        self.assertEqual(first.json["rules"][0]["bands"][0]["queued"], 1)
+        self.assertIsNone(first.header("X-Sluice-Delay-Micros"))
+        second = self.service.check("leaky", **who)
+        self.assertEqual(second.json["rules"][0]["bands"][0]["queued"], 2)
+        delay = int(second.header("X-Sluice-Delay-Micros"))
+        self.assertEqual(delay, second.json["delayMicros"])
+        self.assertTrue(0 < delay <= 1000_000_000, delay)
+        key = f"queue{time.monotonic_ns()}"
+        one = self.service.get(target(CHECK, key=key, algorithm="LEAKY_BUCKET", permits=7)).json
+        self.assertEqual(one["queued"], 7)
+        look = self.service.get(target(REMAINING, key=key, algorithm="LEAKY_BUCKET")).json
+        self.assertEqual(look["queued"], 10 - look["remaining"])
+        self.assertNotIn("queued", self.service.check("glacier", userId="q").json
+                         ["rules"][0]["bands"][0])
+
             self.assertEqual(denied.json["rules"][0]["verdict"], "missing-key")
         by_ip = [self.service.check("missing", path="/ip", ip=ip) for ip in
                  ("10.0.0.6", "10.0.0.6", "10.0.0.7")]
@@ -786,6 +823,22 @@ class Authorize(ApiTest):
         headers = {"X_Forwarded_Method": "POST", "X_Forwarded_Uri": "/orders",
                    "X_Forwarded_For": "203.0.113.3", "X_Forwarded_Host": "h",
                    "X_Forwarded_Proto": "http"}
+    def test_headers_are_attributes_and_delays_are_passed_on(self):
+        answers = [self.authorize(rule_set="leaky", X_Tenant="acme") for _ in range(4)]
+        self.assertEqual([answer.status for answer in answers], [200, 200, 200, 429])
+        delays = [int(answer.header("X-Sluice-Delay-Micros") or 0) for answer in answers]
+        self.assertEqual((delays[0], delays[3]), (0, 0))
+        self.assertTrue(0 < delays[1] <= 1000_000_000 and delays[1] < delays[2], delays)
+        self.assertEqual(answers[1].json["delayMicros"], delays[1])
+        self.assertEqual(self.authorize(rule_set="leaky", X_Tenant="other").status, 200)
+        self.assertEqual(self.authorize(rule_set="leaky").json["message"], "No rule applied")
+
+    def test_attributes_that_contradict_each_other_are_refused(self):
+        with RawConnection(self.service.port) as client:
+            client.send(b"GET /api/v1/authorize/leaky HTTP/1.1\r\nHost: x\r\n"
+                        b"X-Tenant: a\r\nx-tenant: b\r\n\r\n")
+            self.assert_error(client.read_answer(), 400, "INVALID_REQUEST")
+
         self.assertEqual([self.authorize(**headers).status for _ in range(3)], [200, 200, 429])
 
     def test_nginx(self):
@@ -1028,6 +1081,28 @@ defaults:
             self.assertEqual(response.status, 200)
             response.read()
         with RawConnection(port) as plain:
+    def test_all_metrics_have_the_common_labels(self):
+        config = self.folder().write("sluice.yaml", """
+metrics:
+  labels: [application=distributed-rate-limiter, zone=eu]
+""")
+        for arguments in (("--config", config),
+                          ("--metrics-labels", "application=distributed-rate-limiter, zone=eu")):
+            samples = self.start(*arguments).metrics()
+            self.assertGreater(len(samples), 100)
+            for name, labels in samples:
+                self.assertLessEqual({("application", "distributed-rate-limiter"), ("zone", "eu")},
+                                     labels, name)
+        done = support.sluice("serve", "--http", "127.0.0.1:0", "--metrics-labels", "le=1")
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"^--metrics-labels: .*\"le=1\": expected name=value")
+
+    def test_headers_of_strangers_are_no_attributes(self):
+        rules = self.folder().write("rules.yaml", RULES)
+        service = self.start("--rules", rules, "--attribute-headers", "X-Tenant")
+        answer = service.get("/api/v1/authorize/leaky", X_Tenant="acme")
+        self.assertEqual(answer.json, {"allowed": True, "message": "No rule applied"})
+
             plain.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             self.assertNotIn(b"HTTP/1.1", plain.read_until_closed())
 
