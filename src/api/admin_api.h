@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "api/audit.h"
 #include "api/descriptor_api.h"
@@ -44,6 +45,8 @@ class AdminApi final : public http::Handler {
   void OnRefused(int status, std::string_view code) override {
     parts_.instruments.CountRefusal(status, code);
   }
+
+  std::vector<std::string> routes() const { return router_.routes(); }
 
  private:
   void AddRoutes();

@@ -48,7 +48,6 @@ void AppendOutcome(JsonWriter& json, const RuleCheck::Outcome& outcome) {
   json.EndArray().EndObject();
 }
 
-}  // namespace
 // Where a check would have said whose budget it is.
 std::string MissingField(const rules::Rule& rule) {
   switch (rule.scope) {
@@ -77,6 +76,7 @@ void AppendSkipped(JsonWriter& json, std::span<const rules::Rule* const> skipped
   json.EndArray();
 }
 
+}  // namespace
 
 std::string_view MessageOf(const RuleCheck& check) {
   if (!check.decision()->allowed) {

@@ -8,7 +8,9 @@
 #include <set>
 #include <string>
 
+#include "api/admin_api.h"
 #include "api/assets.h"
+#include "reload/rule_set_store.h"
 #include "sluice/memory_store.h"
 #include "telemetry/heavy_hitters.h"
 
@@ -19,11 +21,17 @@ namespace {
 constexpr const char* kMethods[] = {"GET",     "PUT",  "POST",  "DELETE",
                                     "OPTIONS", "HEAD", "PATCH", "TRACE"};
 
-std::set<std::string> Described() {
+enum class Listener { kPublic, kAdmin };
+
+// The operations of a listener; only those of the admin API say which it is.
+std::set<std::string> Described(Listener listener) {
   std::set<std::string> all;
   const boost::json::value document = boost::json::parse(kOpenApi);
-  for (const auto& [path, operations] : document.at("paths").as_object()) {
-    for (const auto& [method, operation] : operations.as_object()) {
+  for (const auto& [path, item] : document.at("paths").as_object()) {
+    const boost::json::object& operations = item.as_object();
+    if (operations.contains("servers") != (listener == Listener::kAdmin)) continue;
+    for (const auto& [method, operation] : operations) {
+      if (method == "servers") continue;
       std::string upper = method;
       for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
       all.insert(upper + " " + std::string(path));
@@ -32,22 +40,26 @@ std::set<std::string> Described() {
   return all;
 }
 
-TEST(PublicApi, DescribesEveryRouteAndNoOther) {
-  MemoryStore store;
-  telemetry::Registry registry;
-  telemetry::ServiceMetrics metrics(registry);
-  telemetry::HeavyHitters keys;
-  telemetry::Logger logger({.level = telemetry::LogLevel::kOff});
-  service::Engine engine({.store = store, .metrics = metrics, .keys = keys, .logger = logger},
-                         nullptr);
-  const net::Access access(net::Access::Door::kOpen);
-  const PublicApi api({.service = {.engine = engine,
-                                   .registry = registry,
-                                   .instruments = {.metrics = metrics, .logger = logger},
+class Routes : public testing::Test {
+ protected:
+  MemoryStore store_;
+  telemetry::Registry registry_;
+  telemetry::ServiceMetrics metrics_{registry_};
+  telemetry::HeavyHitters keys_;
+  telemetry::Logger logger_{{.level = telemetry::LogLevel::kOff}};
+  service::Engine engine_{{.store = store_, .metrics = metrics_, .keys = keys_, .logger = logger_},
+                          nullptr};
+  const net::Access access_{net::Access::Door::kOpen};
+};
+
+TEST_F(Routes, OfThePublicApiAreDescribedAndNoOther) {
+  const PublicApi api({.service = {.engine = engine_,
+                                   .registry = registry_,
+                                   .instruments = {.metrics = metrics_, .logger = logger_},
                                    .health = [] { return Health{}; },
                                    .version = "test"},
                        .clients = {},
-                       .access = access,
+                       .access = access_,
                        .rls_json = [](const http::Request&, http::Exchange) {}});
   std::set<std::string> routes;
   for (const std::string& route : api.routes()) {
@@ -58,7 +70,23 @@ TEST(PublicApi, DescribesEveryRouteAndNoOther) {
     for (const char* method : kMethods) routes.insert(method + route.substr(1));
   }
   EXPECT_GT(routes.size(), 20U);
-  EXPECT_EQ(routes, Described());
+  EXPECT_EQ(routes, Described(Listener::kPublic));
+}
+
+TEST_F(Routes, OfTheAdminApiAreDescribedAndNoOther) {
+  reload::ProcessRuleSetStore managed;
+  reload::Keeper keeper({.places = {}, .publish = [](auto) {}},
+                        {.managed = managed, .logger = logger_, .metrics = metrics_});
+  const AdminApi api({.engine = engine_,
+                      .keeper = keeper,
+                      .keys = keys_,
+                      .instruments = {.metrics = metrics_, .logger = logger_},
+                      .health = [] { return Health{}; },
+                      .reload = [](reload::Keeper::Done) {},
+                      .guard_status = [] { return std::string("null"); },
+                      .access = access_});
+  const auto routes = api.routes();
+  EXPECT_EQ(std::set(routes.begin(), routes.end()), Described(Listener::kAdmin));
 }
 
 }  // namespace

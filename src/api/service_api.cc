@@ -18,6 +18,30 @@ std::string_view StatusOf(const Health& health) {
   return health.ready() ? "UP" : "DOWN";
 }
 
+void AppendHtml(std::string& out, std::string_view text) {
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
+    }
+  }
+}
+
 }  // namespace
 
 void ServiceApi::Metrics(const http::Request& request, http::Exchange exchange) const {
@@ -93,7 +117,13 @@ void ServiceApi::Docs(const http::Request& request, http::Exchange exchange) con
   reply.headers =
       "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src "
       "'unsafe-inline'; connect-src 'self'\r\n";
-  reply.body = kDocsPage;
+  // Where the reader reached it. Behind a proxy that speaks TLS only the page itself knows that.
+  constexpr std::string_view kOrigin = "{origin}";
+  const auto at = kDocsPage.find(kOrigin);
+  reply.body = kDocsPage.substr(0, at);
+  reply.body += parts_.tls ? "https://" : "http://";
+  AppendHtml(reply.body, request.host.empty() ? "localhost" : request.host);
+  reply.body += kDocsPage.substr(at + kOrigin.size());
   reply.Send(200, "text/html; charset=utf-8");
 }
 

@@ -24,6 +24,7 @@ class ServiceApi {
     Instruments instruments;
     std::function<Health()> health;  // Called from any thread; must not block.
     std::string version;
+    bool tls = false;  // Whether the door speaks it.
   };
 
   explicit ServiceApi(Parts parts) : parts_(std::move(parts)) {}

@@ -554,6 +554,9 @@ class Daemon::Impl {
     limits.head_bytes_max = static_cast<std::size_t>(settings_.http.header_bytes_max);
     limits.headers_max = static_cast<std::size_t>(settings_.http.headers_max);
     limits.body_bytes_max = static_cast<std::size_t>(settings_.http.body_bytes_max);
+    limits.head_bytes_hint = "; see http.headerBytesMax";
+    limits.headers_hint = "; see http.headersMax";
+    limits.body_bytes_hint = "; see http.bodyBytesMax";
     limits.idle_timeout = Millis(settings_.http.idle_timeout);
     limits.head_timeout = Millis(settings_.http.header_timeout);
     limits.body_timeout = Millis(settings_.http.body_timeout);
@@ -562,9 +565,6 @@ class Daemon::Impl {
 
   std::expected<void, Problems> OpenRuleSetStore() {
     const std::string& uri = settings_.rules.redis;
-    limits.head_bytes_hint = "; see http.headerBytesMax";
-    limits.headers_hint = "; see http.headersMax";
-    limits.body_bytes_hint = "; see http.bodyBytesMax";
     if (uri.empty()) {
       managed_ = std::make_unique<reload::ProcessRuleSetStore>();
       return {};
@@ -629,18 +629,20 @@ class Daemon::Impl {
     if (!trusted_headers) {
       return std::unexpected(ProblemOf("client.trustedHeaders", trusted_headers.error()));
     }
+    auto attribute_headers = net::ParseAttributeHeaders(settings_.client.attribute_headers);
+    if (!attribute_headers) {
+      return std::unexpected(ProblemOf("client.attributeHeaders", attribute_headers.error()));
+    }
     public_api_.emplace(api::PublicApi::Parts{
         .service = {.engine = *engine_,
                     .registry = registry_,
                     .instruments = instruments_,
                     .health = [this] { return Health(); },
-                    .version = SLUICE_VERSION},
+                    .version = SLUICE_VERSION,
+                    .tls = !settings_.http.tls_certificate.empty()},
         .clients = {.trusted_proxies = *std::move(trusted),
                     .trusted_headers = *trusted_headers,
-    auto attribute_headers = net::ParseAttributeHeaders(settings_.client.attribute_headers);
-    if (!attribute_headers) {
-      return std::unexpected(ProblemOf("client.attributeHeaders", attribute_headers.error()));
-    }
+                    .attribute_headers = *std::move(attribute_headers),
                     .ipv6_prefix = static_cast<int>(settings_.client.ipv6_prefix)},
         .on_store_failure = settings_.http.on_store_failure,
         .access = http_access_,
@@ -650,7 +652,6 @@ class Daemon::Impl {
         }});
     auto server = http::Server::Start(
         loops_, *public_api_,
-                    .attribute_headers = *std::move(attribute_headers),
         {.address = *net::ListenAddress::Parse(settings_.http.listen),
          .tls =
              TlsOf(settings_.http, !settings_.http.token_file.empty() || settings_.http.is_public),
@@ -675,6 +676,9 @@ class Daemon::Impl {
                              .access = admin_access_});
     http::Limits limits = HttpLimits();
     limits.connections_max = static_cast<std::size_t>(descriptors_.connections.admin);
+    // Every rule set that can be read can be sent.
+    limits.body_bytes_max = rules::kYamlBytesMax;
+    limits.body_bytes_hint = ", as a rule set may have";
     // A token does not travel in the clear if there is a certificate. Those of the HTTP door's
     // clients let nobody in here.
     std::optional<net::TlsFiles> tls;
@@ -687,9 +691,6 @@ class Daemon::Impl {
     admin_ = *std::move(server);
     return {};
   }
-    // Every rule set that can be read can be sent.
-    limits.body_bytes_max = rules::kYamlBytesMax;
-    limits.body_bytes_hint = ", as a rule set may have";
 
   // Constant after construction.
   const Settings settings_;

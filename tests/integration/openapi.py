@@ -19,24 +19,35 @@ TYPES = {
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "null": lambda value: value is None,
 }
+
+METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
 
 class Description:
-    """What the service says of itself. Remembers which of it was seen to be true."""
+    """What the service says of one of its listeners. Remembers which of it was seen to be true."""
 
-    def __init__(self, document):
+    def __init__(self, document, admin=False):
         self.document = document
+        self.admin = admin
         self.seen = set()  # (method, path, status) of all answers that were checked.
+        # Those of the admin API say that they are elsewhere.
+        self.paths = {path: {method: operation for method, operation in item.items()
+                             if method in METHODS}
+                      for path, item in document["paths"].items() if ("servers" in item) == admin}
         self.patterns = [
             (re.compile("^" + re.sub(r"\{[^}]+\}", "[^/]+", path) + "$"), path)
-            for path in document["paths"]]
+            for path in self.paths]
+
+    def operations(self):
+        """(method, path, operation) of all that are described."""
+        return [(method.upper(), path, operation) for path, operations in self.paths.items()
+                for method, operation in operations.items()]
 
     def promised(self):
         """(method, path, status) of all answers that are described."""
-        return {(method.upper(), path, int(status))
-                for path, operations in self.document["paths"].items()
-                for method, operation in operations.items()
+        return {(method, path, int(status)) for method, path, operation in self.operations()
                 for status in operation["responses"]}
 
     def resolve(self, node):
@@ -49,18 +60,22 @@ class Description:
 
     def path_of(self, target):
         path = target.split("?")[0]
-        if path in self.document["paths"]:
+        if path in self.paths:
             return path
         return next((known for pattern, known in self.patterns if pattern.match(path)), None)
 
     def response_for(self, method, target, status):
         responses = self.document["components"]["responses"]
         path = self.path_of(target)
+        # Who may not ask is not told what there is.
+        refusals = {401: "AdminUnauthorized", 403: "AdminForbidden"} if self.admin else {}
+        operations = self.paths.get(path, {})
+        if status in refusals and method.lower() not in operations:
+            return responses[refusals[status]]
         if path is None:
             if status == 404:
                 return responses["NotFound"]
             raise AssertionError(f"{target} is not described, but answered with {status}")
-        operations = self.document["paths"][path]
         operation = operations.get(method.lower())
         if operation is None and method == "HEAD":
             operation = operations.get("get")
@@ -92,6 +107,10 @@ class Description:
             if answer.body:
                 raise AssertionError(f"{where}: an answer to HEAD with a body")
             return
+        if "content" not in response:
+            if answer.body or answer.header("Content-Type"):
+                raise AssertionError(f"{where}: no body is described")
+            return
         content_type = answer.header("Content-Type").split(";")[0]
         if content_type not in response["content"]:
             raise AssertionError(f"{where}: {content_type} is not described")
@@ -99,6 +118,22 @@ class Description:
         text = answer.body.decode("utf-8")
         value = json.loads(text) if content_type.endswith("json") else text
         self.validate(value, schema, where)
+
+    def check_examples(self):
+        """Examples are what they are examples of, and every answer in JSON that is not an error of
+        its own kind has one."""
+        for method, path, operation in self.operations():
+            contents = [("request", operation.get("requestBody", {}).get("content", {}))]
+            contents += [(status, self.resolve(response).get("content", {}))
+                         for status, response in operation["responses"].items()]
+            for what, content in contents:
+                described = content.get("application/json")
+                if described is None or path == "/openapi.json":
+                    continue
+                where = f"{method} {path}: the example of {what}"
+                if "example" not in described:
+                    raise AssertionError(f"{where} is missing")
+                self.validate(described["example"], described["schema"], where)
 
     def validate(self, value, schema, where):
         schema = self.resolve(schema)
@@ -109,8 +144,10 @@ class Description:
         def fail(what):
             raise AssertionError(f"{where}: {json.dumps(value)[:300]} {what}")
 
-        if "type" in schema and not TYPES[schema["type"]](value):
-            fail(f"is not of type {schema['type']}")
+        types = schema.get("type", [])
+        types = types if isinstance(types, list) else [types]
+        if types and not any(TYPES[name](value) for name in types):
+            fail(f"is not of type {' or '.join(types)}")
         if "enum" in schema and value not in schema["enum"]:
             fail(f"is not one of {schema['enum']}")
         if "minimum" in schema and value < schema["minimum"]:

@@ -147,6 +147,101 @@ class Authentication(support.ServiceTest):
         self.assertNotIn(TOKEN, both.stdout + both.stderr)
 
 
+class DescribedAnswers(support.ServiceTest):
+    """Every answer that /openapi.json promises of the admin API is given, and has the shape that it
+    describes; support.Service checks all of them."""
+
+    KEY = "?key=ip:192.0.2.1"
+
+    def setUp(self):
+        self.seen = set()
+
+    def serve(self, *arguments):
+        self.rules = self.folder().write("rules.yaml", RULES)
+        service = self.start("--rules", self.rules, *arguments)
+        service.admin_description.seen = self.seen
+        return service
+
+    def test_all_are_given(self):
+        service = self.serve()
+        self.give_what_works(service)
+        self.give_errors(service)
+        self.give_outages(self.serve("--store", "redis://127.0.0.1:1", "--rules-redis", "store"))
+        self.refuse_strangers(service)
+        self.assertEqual(service.admin_description.promised() - self.seen, set(), "never given")
+
+    def ask(self, service, status, method, path, body=None, **headers):
+        answer = service.admin(method, path, body, support.header_names(headers))
+        self.assertEqual(answer.status, status, (method, path, answer))
+        return answer
+
+    def give_what_works(self, service):
+        for path in ("status", "rule-sets", "top", "top?by=busy&n=1", "log-level"):
+            self.ask(service, 200, "GET", "/admin/v1/" + path)
+        self.ask(service, 200, "PUT", "/admin/v1/log-level?level=info")
+        self.ask(service, 200, "POST", "/admin/v1/reload")
+        self.ask(service, 200, "POST", "/admin/v1/validate", rule_set("made", 5))
+        self.ask(service, 201, "POST", SETS, rule_set("made", 5))
+        self.ask(service, 201, "PUT", SETS + "/put", rule_set("put", 5))
+        self.ask(service, 200, "PUT", SETS + "/put", rule_set("put", 6))
+        tag = self.ask(service, 200, "GET", SETS + "/put").header("ETag")
+        self.ask(service, 304, "GET", SETS + "/put", If_None_Match=tag)
+        for switch in ("disable", "enable"):
+            self.ask(service, 200, "POST", f"{SETS}/put/{switch}")
+        service.check("filed", ip="192.0.2.1")
+        self.ask(service, 200, "GET", SETS + "/filed/keys" + self.KEY)
+        self.ask(service, 200, "DELETE", SETS + "/filed/keys" + self.KEY)
+        self.ask(service, 200, "GET", "/admin/v1/top?by=busy")
+        self.ask(service, 200, "DELETE", SETS + "/put")
+
+    def give_errors(self, service):
+        for method, path in (("POST", "/admin/v1/validate"), ("POST", SETS), ("PUT", SETS + "/x"),
+                             ("PUT", "/admin/v1/log-level?level=loud"),
+                             ("GET", "/admin/v1/top?by=name"), ("GET", SETS + "/filed/keys"),
+                             ("DELETE", SETS + "/filed/keys")):
+            self.ask(service, 400, method, path, "{")
+        for method, path in (("GET", SETS + "/none"), ("DELETE", SETS + "/none"),
+                             ("POST", SETS + "/none/enable"), ("POST", SETS + "/none/disable"),
+                             ("GET", SETS + "/none/keys" + self.KEY),
+                             ("DELETE", SETS + "/none/keys" + self.KEY)):
+            self.ask(service, 404, method, path)
+        self.ask(service, 409, "POST", SETS, rule_set("filed", 1))
+        self.ask(service, 409, "PUT", SETS + "/filed", rule_set("filed", 1))
+        self.ask(service, 409, "DELETE", SETS + "/filed")
+        for switch in ("disable", "enable"):
+            self.ask(service, 409, "POST", f"{SETS}/filed/{switch}")
+            self.ask(service, 412, "POST", f"{SETS}/made/{switch}", If_Match='"other"')
+        self.ask(service, 412, "PUT", SETS + "/made", rule_set("made", 1), If_Match='"other"')
+        self.ask(service, 412, "DELETE", SETS + "/made", If_Match='"other"')
+        self.ask(service, 405, "PATCH", SETS)
+        self.ask(service, 404, "GET", "/admin/v1/nothing")
+        # A file that is broken while it runs.
+        broken = self.serve()
+        with open(self.rules, "w", encoding="utf-8") as file:
+            file.write("ruleSets: 7\n")
+        problems = self.ask(broken, 400, "POST", "/admin/v1/reload").json["error"]["problems"]
+        self.assertEqual(problems[0]["line"], 1)
+
+    def give_outages(self, service):
+        self.ask(service, 503, "POST", SETS, rule_set("made", 5))
+        self.ask(service, 503, "PUT", SETS + "/made", rule_set("made", 5))
+        self.ask(service, 503, "DELETE", SETS + "/made")
+        for switch in ("disable", "enable"):
+            self.ask(service, 503, "POST", f"{SETS}/made/{switch}")
+        self.ask(service, 503, "DELETE", SETS + "/filed/keys" + self.KEY)
+        # What cannot be looked at says so in its place.
+        bands = self.ask(service, 200, "GET", SETS + "/filed/keys" + self.KEY).json["bands"]
+        self.assertEqual({band["error"] for band in bands}, {"UNAVAILABLE"})
+        self.ask(service, 200, "GET", "/admin/v1/status")
+
+    def refuse_strangers(self, unguarded):
+        guarded = self.serve("--admin-token", TOKEN)
+        for method, path, _ in guarded.admin_description.operations():
+            path = path.replace("{id}", "filed")
+            self.ask(guarded, 401, method, path)
+            self.ask(unguarded, 403, method, path, Origin="https://evil.example")
+
+
 class Admin(support.SharedServiceTest):
     RULES = RULES
 

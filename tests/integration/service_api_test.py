@@ -6,9 +6,11 @@ Usage: service_api_test.py PROGRAM
 
 import http.client
 import json
+import pathlib
 import re
 import signal
 import ssl
+import subprocess
 import time
 import unittest
 import urllib.parse
@@ -53,14 +55,16 @@ ruleSets:
           - {{label: slow, algorithm: TOKEN_BUCKET, capacity: 2, refill: 1, period: 1000s}}
           - {{label: quick, algorithm: TOKEN_BUCKET, capacity: 2, refill: 1, period: 500s}}
 
-  - id: glacier
-    rules:
   - id: leaky
     rules:
       - {{id: r, scope: CUSTOM, attribute: x-tenant, bands: [
           {{label: l, algorithm: LEAKY_BUCKET, capacity: 3, leak: 1, period: 1000s}}]}}
 
-      - {{id: r, scope: PER_USER, bands: ["algorithm=token_bucket,capacity=1000000000,refill=1,period=1d"]}}
+  - id: glacier
+    rules:
+      - id: r
+        scope: PER_USER
+        bands: ["algorithm=token_bucket,capacity=1000000000,refill=1,period=1d"]
 
   - id: shadowed
     rules:
@@ -490,7 +494,8 @@ class Rules(ApiTest):
         self.assertTrue(asked + 1900 <= reset <= time.time() + 2001, reset)
         retry_after = int(denied.header("Retry-After"))
         self.assertTrue(500 < retry_after <= 1000, retry_after)
-        times = {name: field["t"] for name, field in parse_field(denied.header("RateLimit")).items()}
+        fields = parse_field(denied.header("RateLimit"))
+        times = {name: field["t"] for name, field in fields.items()}
         self.assertEqual(times["two-clocks/r/slow"], retry_after)
         self.assertLess(times["two-clocks/r/quick"], retry_after)
         self.assertEqual(times["two-clocks/r/ages"], retry_after)
@@ -576,11 +581,6 @@ class Rules(ApiTest):
                 self.assertEqual(answer.json["rules"], [])
                 self.assertIsNone(answer.header("RateLimit"))
 
-    def test_missing_keys(self):
-        for _ in range(2):
-            self.assertIs(self.service.check("missing", path="/skip").json["ruleApplied"], False)
-            denied = self.service.check("missing", path="/deny", ip="10.0.0.5")
-            self.assertEqual(denied.status, 429)
     def test_forgotten_keys_are_named(self):
         answer = self.service.check("shop", userId="oblivious").json
         self.assertEqual(answer["skipped"],
@@ -613,6 +613,11 @@ class Rules(ApiTest):
         self.assertNotIn("queued", self.service.check("glacier", userId="q").json
                          ["rules"][0]["bands"][0])
 
+    def test_missing_keys(self):
+        for _ in range(2):
+            self.assertIs(self.service.check("missing", path="/skip").json["ruleApplied"], False)
+            denied = self.service.check("missing", path="/deny", ip="10.0.0.5")
+            self.assertEqual(denied.status, 429)
             self.assertEqual(denied.json["rules"][0]["verdict"], "missing-key")
         by_ip = [self.service.check("missing", path="/ip", ip=ip) for ip in
                  ("10.0.0.6", "10.0.0.6", "10.0.0.7")]
@@ -723,6 +728,19 @@ class Rules(ApiTest):
         self.assert_error(hostile, 404, "NOT_FOUND")
         self.assertLess(len(hostile.body), 1000)
 
+    def test_whole_numbers_are_ids_and_attributes(self):
+        # As many JSON libraries write them.
+        self.assertEqual(self.service.check("overridden", userId=7041).status, 200)
+        denied = self.service.check("overridden", userId="7041")
+        self.assertEqual(denied.status, 429)
+        self.assertEqual(denied.json["rules"][0]["key"], "user:7041")
+        self.assertEqual(self.service.check("overridden", userId=7041.0).status, 429)
+        costly = self.service.check("costly", apiKey=9, attributes={"tokens": 12})
+        self.assertEqual(costly.json["rules"][0]["cost"], 12)
+        results = self.service.request("POST", "/api/v1/check/batch", {"checks": [
+            {"ruleSet": "overridden", "context": {"userId": 7041}}]}).json["results"]
+        self.assertEqual(results[0]["status"], 429)
+
     def test_hostile_values_make_valid_json(self):
         for value in ('"', "\\", "\u2028", "a" * 5000, "\U0001f600", ":{}*", "\u0085"):
             with self.subTest(value[:20]):
@@ -765,19 +783,6 @@ class Batch(ApiTest):
             {"ruleSet": "overridden", "context": {"userId": "mallory"}},
             {"ruleSet": "shop", "context": {"ip": "10.1.0.2"}}]).json["results"]
         self.assertEqual([result["status"] for result in results],
-    def test_whole_numbers_are_ids_and_attributes(self):
-        # As many JSON libraries write them.
-        self.assertEqual(self.service.check("overridden", userId=7041).status, 200)
-        denied = self.service.check("overridden", userId="7041")
-        self.assertEqual(denied.status, 429)
-        self.assertEqual(denied.json["rules"][0]["key"], "user:7041")
-        self.assertEqual(self.service.check("overridden", userId=7041.0).status, 429)
-        costly = self.service.check("costly", apiKey=9, attributes={"tokens": 12})
-        self.assertEqual(costly.json["rules"][0]["cost"], 12)
-        results = self.service.request("POST", "/api/v1/check/batch", {"checks": [
-            {"ruleSet": "overridden", "context": {"userId": 7041}}]}).json["results"]
-        self.assertEqual(results[0]["status"], 429)
-
                          [200, 404, 400, 400, 400, 429, 200])
         self.assertEqual([result.get("error", {}).get("code") for result in results],
                          [None, "NOT_FOUND", "INVALID_INPUT", "INVALID_INPUT", "COST_EXCEEDS_LIMIT",
@@ -818,11 +823,6 @@ class Authorize(ApiTest):
         other = self.authorize(**headers | {"X_Forwarded_Method": "GET"})
         self.assertEqual(other.json["message"], "No rule applied")
 
-    def test_caddy(self):
-        # It sends GET, with the method and the target of the original request.
-        headers = {"X_Forwarded_Method": "POST", "X_Forwarded_Uri": "/orders",
-                   "X_Forwarded_For": "203.0.113.3", "X_Forwarded_Host": "h",
-                   "X_Forwarded_Proto": "http"}
     def test_headers_are_attributes_and_delays_are_passed_on(self):
         answers = [self.authorize(rule_set="leaky", X_Tenant="acme") for _ in range(4)]
         self.assertEqual([answer.status for answer in answers], [200, 200, 200, 429])
@@ -839,6 +839,11 @@ class Authorize(ApiTest):
                         b"X-Tenant: a\r\nx-tenant: b\r\n\r\n")
             self.assert_error(client.read_answer(), 400, "INVALID_REQUEST")
 
+    def test_caddy(self):
+        # It sends GET, with the method and the target of the original request.
+        headers = {"X_Forwarded_Method": "POST", "X_Forwarded_Uri": "/orders",
+                   "X_Forwarded_For": "203.0.113.3", "X_Forwarded_Host": "h",
+                   "X_Forwarded_Proto": "http"}
         self.assertEqual([self.authorize(**headers).status for _ in range(3)], [200, 200, 429])
 
     def test_nginx(self):
@@ -910,9 +915,7 @@ class DescribedAnswers(support.ServiceTest):
         return service
 
     def operations(self, service):
-        for path, operations in service.description.document["paths"].items():
-            for method, operation in operations.items():
-                yield method.upper(), path, operation
+        return service.description.operations()
 
     def ask(self, service, method, path, operation, query="", body=None, rule_set="api"):
         if body is None and "requestBody" in operation:
@@ -970,7 +973,7 @@ class DescribedAnswers(support.ServiceTest):
         spend = target(CHECK, key="spent", algorithm="SLIDING_WINDOW", permits=100)
         self.assertEqual([service.get(spend).status for _ in range(2)], [200, 429])
         # Its one request was used when all was well.
-        path = service.description.document["paths"]["/json"]["post"]
+        path = service.description.paths["/json"]["post"]
         self.assertEqual(self.ask(service, "POST", "/json", path).status, 429)
 
     def give_outages(self, service):
@@ -998,7 +1001,7 @@ class DescribedAnswers(support.ServiceTest):
 
     def test_methods_that_are_not_described_are_not_allowed(self):
         service = self.serve()
-        for path, operations in service.description.document["paths"].items():
+        for path, operations in service.description.paths.items():
             allowed = {method.upper() for method in operations}
             if "GET" in allowed:
                 allowed.add("HEAD")
@@ -1016,7 +1019,7 @@ class DescribedAnswers(support.ServiceTest):
 
     def test_paths_that_are_not_described_are_not_found(self):
         service = self.serve()
-        for path in service.description.document["paths"]:
+        for path in service.description.paths:
             for other in (path + "/", path + "/x", path.upper(), "/" + path, path[:-1]):
                 if service.description.path_of(other) is None and other.startswith("/"):
                     self.assertEqual(service.get(other).status, 404, other)
@@ -1031,8 +1034,37 @@ class Described(ApiTest):
             page = answer.body.decode()
             self.assertTrue(page.startswith("<!doctype html>"))
             self.assertIn("/openapi.json", page)
+            self.assertIn(f"http://127.0.0.1:{self.service.port}</span>/api/v1/", page)
             # Nothing is loaded from elsewhere.
             self.assertNotRegex(page, r'(src|href)="(https?:)?//')
+
+    def test_the_page_shows_whatever_name_it_was_asked_by(self):
+        page = self.service.get("/docs", Host="limits.example:81").body.decode()
+        self.assertIn("http://limits.example:81</span>", page)
+        hostile = self.service.get("/docs", Host="a'&b").body.decode()
+        self.assertIn("http://a&#39;&amp;b</span>", hostile)
+
+    def test_the_page_in_a_browser(self):
+        """As much of one as the page needs."""
+        folder = self.folder()
+        page = folder.write("docs.html", self.service.get("/docs").body.decode())
+        document = folder.write("openapi.json", self.service.get("/openapi.json").body.decode())
+        script = pathlib.Path(__file__).with_name("docs_page.js")
+        done = subprocess.run(["node", script, page, document, "https://limits.example"],
+                              capture_output=True, text=True, check=False, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        shown = done.stdout
+        self.assertIn("https://limits.example/api/v1/rate-limit/check?key=alice", shown)
+        for method, path, _ in (self.service.description.operations() +
+                                self.service.admin_description.operations()):
+            self.assertIn(f"{method}\n{path}\n", shown)
+        self.assertIn("Answer 200", shown)
+        self.assertIn('"message": "Rate limit exceeded"', shown)
+        self.assertIn('"managedBy": "this process"', shown)
+
+    def test_examples_are_valid(self):
+        self.service.description.check_examples()
+        self.service.admin_description.check_examples()
 
     def test_it_is_openapi_3_1(self):
         document = self.service.description.document
@@ -1049,6 +1081,28 @@ class Described(ApiTest):
 
 
 class Configured(support.ServiceTest):
+    def test_all_metrics_have_the_common_labels(self):
+        config = self.folder().write("sluice.yaml", """
+metrics:
+  labels: [application=distributed-rate-limiter, zone=eu]
+""")
+        for arguments in (("--config", config),
+                          ("--metrics-labels", "application=distributed-rate-limiter, zone=eu")):
+            samples = self.start(*arguments).metrics()
+            self.assertGreater(len(samples), 100)
+            for name, labels in samples:
+                self.assertLessEqual({("application", "distributed-rate-limiter"), ("zone", "eu")},
+                                     labels, name)
+        done = support.sluice("serve", "--http", "127.0.0.1:0", "--metrics-labels", "le=1")
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"^--metrics-labels: .*\"le=1\": expected name=value")
+
+    def test_headers_of_strangers_are_no_attributes(self):
+        rules = self.folder().write("rules.yaml", RULES)
+        service = self.start("--rules", rules, "--attribute-headers", "X-Tenant")
+        answer = service.get("/api/v1/authorize/leaky", X_Tenant="acme")
+        self.assertEqual(answer.json, {"allowed": True, "message": "No rule applied"})
+
     def test_defaults_can_be_set(self):
         folder = self.folder()
         config = folder.write("sluice.yaml", f"""
@@ -1081,28 +1135,6 @@ defaults:
             self.assertEqual(response.status, 200)
             response.read()
         with RawConnection(port) as plain:
-    def test_all_metrics_have_the_common_labels(self):
-        config = self.folder().write("sluice.yaml", """
-metrics:
-  labels: [application=distributed-rate-limiter, zone=eu]
-""")
-        for arguments in (("--config", config),
-                          ("--metrics-labels", "application=distributed-rate-limiter, zone=eu")):
-            samples = self.start(*arguments).metrics()
-            self.assertGreater(len(samples), 100)
-            for name, labels in samples:
-                self.assertLessEqual({("application", "distributed-rate-limiter"), ("zone", "eu")},
-                                     labels, name)
-        done = support.sluice("serve", "--http", "127.0.0.1:0", "--metrics-labels", "le=1")
-        self.assertEqual(done.returncode, 2)
-        self.assertRegex(done.stderr, r"^--metrics-labels: .*\"le=1\": expected name=value")
-
-    def test_headers_of_strangers_are_no_attributes(self):
-        rules = self.folder().write("rules.yaml", RULES)
-        service = self.start("--rules", rules, "--attribute-headers", "X-Tenant")
-        answer = service.get("/api/v1/authorize/leaky", X_Tenant="acme")
-        self.assertEqual(answer.json, {"allowed": True, "message": "No rule applied"})
-
             plain.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             self.assertNotIn(b"HTTP/1.1", plain.read_until_closed())
 

@@ -213,7 +213,7 @@ class Service(Process):
         listeners = [part for flag in ("--http", "--admin") if flag not in arguments
                      for part in (flag, "127.0.0.1:0")]
         super().__init__([PROGRAM, "serve", *listeners, *arguments], env)
-        self.description = None
+        self.description = self.admin_description = None
         self.token = token
         self.doors = {"http", "admin"} | {name for name in ("resp", "grpc")
                                           if f"--{name}" in arguments}
@@ -242,6 +242,7 @@ class Service(Process):
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         document = self.request("GET", "/openapi.json", headers=headers).json
         self.description = openapi.Description(document)
+        self.admin_description = openapi.Description(document, admin=True)
 
     def client(self):
         return Client(self.port, self.description)
@@ -263,11 +264,12 @@ class Service(Process):
         return self.request("POST", "/api/v1/check", document, headers)
 
     def admin(self, method, target, body=None, headers=None):
-        return self.admin_at(self.admin_port, method, target, body, headers)
+        return self.admin_at(self.admin_port, method, target, body, headers,
+                             self.admin_description)
 
     @staticmethod
-    def admin_at(port, method, target, body=None, headers=None):
-        client = Client(port)
+    def admin_at(port, method, target, body=None, headers=None, description=None):
+        client = Client(port, description)
         try:
             return client.request(method, target, body, headers)
         finally:
