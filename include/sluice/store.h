@@ -80,6 +80,11 @@ enum class Action : std::uint8_t {
   // reach: of each charge as much as is left, at most its cost. Never denies; all numbers are those
   // after the debit. A cost may exceed its limit.
   kDebit,
+
+  // Give back, without saying which, up to its cost of what was taken from each charge's state: of
+  // a window, what was taken last. A budget never has more than an untouched one. Never denies; all
+  // numbers are those after it. A cost may exceed its limit.
+  kGive,
 };
 
 // A charge's state as a decision left it, in the terms of its algorithm; see core/seen.h. Whoever

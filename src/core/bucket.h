@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "core/instant.h"
 #include "sluice/decision.h"
@@ -60,6 +61,19 @@ inline BucketStep Decide(const Limit& limit, const BucketState* state, TimePoint
     step.decision.delay = instant.Until(CeilDiv(whole - before, limit.rate()));
   }
   return step;
+}
+
+// The state once up to `units` of what was taken are back; none if nothing is missing.
+inline std::optional<BucketState> GiveBack(const Limit& limit, const BucketState& state,
+                                           TimePoint now, std::int64_t units) {
+  const Instant instant(limit, now, state.time);
+  const std::int64_t level = LevelAt(limit, state, instant.ticks());
+  const std::int64_t missing = limit.whole() - level;
+  if (missing == 0 || units == 0) return std::nullopt;
+  // Only where all of it fits is the product sure to.
+  const bool all = units >= CeilDiv(missing, limit.unit());
+  return BucketState{.level = level + (all ? missing : units * limit.unit()),
+                     .time = instant.ticks()};
 }
 
 // Whole units used at a moment, rounded up; without an upper bound, as after a lowered limit.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "core/instant.h"
 #include "sluice/decision.h"
@@ -41,6 +42,17 @@ inline WindowStep Decide(const Limit& limit, const WindowState* state, TimePoint
   step.decision.reset_after = instant.Until(limit.unit() - elapsed);
   if (!allowed) step.decision.retry_after = step.decision.reset_after;
   return step;
+}
+
+// The state once up to `units` of what was taken in the current window are back; none if nothing
+// was.
+inline std::optional<WindowState> GiveBack(const Limit& limit, const WindowState& state,
+                                           TimePoint now, std::int64_t units) {
+  WindowState next = Decide(limit, &state, now, 0).next;
+  const std::int64_t given = std::min(units, next.count);
+  if (given == 0) return std::nullopt;
+  next.count -= given;
+  return next;
 }
 
 // Whether the state equals an untouched budget by now, so that it may be dropped.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "core/instant.h"
 #include "sluice/decision.h"
@@ -84,6 +85,19 @@ inline CounterStep Decide(const Limit& limit, const CounterState* state, TimePoi
       instant.Until(windows_to_forget == 0 ? 0 : windows_to_forget * window - elapsed);
   step.next = counts;
   return step;
+}
+
+// The state once up to `units` of what was taken are back, of the current window first; none if
+// nothing was taken in either.
+inline std::optional<CounterState> GiveBack(const Limit& limit, const CounterState& state,
+                                            TimePoint now, std::int64_t units) {
+  CounterState next = Decide(limit, &state, now, 0).next;
+  const std::int64_t of_current = std::min(units, next.current);
+  const std::int64_t of_previous = std::min(units - of_current, next.previous);
+  if (of_current + of_previous == 0) return std::nullopt;
+  next.current -= of_current;
+  next.previous -= of_previous;
+  return next;
 }
 
 // Whole units used at a moment, rounded up; without an upper bound, as after a lowered limit.

@@ -40,6 +40,22 @@ void Log::Add(Micros window, TimePoint now, std::int64_t units) {
   }
 }
 
+void Log::GiveBack(Micros window, TimePoint now, std::int64_t units) {
+  if (empty() || units == 0) return;
+  const std::int64_t time = std::max(now.time_since_epoch().count(), entries_.back().time);
+  if (entries_.back().time <= time - window.count()) return;
+  Forget(time - window.count());
+  const auto used = static_cast<std::int64_t>(entries_.back().total - total_before_);
+  const auto kept = static_cast<std::uint64_t>(used - std::min(units, used));
+  // The entry in which the last unit lies that stays.
+  const auto last = std::ranges::lower_bound(
+      entries_.begin() + static_cast<std::ptrdiff_t>(first_), entries_.end(), kept, {},
+      [&](const Entry& entry) { return entry.total - total_before_; });
+  entries_.erase(kept == 0 ? last : last + 1, entries_.end());
+  if (kept > 0) entries_.back().total = total_before_ + kept;
+  if (entries_.capacity() > 4 * entries_.size() + 4) entries_.shrink_to_fit();
+}
+
 void Log::MoveNewest(TimePoint now) {
   if (empty()) return;
   entries_.back().time = std::max(entries_.back().time, now.time_since_epoch().count());

@@ -35,6 +35,10 @@ class Log {
   // at again, so that what was forgotten is never missed.
   void Add(Micros window, TimePoint now, std::int64_t units);
 
+  // Takes up to `units` out again, the newest first, of what is in the window at `now`, or at the
+  // newest time if that is later. If there are any, forgets what the window has left, as Add does.
+  void GiveBack(Micros window, TimePoint now, std::int64_t units);
+
   // Has the newest request, if any, count from `now` on: what is added then needs no entry of its
   // own.
   void MoveNewest(TimePoint now);

@@ -70,6 +70,7 @@ void Engine::Account(std::span<const Request> requests, Steady::time_point start
       AccountFailure(request);
       continue;
     }
+    if (request.action == Action::kGive) continue;  // Nobody's request was decided.
     const bool allowed = request.outcome->allowed;
     for (std::size_t i = 0; i < request.charges.size(); ++i) {
       const Charge& charge = request.charges[i];

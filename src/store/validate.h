@@ -7,23 +7,25 @@
 #include <optional>
 #include <span>
 
+#include "core/bucket.h"
 #include "sluice/store.h"
 
 namespace sluice {
 
 inline bool IsValid(const Charge& charge, TimePoint now, Action action = Action::kCheck) {
   return charge.key.size() - 1 < kKeyBytesMax && charge.name.size() <= kNameBytesMax &&
-         charge.cost >= 0 && (charge.cost <= charge.limit->amount() || action == Action::kDebit) &&
+         charge.cost >= 0 && (charge.cost <= charge.limit->amount() || action != Action::kCheck) &&
          now >= TimePoint{} && now <= kTimeMax;
 }
 
 // Says why IsValid says no.
 Error Invalid(const Charge& charge, TimePoint now, Action action = Action::kCheck);
 
-// The most that a charge can take. No debit takes more than a whole budget holds, so that sums of
-// costs stay small.
-inline std::int64_t CostOf(const Charge& charge) {
-  return std::min(charge.cost, charge.limit->amount());
+// The most that a charge can take or give back, so that sums of costs stay small. No debit takes
+// more than a whole budget holds; but more than that can be used, after the limit was lowered.
+inline std::int64_t CostOf(const Charge& charge, Action action = Action::kCheck) {
+  const std::int64_t most = action == Action::kGive ? core::kExactMax : charge.limit->amount();
+  return std::min(charge.cost, most);
 }
 
 // `cost`, of this charge and others of its state, is negative, or more than its limit can ever

@@ -173,7 +173,7 @@ void GrantsNoMoreThanTheModel(std::uint64_t seed, Time direction, std::int64_t l
           static_cast<std::size_t>(random.Between(0, static_cast<std::int64_t>(limits.size()) - 1));
       now = NextTime(random, now, limits[pick], last, direction);
       clock.Set(At(now));
-      const Action action = RandomAction(random);
+      const Action action = RandomTake(random);
       std::vector<std::string> keys;
       std::vector<std::size_t> named;
       for (std::size_t i = 0; i < limits.size(); ++i) {

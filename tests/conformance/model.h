@@ -112,6 +112,9 @@ class Budget {
   virtual bool IsWhole(Int128 now_us, Int128 at_us) const = 0;
   // Charges the budget. Only called for a cost above 0 that Grants() allows at at_us.
   virtual void Take(Int128 at_us, std::int64_t cost) = 0;
+  // Gives back up to so many units of what was taken and still counts at at_us. If that is none,
+  // nothing changes.
+  virtual void Give(Int128 at_us, std::int64_t units) = 0;
 
  protected:
   // Time as this limit sees it: it stands still between two ticks.
@@ -145,6 +148,12 @@ class Bucket final : public Budget {
     time_us_ = OnTick(at_us);
   }
 
+  void Give(Int128 at_us, std::int64_t units) override {
+    if (units == 0 || IsWhole(at_us, at_us)) return;
+    parts_ = std::min(FullParts(), PartsAt(at_us) + Int128{units} * spec().span_us);
+    time_us_ = OnTick(at_us);
+  }
+
  private:
   Int128 FullParts() const { return Int128{spec().amount} * spec().span_us; }
 
@@ -166,6 +175,13 @@ class WindowCounts {
   }
 
   void Add(Int128 window, std::int64_t cost) { counts_[window] += cost; }
+
+  // Removes up to so many, and says how many there were. A window that was used stays known.
+  std::int64_t Remove(Int128 window, std::int64_t units) {
+    const std::int64_t removed = std::min(units, In(window));
+    if (removed > 0) counts_[window] -= removed;
+    return removed;
+  }
 
   Int128 Newest() const { return counts_.empty() ? 0 : counts_.rbegin()->first; }
 
@@ -194,6 +210,8 @@ class FixedWindow final : public Budget {
 
   void Take(Int128 at_us, std::int64_t cost) override { counts_.Add(WindowAt(at_us), cost); }
 
+  void Give(Int128 at_us, std::int64_t units) override { counts_.Remove(WindowAt(at_us), units); }
+
  private:
   Int128 WindowAt(Int128 at_us) const { return at_us / spec().span_us; }
 
@@ -219,6 +237,14 @@ class SlidingWindowCounter final : public Budget {
   bool IsWhole(Int128 /*now_us*/, Int128 at_us) const override { return WeightedAt(at_us) == 0; }
 
   void Take(Int128 at_us, std::int64_t cost) override { counts_.Add(WindowAt(at_us), cost); }
+
+  void Give(Int128 at_us, std::int64_t units) override {
+    const Int128 window = WindowAt(at_us);
+    const std::int64_t of_current = counts_.Remove(window, units);
+    const std::int64_t of_previous = counts_.Remove(window - 1, units - of_current);
+    // It was written now, as when something is taken.
+    if (of_previous > 0) counts_.Add(window, 0);
+  }
 
  private:
   // A window is a whole number of ticks, so a tick never straddles two windows.
@@ -254,6 +280,18 @@ class SlidingWindow final : public Budget {
   void Take(Int128 at_us, std::int64_t cost) override {
     std::erase_if(log_, [&](const auto& entry) { return !CountsAt(entry.first, at_us); });
     log_.emplace_back(at_us, cost);
+  }
+
+  // As when something is taken, what has left by now is gone for good.
+  void Give(Int128 at_us, std::int64_t units) override {
+    if (units == 0 || SumAt(at_us) == 0) return;
+    std::erase_if(log_, [&](const auto& entry) { return !CountsAt(entry.first, at_us); });
+    while (units > 0 && !log_.empty()) {
+      const std::int64_t taken = std::min(units, log_.back().second);
+      log_.back().second -= taken;
+      units -= taken;
+      if (log_.back().second == 0) log_.pop_back();
+    }
   }
 
  private:
@@ -357,6 +395,17 @@ class Model {
         (budget.Grants(at_us, middle) ? granted : refused) = middle;
       }
       charge.cost = granted;
+    }
+    return Decide(charges, now_us);
+  }
+
+  // Gives back up to each cost of what was taken. Never denies.
+  Group Give(std::vector<Charge> charges, std::int64_t now_us) {
+    CheckDomain(charges, now_us);
+    for (Charge& charge : charges) {
+      internal::Budget& budget = BudgetOf(charge);
+      budget.Give(std::max<internal::Int128>(now_us, budget.NewestUs()), charge.cost);
+      charge.cost = 0;
     }
     return Decide(charges, now_us);
   }

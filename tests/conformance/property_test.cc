@@ -35,6 +35,7 @@ void PrintTo(const Case& test, std::ostream* out) {
 
 model::Model::Group Ask(model::Model& model, Action action,
                         const std::vector<model::Model::Charge>& charges, std::int64_t now) {
+  if (action == Action::kGive) return model.Give(charges, now);
   return action == Action::kDebit ? model.Debit(charges, now) : model.Decide(charges, now);
 }
 
@@ -66,7 +67,10 @@ TEST_P(AgreesWithModel, InEveryFieldOfEveryDecision) {
         const Action action = RandomAction(random);
         const std::int64_t cost = RandomCost(random, limit, action);
         SCOPED_TRACE("step " + std::to_string(step) + " now=" + std::to_string(now) +
-                     " key=" + key + (action == Action::kDebit ? " debit=" : " cost=") +
+                     " key=" + key +
+                     (action == Action::kDebit  ? " debit="
+                      : action == Action::kGive ? " give="
+                                                : " cost=") +
                      std::to_string(cost));
         const auto expected = Ask(model, action, {{key, "", SpecOf(limit), cost}}, now);
         const Charge charge{.key = key, .limit = &limit, .cost = cost};

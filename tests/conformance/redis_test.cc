@@ -76,7 +76,8 @@ class Recording {
       SCOPED_TRACE("step " + std::to_string(i) +
                    " now=" + std::to_string(requests_[i].now->time_since_epoch().count()) + " " +
                    step.limits.front().ToString() +
-                   " cost=" + std::to_string(step.charges.front().cost));
+                   (requests_[i].action == Action::kGive ? " give=" : " cost=") +
+                   std::to_string(step.charges.front().cost));
       ASSERT_EQ(outcome.has_value(), step.expected.has_value())
           << (outcome ? "" : outcome.error().message);
       if (!outcome) {

@@ -135,12 +135,17 @@ inline std::int64_t RandomCost(Random& random, const Limit& limit) {
 }
 
 // Mostly checks. A debit may ask for more than there ever is.
-inline Action RandomAction(Random& random) {
+inline Action RandomTake(Random& random) {
   return random.OneIn(5) ? Action::kDebit : Action::kCheck;
 }
 
+// The same, and now and then something is given back, which may be more than was taken.
+inline Action RandomAction(Random& random) {
+  return random.OneIn(6) ? Action::kGive : RandomTake(random);
+}
+
 inline std::int64_t RandomCost(Random& random, const Limit& limit, Action action) {
-  if (action == Action::kDebit && random.OneIn(4)) {
+  if (action != Action::kCheck && random.OneIn(4)) {
     return limit.amount() + random.AnySize(std::numeric_limits<std::int64_t>::max() / 2);
   }
   return RandomCost(random, limit);

@@ -28,6 +28,7 @@ struct Step {
   std::int64_t now_us;
   std::string key;
   std::int64_t cost;
+  Action action;      // kGive if the vector says "give" in place of "cost".
   std::string error;  // Empty if a decision is expected.
   Decision expected;  // Without `limit`, which the vectors leave open.
 };
@@ -50,9 +51,11 @@ std::vector<Vector> LoadVectors(const std::filesystem::path& path) {
       vector.limits.push_back(Limit::Parse(std::string(limit.as_string())).value());
     }
     for (const value& step : entry.at("steps").as_array()) {
+      const bool gives = step.as_object().contains("give");
       Step parsed{.now_us = step.at("now_us").as_int64(),
                   .key = std::string(step.at("key").as_string()),
-                  .cost = step.at("cost").as_int64(),
+                  .cost = step.at(gives ? "give" : "cost").as_int64(),
+                  .action = gives ? Action::kGive : Action::kCheck,
                   .error = {},
                   .expected = {}};
       if (const value* error = step.as_object().if_contains("error")) {
@@ -88,7 +91,8 @@ Decider OnStore(std::shared_ptr<Store> store) {
       charges.push_back(
           {.key = step.key, .limit = &limits[i], .name = names[i], .cost = step.cost});
     }
-    Request request{.charges = charges, .now = TimePoint{Micros{step.now_us}}};
+    Request request{
+        .charges = charges, .now = TimePoint{Micros{step.now_us}}, .action = step.action};
     std::promise<void> answered;
     store->Apply({&request, 1}, [&] { answered.set_value(); });
     answered.get_future().wait();
@@ -103,7 +107,8 @@ Decider OnModel() {
     for (std::size_t i = 0; i < limits.size(); ++i) {
       charges.push_back({step.key, std::to_string(i), SpecOf(limits[i]), step.cost});
     }
-    const auto group = model->Decide(charges, step.now_us);
+    const auto group = step.action == Action::kGive ? model->Give(charges, step.now_us)
+                                                    : model->Decide(charges, step.now_us);
     if (group.cost_exceeds) return std::unexpected(Error{ErrorCode::kCostExceedsLimit, ""});
     return DecisionOf(group.overall);
   };
@@ -161,8 +166,8 @@ TEST_P(Vectors, AreDecidedAsExpected) {
 INSTANTIATE_TEST_SUITE_P(All, Vectors,
                          testing::Combine(testing::Values("token_bucket", "leaky_bucket", "gcra",
                                                           "fixed_window", "sliding_window",
-                                                          "sliding_window_counter", "groups",
-                                                          "coarse_ticks"),
+                                                          "sliding_window_counter", "give",
+                                                          "groups", "coarse_ticks"),
                                           testing::ValuesIn(Subjects())),
                          [](const auto& param) {
                            return std::get<0>(param.param) + "_" + std::get<1>(param.param).name;

@@ -169,8 +169,9 @@ void DenyCache::Learn(const Request& request, std::span<const Decision> each,
   const std::int64_t asked_us = asked.time_since_epoch().count();
   if (request.outcome->allowed) {
     for (std::size_t i = 0; i < places.size(); ++i) {
-      if (request.now) {
-        Invalidate(places[i].hash);  // Its numbers are those of another moment.
+      if (request.now || request.action == Action::kGive) {
+        // Its numbers are those of another moment, or there is more than what is known says.
+        Invalidate(places[i].hash);
       } else {
         Refresh(places[i], request.charges[i], request.seen[i], asked_us);
       }

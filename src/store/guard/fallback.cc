@@ -163,9 +163,9 @@ Expected<Decision> Fallback::DecideLocally(const Request& request, Cause cause,
 }
 
 std::int64_t Fallback::Decide(Request& request, const Error& error, Cause cause) {
-  // A debit is no question that another could answer. Nor may its costs be added up: each of them
-  // may be as large as there are numbers for.
-  if (request.action == Action::kDebit) {
+  // A debit, or giving back, is no question that another could answer. Nor may its costs be added
+  // up: each of them may be as large as there are numbers for.
+  if (request.action != Action::kCheck) {
     FailClosed(request, error, cause);
     return 0;
   }

@@ -436,6 +436,17 @@ class Instance {
     return held.get_future().get();
   }
 
+  // What is left after it.
+  std::int64_t Give(std::string_view key, std::int64_t units) {
+    const Charge charge{.key = key, .limit = &kFive, .cost = units};
+    Request request{.charges = {&charge, 1}, .action = Action::kGive};
+    std::promise<void> done;
+    guard_.Apply({&request, 1}, [&] { done.set_value(); });
+    done.get_future().wait();
+    EXPECT_TRUE(request.outcome) << request.outcome.error().message;
+    return request.outcome->remaining;
+  }
+
   std::int64_t remembered() const { return guard_.GetStats().deny_cache_entries; }
   RedisStore& redis() { return *redis_; }
 
@@ -455,6 +466,13 @@ void ExpectShared(const std::string& uri) {
     one.Exhaust(key);
     two.Exhaust(key);
     EXPECT_TRUE(one.Reset(key).value());
+    EXPECT_TRUE(Eventually([&] { return two.Deny(key) == Source::kStore; })) << key;
+  }
+  for (const std::string& key : keys) {
+    one.Exhaust(key);
+    two.Exhaust(key);
+    EXPECT_EQ(one.Give(key, 2), 2);
+    EXPECT_EQ(one.Deny(key), Source::kStore) << key;
     EXPECT_TRUE(Eventually([&] { return two.Deny(key) == Source::kStore; })) << key;
   }
   EXPECT_EQ(two.Deny("other"), Source::kDenyCache);

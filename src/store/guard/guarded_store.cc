@@ -72,7 +72,7 @@ bool ProvablyNotCharged(const Error& error) {
 }
 
 bool Charges(const Request& request) {
-  return request.outcome && request.outcome->allowed &&
+  return request.outcome && request.outcome->allowed && request.action != Action::kGive &&
          std::ranges::any_of(request.charges, [](const Charge& c) { return c.cost > 0; });
 }
 

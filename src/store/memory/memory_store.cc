@@ -243,13 +243,13 @@ Expected<Decision> MemoryStore::Impl::Decide(const Request& request, TimePoint n
   for (std::size_t i = 0; i < charges.size(); ++i) {
     const Limit& limit = *charges[i].limit;
     places[i] = PlaceOf(hasher.Of(charges[i]));
-    std::int64_t cost = CostOf(charges[i]);
+    std::int64_t cost = CostOf(charges[i], action);
     for (std::size_t j = 0; j < i; ++j) {
       if (!SameState(places[i], places[j])) continue;
       if (limit != *charges[j].limit) {
         return std::unexpected(TwoLimitsUnderOneName(charges[j], charges[i]));
       }
-      cost += CostOf(charges[j]);
+      cost += CostOf(charges[j], action);
     }
     if (cost > limit.amount() && action == Action::kCheck) {
       return std::unexpected(InvalidCost(charges[i], cost));
@@ -271,8 +271,10 @@ Expected<Decision> MemoryStore::Impl::Decide(const Request& request, TimePoint n
       continue;
     }
     const Slot* const slot = Resolve(places[i], *charges[i].limit, now, new_keys);
-    new_keys += !slot && !places[i].sketched && charges[i].cost > 0 ? 1 : 0;
+    const bool takes = charges[i].cost > 0 && action != Action::kGive;
+    new_keys += !slot && !places[i].sketched && takes ? 1 : 0;
   }
+  if (action == Action::kGive) GiveBack(charges, places, now);
 
   // First decide without taking anything. Charges of one state add up.
   std::array<Decision, kChargesMax> decisions;
@@ -282,7 +284,7 @@ Expected<Decision> MemoryStore::Impl::Decide(const Request& request, TimePoint n
   for (std::size_t i = 0; i < charges.size(); ++i) {
     const Limit& limit = *charges[i].limit;
     costs[i] = 0;
-    for (std::size_t j = 0; j < charges.size(); ++j) {
+    for (std::size_t j = 0; j < charges.size() && action != Action::kGive; ++j) {
       if (SameState(places[i], places[j])) costs[i] += CostOf(charges[j]);
     }
     if (action == Action::kDebit) {
@@ -323,6 +325,17 @@ Expected<Decision> MemoryStore::Impl::Decide(const Request& request, TimePoint n
   }
   std::ranges::copy(std::span(decisions).first(request.each.size()), request.each.begin());
   return core::Combine(std::span(decisions).first(charges.size()));
+}
+
+// What the sketch says is a bound that others may share: it cannot be lowered. Requires the locks.
+void MemoryStore::Impl::GiveBack(std::span<const Charge> charges, std::span<const Place> places,
+                                 TimePoint now) {
+  for (std::size_t i = 0; i < charges.size(); ++i) {
+    Shard& shard = shards_[places[i].shard];
+    if (places[i].sketched) continue;
+    Slot* const slot = shard.Find(places[i].identity);
+    if (slot) shard.GiveBack(slot, *charges[i].limit, now, CostOf(charges[i], Action::kGive));
+  }
 }
 
 Expected<bool> MemoryStore::Impl::Reset(const Charge& charge) {

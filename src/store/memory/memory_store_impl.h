@@ -51,6 +51,7 @@ class MemoryStore::Impl {
   Decision DecideBySketch(const Place& place, const Charge& charge, TimePoint now);
   memory::Evaluation EvaluateAt(const Place& place, const Limit& limit, TimePoint now,
                                 std::int64_t cost);
+  void GiveBack(std::span<const Charge> charges, std::span<const Place> places, TimePoint now);
   memory::Slot* Resolve(Place& place, const Limit& limit, TimePoint now, std::int64_t new_keys);
   bool HasRoom(const Limit& limit, std::int64_t new_keys) const;
   bool MakeRoom(memory::Shard& own, const Limit& limit, TimePoint now, std::int64_t new_keys);

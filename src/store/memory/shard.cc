@@ -190,6 +190,27 @@ void Shard::Commit(Slot* slot, const Identity& identity, const Limit& limit, con
   CountLogEntries(before, log->capacity());
 }
 
+void Shard::GiveBack(Slot* slot, const Limit& limit, TimePoint now, std::int64_t units) {
+  const auto give_as = [&]<typename State>(const State& state) {
+    if (const auto next = core::GiveBack(limit, state, now, units)) slot->set_state(Pack(*next));
+  };
+  switch (KernelOf(limit)) {
+    case Kernel::kBucket:
+      return give_as(Unpack<BucketState>(slot->state()));
+    case Kernel::kWindow:
+      return give_as(Unpack<WindowState>(slot->state()));
+    case Kernel::kCounter:
+      return give_as(Unpack<CounterState>(slot->state()));
+    case Kernel::kLog: {
+      Log* const log = Unpack<Log*>(slot->state());
+      const std::size_t before = log->capacity();
+      log->GiveBack(limit.span(), now, units);
+      return CountLogEntries(before, log->capacity());
+    }
+  }
+  std::unreachable();
+}
+
 void Shard::Restore(const Identity& identity, const Limit& limit, const Packed& state) {
   const std::uint16_t number = limits_.Acquire(limit);
   Slot* const slot = table_.Insert(identity);

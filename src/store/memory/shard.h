@@ -64,6 +64,9 @@ class alignas(128) Shard {
   void Commit(Slot* slot, const Identity& identity, const Limit& limit, const Packed& next,
               TimePoint now, std::int64_t cost);
 
+  // Gives back up to `units` of what was taken from the state in `slot`, which is under this limit.
+  void GiveBack(Slot* slot, const Limit& limit, TimePoint now, std::int64_t units);
+
   void Erase(Slot* slot);
 
   // What the sketch knows of identities that have no slot. It is made when it is first needed, and

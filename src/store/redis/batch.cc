@@ -19,7 +19,8 @@ namespace sluice::redis {
 namespace {
 
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
-constexpr std::array<std::string_view, 5> kStepNames = {"check", "hold", "debit", "look", "refund"};
+constexpr std::array<std::string_view, 6> kStepNames = {"check", "hold", "debit",
+                                                        "give",  "look", "refund"};
 
 bool IsSame(const Charge& a, const Charge& b) {
   return a.cost == b.cost && a.key == b.key && a.name == b.name && *a.limit == *b.limit;
@@ -183,6 +184,7 @@ Batch::Step Batch::StepOf(const Task& task) {
   switch (task.kind) {
     case Task::Kind::kApply:
       if (task.request->action == Action::kDebit) return Step::kDebit;
+      if (task.request->action == Action::kGive) return Step::kGive;
       return task.receipts ? Step::kHold : Step::kCheck;
     case Task::Kind::kLook:
       return Step::kLook;
@@ -193,8 +195,9 @@ Batch::Step Batch::StepOf(const Task& task) {
 }
 
 // The operation that a single charge can join: the last one on its state, if that asks for the
-// same.
+// same. What is given back is told as it is afterwards, for each request.
 Batch::Operation* Batch::Foldable(const std::string& key, Step step, const Part& part) {
+  if (step == Step::kGive) return nullptr;
   const auto last = last_operation_.find(key);
   if (last == last_operation_.end()) return nullptr;
   Operation& operation = operations_[last->second];
@@ -252,11 +255,12 @@ Batch::Added Batch::Add(const Task& task, std::string_view prefix, std::size_t o
   const Charge& charge = charges.front();
   const Step step = StepOf(task);
   // A hot key comes many times in a row; its state need not be looked up each time.
-  if (previous_ && operations_.back().step == step && IsSame(*previous_, charge)) {
+  if (previous_ && step != Step::kGive && operations_.back().step == step &&
+      IsSame(*previous_, charge)) {
     Append(operations_.back(), task);
     return Added::kTaken;
   }
-  const Part part{.limit = LimitNumber(*charge.limit), .cost = CostOf(charge)};
+  const Part part{.limit = LimitNumber(*charge.limit), .cost = CostOf(charge, request.action)};
   std::string key = StateKey(prefix, charge);
   if (Operation* same = Foldable(key, step, part)) {
     Append(*same, task);
@@ -286,7 +290,8 @@ Batch::Added Batch::AddGroup(const Task& task, std::string_view prefix) {
     const auto same = std::ranges::find(keys, key);
     part_of_charge.push_back(static_cast<std::uint8_t>(same - keys.begin()));
     if (same == keys.end()) {
-      parts.push_back({.limit = LimitNumber(*charges[i].limit), .cost = CostOf(charges[i])});
+      parts.push_back(
+          {.limit = LimitNumber(*charges[i].limit), .cost = CostOf(charges[i], request.action)});
       keys.push_back(std::move(key));
       asked.push_back(i);
       continue;
@@ -295,12 +300,14 @@ Batch::Added Batch::AddGroup(const Task& task, std::string_view prefix) {
     if (*charges[asked[part]].limit != *charges[i].limit) {
       return refuse(TwoLimitsUnderOneName(charges[asked[part]], charges[i]));
     }
-    parts[part].cost += CostOf(charges[i]);
-    if (parts[part].cost <= charges[i].limit->amount()) continue;
+    parts[part].cost += CostOf(charges[i], request.action);
+    const std::int64_t most =
+        request.action == Action::kGive ? core::kExactMax : charges[i].limit->amount();
+    if (parts[part].cost <= most) continue;
     if (request.action == Action::kCheck) {
       return refuse(InvalidCost(charges[i], parts[part].cost));
     }
-    parts[part].cost = charges[i].limit->amount();
+    parts[part].cost = most;
   }
   if (parts.size() == 1) {
     // After all one state, so that no state occurs twice in a run of single ones.
@@ -450,6 +457,7 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
   const auto decide = [&](Budget& budget, const Task& task, std::size_t part, bool allowed) {
     const std::int64_t cost = parts_[part].cost;
     if (step == Step::kDebit) return budget.Take(std::min(cost, budget.Look(0).remaining), true);
+    if (step == Step::kGive) return budget.Look(0);  // It is what was left.
     const bool takes = allowed && step != Step::kLook;
     Decision decision = budget.Take(cost, takes);
     if (takes && cost > 0 && task.receipts) {

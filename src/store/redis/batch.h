@@ -72,7 +72,7 @@ class Batch {
   void Fail(const Error& error);
 
  private:
-  enum class Step : std::uint8_t { kCheck, kHold, kDebit, kLook, kRefund };
+  enum class Step : std::uint8_t { kCheck, kHold, kDebit, kGive, kLook, kRefund };
 
   // One state that an operation takes from.
   struct Part {

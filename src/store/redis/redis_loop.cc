@@ -251,6 +251,19 @@ void RedisLoop::AnnounceRefund(const Span::Part& part) {
   }
 }
 
+// Likewise for what was given back on request.
+void RedisLoop::AnnounceGiven(const Flight& flight) {
+  if (!endpoint_.announces) return;
+  for (std::size_t i = 0; i < flight.batch.requests(); ++i) {
+    const Task& task = flight.batch.task(i);
+    if (task.kind != Task::Kind::kApply || task.request->action != Action::kGive) continue;
+    for (const Charge& charge : task.request->charges) {
+      if (charge.cost == 0) continue;
+      router_->Send(AnnounceCommand(endpoint_.prefix, &charge), flight.slot, [](auto) {});
+    }
+  }
+}
+
 void RedisLoop::Watch(const Store::OnRaised& on_raised) {
   listener_.Subscribe(
       AnnouncementChannel(endpoint_.prefix),
@@ -371,6 +384,7 @@ void RedisLoop::OnReply(const std::shared_ptr<Flight>& flight,
   } else if (const auto decoded = flight->batch.Decode(*reply); !decoded) {
     error = decoded.error();
   }
+  if (!error || error->code == ErrorCode::kOutcomeUnknown) AnnounceGiven(*flight);
   if (error) {
     Fail(*flight, *error);
   } else {

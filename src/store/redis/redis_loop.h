@@ -135,6 +135,7 @@ class RedisLoop : public std::enable_shared_from_this<RedisLoop> {
   void FinishSpan(const std::shared_ptr<Span>& span, Request& request,
                   const std::shared_ptr<Call>& call);
   void AnnounceRefund(const Span::Part& part);
+  void AnnounceGiven(const Flight& flight);
 
   std::shared_ptr<Lane> LaneOf(std::uint16_t slot);
   void PumpSoon(const std::shared_ptr<Lane>& lane);

@@ -19,13 +19,15 @@
 --                    check   take all costs, or nothing if any does not fit
 --                    hold    the same, to be given back perhaps
 --                    debit   take of each cost as much as fits
+--                    give    give back up to each cost of what was taken; such groups are not repeated
 --                    look    take nothing, and say what a check would
 --                    refund  give back what a hold took, of (limit cost when){charges}, where that
 --                            is the moment of the hold in microseconds: the reply's now, or the
 --                            state's newest time if that is later
 -- Reply  now, then for each group: how many of its `repeat` were admitted, or -n if the n-th of its
 --        keys holds something else, or the text of an error that Redis has for it; and for each
---        charge the state before, from which the caller computes all that it reports.
+--        charge the state before (of a give: after), from which the caller computes all that it
+--        reports.
 --          bucket    level, time           window   start, count
 --          counter   window, previous, current
 --          log       used, newest, oldest, leaves: units in the window, when the newest and the
@@ -133,8 +135,11 @@ end
 --   used(limit, state…)    how many units are used now, rounded up, and the state's newest time
 --   start(limit, used)     a state from which `used` were taken now, perhaps more than there are
 --   carry(from, limit, state…)  a state under a limit that counts in the same units
---   give(limit, units, when, state…)  the state as if `units` had never been taken from it, at that
---                          moment; nothing if it does not know of them
+--   refund(limit, units, when, state…)  the state as if `units` had never been taken from it, at
+--                          that moment; nothing if it does not know of them
+--   give(limit, units, state…)  the state as it is now, once up to `units` of what was taken are back;
+--                          nothing if nothing was taken. What is on hold stays taken from then on:
+--                          it may be among what was given back
 --   sound(limit, state…)   the newest time of a state that the arithmetic may trust, else false; see
 --                          core/sound.h
 local kernel = {}
@@ -260,7 +265,14 @@ kernel.b = {
   carry = function(from, limit, level, time)
     return limit.whole - smaller(from.whole - level, EXACT_MAX), time
   end,
-  give = function(limit, units, when, level, time, _, journal)
+  give = function(limit, units, level, time)
+    local missing = limit.whole - level
+    if missing == 0 or units == 0 then return end
+    -- Only where all of it fits is the product sure to.
+    if units >= -floor(-missing / limit.unit) then return limit.whole, time end
+    return level + units * limit.unit, time
+  end,
+  refund = function(limit, units, when, level, time, _, journal)
     local first_level, entries = match(journal or '', '^;(-?%d+)(.*)$')
     local held = match(entries or '', format(' %d%%+(%%d+)', when))
     if not held or tonumber(held) < units then return end
@@ -309,7 +321,11 @@ kernel.w = {
     return start, used
   end,
   carry = function(from, limit, start, count, _, journal) return start, count, nil, journal end,
-  give = function(limit, units, when, start, count, _, journal)
+  give = function(limit, units, start, count)
+    local given = smaller(units, count)
+    if given > 0 then return start, count - given end
+  end,
+  refund = function(limit, units, when, start, count, _, journal)
     local known, rest = unnote(journal, when, units)
     if known then return start, count - smaller(units, count), nil, rest end
   end,
@@ -369,7 +385,14 @@ kernel.c = {
     if previous > most or current > most then journal = nil end  -- It may not be counted any more.
     return window, smaller(previous, most), smaller(current, most), journal
   end,
-  give = function(limit, units, when, window, previous, current, journal)
+  give = function(limit, units, window, previous, current)
+    local of_current = smaller(units, current)
+    local of_previous = smaller(units - of_current, previous)
+    if of_current + of_previous > 0 then
+      return window, previous - of_previous, current - of_current
+    end
+  end,
+  refund = function(limit, units, when, window, previous, current, journal)
     local known, rest = unnote(journal, when, units)
     local windows_ago = window - floor(floor(when / limit.tick) / limit.unit)
     if known and windows_ago == 0 then
@@ -479,10 +502,13 @@ local function make_general()
     return total, units, time, window, since
   end
 
-  local function write_entry(key, total, units, time, window, since)
+  local function member_of(total, units, window, since)
     local member = format('%d %d %d', total, units, window)
-    if since then member = member .. format(' %d', since) end
-    ask('ZADD', key, time, member)
+    return since and member .. format(' %d', since) or member
+  end
+
+  local function write_entry(key, total, units, time, window, since)
+    ask('ZADD', key, time, member_of(total, units, window, since))
   end
 
   -- A log without entries. `was_there`: the key holds something that is to go.
@@ -549,23 +575,61 @@ local function make_general()
     error(type(reply) == 'table' and reply.err or 'ERR an entry vanished', 0)
   end
 
-  -- When the entry leaves with which `units` of the oldest have left.
-  local function leaves_at(key, log, units)
-    if units > log.used or log.drop then return log.now end
-    if units <= log.first then return log.oldest end
-    local low, high = log.expired + 1, ask('ZCARD', key) - 1
-    local time = log.newest
+  -- The entry in which unit number `units` of those that count lies: its rank, not below `low`, its
+  -- member, total and time. Nothing if they are not `units`.
+  local function locate(key, log, units, low)
+    local high = ask('ZCARD', key) - 1
+    local rank, member, before, time
     while low <= high do
       local middle = floor((low + high) / 2)
       local found = ask('ZRANGE', key, middle, middle, 'WITHSCORES')
       local total, own, at = entry(found[1], found[2])
       if minus(add(total, own), log.base) >= units then
-        high, time = middle - 1, at
+        high, rank, member, before, time = middle - 1, middle, found[1], total, at
       else
         low = middle + 1
       end
     end
-    return time
+    return rank, member, before, time
+  end
+
+  -- When the entry leaves with which `units` of the oldest have left.
+  local function leaves_at(key, log, units)
+    if units > log.used or log.drop then return log.now end
+    if units <= log.first then return log.oldest end
+    local _, _, _, time = locate(key, log, units, log.expired + 1)
+    return time or log.newest
+  end
+
+  -- core::Log::GiveBack: the newest go first. What has left the window is gone for good, as after a
+  -- charge: `since` says so where entries are left. Makes `log` what is there then.
+  local function give_to_log(key, limit, log, units)
+    local given = smaller(units, log.used)
+    local kept = log.used - given
+    if given == 0 then
+      if log.moved then write_log(key, limit, log, 0) end
+      return
+    end
+    log.used = kept
+    if kept == 0 then
+      ask('UNLINK', key)
+      log.newest, log.oldest = -1, 0
+      return
+    end
+    if log.drop then return write_log(key, limit, log, 0) end
+    local rank, member, total, time = locate(key, log, kept, log.expired)
+    if not rank then error(FOREIGN, 0) end
+    local since = larger(log.since, larger(0, log.now - limit.unit + 1))
+    if since == larger(0, time - limit.unit + 1) then since = nil end
+    local left = member_of(total, kept - minus(total, log.base), limit.unit, since)
+    -- Before anything goes, so that the key stays, with its expiry.
+    if left ~= member then
+      ask('ZADD', key, time, left)
+      ask('ZREM', key, member)
+    end
+    ask('ZREMRANGEBYRANK', key, rank + 1, -1)
+    ask('PEXPIRE', key, ttl(time + limit.unit))
+    log.newest = time
   end
 
   -- What is no longer in the log is not taken, either. What too many came after stays taken.
@@ -707,7 +771,7 @@ local function make_general()
     local under, a, b, c, journal = parse(value)
     if not same_units(under, limit) then return false end
     local own = kernel[limit.kind]
-    a, b, c, journal = own.give(under, units, when, a, b, c, journal)
+    a, b, c, journal = own.refund(under, units, when, a, b, c, journal)
     if not a or not own.sound(under, a, b, c) then return false end
     write(key, under, false, a, b, c, journal)
     return true
@@ -739,7 +803,7 @@ local function make_general()
       end
       filling = filling + numbers_of(limit)
       state.available = available > 0 and available or 0
-      if cost > 0 and action ~= 'debit' then
+      if cost > 0 and action ~= 'debit' and action ~= 'give' then
         local fits = floor(state.available / cost)
         if fits < admitted then admitted = fits end
       end
@@ -782,11 +846,36 @@ local function make_general()
     return admitted
   end
 
+  -- Gives back to the group whose keys follow key_at, and replies with the states after it.
+  local function give()
+    local admitted, filling = look_at_all(), head
+    for i = 1, charges do
+      reading = i
+      local key, limit, units, state = KEYS[key_at + i], under[i], costs[i], states[i]
+      if limit.kind == 'l' then
+        local log = state.log
+        give_to_log(key, limit, log, units)
+        reply[filling + 1], reply[filling + 2], reply[filling + 3] = log.used, log.newest, log.oldest
+      else
+        local a, b, c = kernel[limit.kind].give(limit, units, state.now_a, state.now_b, state.now_c)
+        if a then
+          write(key, limit, state.was_log, a, b, c)
+          reply[filling + 1], reply[filling + 2] = a, b
+          if limit.kind == 'c' then reply[filling + 3] = c end
+        elseif state.moved then
+          write(key, limit, state.was_log, state.a, state.b, state.c, state.journal)
+        end
+      end
+      filling = filling + numbers_of(limit)
+    end
+    return admitted
+  end
+
   local function answer()
     head = filled + 1
     local width = 0
     for i = 1, charges do width = width + numbers_of(under[i]) end
-    local decided, result = pcall(decide)
+    local decided, result = pcall(action == 'give' and give or decide)
     if not decided then
       for i = head + 1, head + width do reply[i] = 0 end
       result = result == FOREIGN and -reading or failure(tostring(result))

@@ -30,7 +30,7 @@ Span::Span(Request& request, std::span<const std::uint16_t> slots) : request_(re
 }
 
 bool Span::is_simple() const {
-  return request_.action == Action::kDebit ||
+  return request_.action != Action::kCheck ||
          std::ranges::all_of(request_.charges,
                              [](const Charge& charge) { return charge.cost == 0; });
 }
@@ -78,10 +78,10 @@ void Span::Answer() {
   const bool some_done = std::ranges::any_of(
       parts_, [](const Part& part) { return part.request.outcome.has_value(); });
   if (const auto error = WorstError()) {
-    const bool debited =
-        request_.action == Action::kDebit && some_done && error->code != ErrorCode::kForeignState;
+    const bool in_part =
+        request_.action != Action::kCheck && some_done && error->code != ErrorCode::kForeignState;
     request_.outcome =
-        std::unexpected(Error{debited ? ErrorCode::kOutcomeUnknown : error->code, error->message});
+        std::unexpected(Error{in_part ? ErrorCode::kOutcomeUnknown : error->code, error->message});
     return;
   }
   const bool allowed =
