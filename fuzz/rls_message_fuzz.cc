@@ -67,6 +67,7 @@ void ExpectEqual(const RlsRequest& ours, const RateLimitRequest& theirs) {
     }
     Expect(our.hits_addend.has_value() == their.has_hits_addend());
     if (our.hits_addend) Expect(*our.hits_addend == their.hits_addend().value());
+    Expect(our.is_negative_hits == their.is_negative_hits());
     Expect(our.entry_count == static_cast<std::size_t>(their.entries_size()));
     for (std::size_t j = 0; j < our.entry_count; ++j) {
       const auto& entry = ours.entries[our.first_entry + j];

@@ -45,7 +45,7 @@ void RlsBatch::Start(std::shared_ptr<const service::Catalog> catalog, TimePoint 
   asked_count_ = 0;
   calls_.clear();
   charges_.clear();
-  request_sizes_.clear();
+  planned_.clear();
 }
 
 Status RlsBatch::Add(std::string_view message) {
@@ -84,6 +84,7 @@ Status RlsBatch::Ask(const rules::RlsDomain* domain, const RlsDescriptor& descri
   asked.kind = kFree;
   asked.shadow = false;
   asked.quota = false;
+  asked.gives = descriptor.is_negative_hits;
   asked.never = false;
   asked.needed = 0;
   asked.brought.reset();
@@ -122,7 +123,7 @@ Status RlsBatch::Ask(const rules::RlsDomain* domain, const RlsDescriptor& descri
     asked.shadow = found.shadow_mode;
     asked.quota = found.quota_mode;
   }
-  asked.never = asked.kind == kLimited && asked.cost > asked.limit().amount();
+  asked.never = asked.kind == kLimited && !asked.gives && asked.cost > asked.limit().amount();
   return {};
 }
 
@@ -148,7 +149,7 @@ void RlsBatch::Plan(const Call& call, bool all_or_nothing) {
   for (Asked& asked : AskedBy(call)) {
     if (asked.kind != Asked::Kind::kLimited) continue;
     if (all_or_nothing && !asked.apart()) continue;
-    StartRequest();
+    StartRequest(asked.gives ? Action::kGive : Action::kCheck);
     PlanCharge(asked, asked.never ? 0 : asked.cost);
   }
 }
@@ -167,7 +168,7 @@ void RlsBatch::PlanTogether(const Call& call) {
     refused = refused || asked.refused();
   }
   if (!charged) return;
-  StartRequest();
+  StartRequest(Action::kCheck);
   for (Asked& asked : AskedBy(call)) {
     if (asked.kind != Asked::Kind::kLimited || asked.apart()) continue;
     if (refused && asked.cost > 0) asked.needed = CostOfState(call, asked);
@@ -191,8 +192,8 @@ std::int64_t RlsBatch::CostOfState(const Call& call, const Asked& of) {
 
 void RlsBatch::PlanCharge(Asked& asked, std::int64_t cost) {
   asked.charge = charges_.size();
-  asked.request = request_sizes_.size() - 1;
-  ++request_sizes_.back();
+  asked.request = planned_.size() - 1;
+  ++planned_.back().charges;
   charges_.push_back({
       .key = asked.match.key,
       .limit = &asked.limit(),
@@ -206,9 +207,10 @@ std::span<Request> RlsBatch::Requests() {
   decisions_.assign(charges_.size(), Decision{});
   requests_.clear();
   std::size_t first = 0;
-  for (const std::size_t size : request_sizes_) {
+  for (const auto& [action, size] : planned_) {
     requests_.push_back({.charges = std::span(charges_).subspan(first, size),
-                         .each = std::span(decisions_).subspan(first, size)});
+                         .each = std::span(decisions_).subspan(first, size),
+                         .action = action});
     first += size;
   }
   return requests_;
@@ -229,11 +231,13 @@ Status RlsBatch::Answer(std::size_t index, std::string& reply) {
   return {};
 }
 
-// Looks are nobody's request.
+// Looks are nobody's request, nor is what is given back.
 void RlsBatch::Count(const Call& call) {
   using enum telemetry::RlsOutcome;
   for (const Asked& asked : AskedBy(call)) {
-    if (!asked.metrics || asked.kind == Asked::Kind::kFree || asked.cost == 0) continue;
+    if (!asked.metrics || asked.kind == Asked::Kind::kFree || asked.cost == 0 || asked.gives) {
+      continue;
+    }
     if (IsOver(asked)) {
       asked.metrics->Count(asked.shadow ? kShadowOver : kOver);
     } else if (asked.kind == Asked::Kind::kUnlimited) {
@@ -254,7 +258,8 @@ Status RlsBatch::CheckStore(const Asked& asked) const {
   const Error& error = outcome.error();
   if (!error.outage()) return {StatusCode::kInvalidArgument, error.message};
   // Under overload, FAIL_OPEN does not mean that what could not be decided passes.
-  if (options_.on_store_failure == OnStoreFailure::kFailOpen && !overload) return {};
+  const bool undecided = overload && !asked.gives;
+  if (options_.on_store_failure == OnStoreFailure::kFailOpen && !undecided) return {};
   return {StatusCode::kUnavailable, text::Cat(ToString(error.code), ": ", error.message)};
 }
 
@@ -275,7 +280,7 @@ bool RlsBatch::IsOver(const Call& call) {
   for (const Asked& asked : AskedBy(call)) {
     const bool denies = Denies(asked);
     if (denies && !asked.quota) return true;
-    if (!asked.quota || asked.kind == Asked::Kind::kFree) continue;
+    if (!asked.quota || asked.gives || asked.kind == Asked::Kind::kFree) continue;
     any_quota = true;
     all_quotas = all_quotas && denies;
   }

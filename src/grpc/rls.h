@@ -76,6 +76,7 @@ class RlsBatch {
     Kind kind = Kind::kFree;
     bool shadow = false;
     bool quota = false;
+    bool gives = false;  // The cost is given back.
     bool never = false;  // The cost is more than can ever be granted.
     std::int64_t cost = 1;
     const telemetry::RlsMetrics* metrics = nullptr;
@@ -88,15 +89,19 @@ class RlsBatch {
     std::size_t request = 0;
 
     // Charged on its own, whatever becomes of the others.
-    bool apart() const { return shadow || quota; }
+    bool apart() const { return shadow || quota || gives; }
     const Limit& limit() const { return brought ? *brought : *match.limit->limit; }
     std::string_view state() const { return brought ? brought_state : rules::kRlsStateName; }
     // Denies whatever the store says.
-    bool refused() const { return cost > 0 && (kind == Kind::kBlocked || never); }
+    bool refused() const { return cost > 0 && !gives && (kind == Kind::kBlocked || never); }
   };
   struct Call {
     std::size_t first = 0;
     std::size_t count = 0;
+  };
+  struct Planned {
+    Action action = Action::kCheck;
+    std::size_t charges = 0;
   };
 
   Status Ask(const rules::RlsDomain* domain, const RlsDescriptor& descriptor, Asked& asked);
@@ -110,7 +115,7 @@ class RlsBatch {
   void PlanTogether(const Call& call);
   std::int64_t CostOfState(const Call& call, const Asked& of);
   void PlanCharge(Asked& asked, std::int64_t cost);
-  void StartRequest() { request_sizes_.push_back(0); }
+  void StartRequest(Action action) { planned_.push_back({.action = action}); }
 
   // Of one call, while it is answered.
   void Count(const Call& call);
@@ -135,8 +140,8 @@ class RlsBatch {
   std::size_t asked_count_ = 0;
   std::vector<Call> calls_;
   std::vector<Charge> charges_;
-  std::vector<std::size_t> request_sizes_;  // In charges.
-  std::vector<Decision> decisions_;         // As many as charges.
+  std::vector<Planned> planned_;     // A request each.
+  std::vector<Decision> decisions_;  // As many as charges.
   std::vector<Request> requests_;
   Response response_;
 };

@@ -174,6 +174,8 @@ Status RlsRequest::Parse(std::string_view message) {
       } else if (parts.IsText(3)) {
         if (!descriptor.hits_addend) descriptor.hits_addend = 0;
         ok = ReadWrapped(parts.text(), *descriptor.hits_addend);
+      } else if (parts.IsNumber(4)) {
+        descriptor.is_negative_hits = parts.number() != 0;
       }
       if (!ok) return Malformed();
     }

@@ -29,6 +29,7 @@ struct RlsDescriptor {
   std::size_t entry_count = 0;
   std::optional<RlsOverride> limit;
   std::optional<std::uint64_t> hits_addend;
+  bool is_negative_hits = false;
 };
 
 // Views point into the message. Texts may be any bytes, not only UTF-8.

@@ -99,6 +99,10 @@ class Builder {
     last().mutable_hits_addend()->set_value(hits);
     return *this;
   }
+  Builder& Negative() {
+    last().set_is_negative_hits(true);
+    return *this;
+  }
   Builder& OwnLimit(std::uint32_t requests, envoy::type::v3::RateLimitUnit unit) {
     last().mutable_limit()->set_requests_per_unit(requests);
     last().mutable_limit()->set_unit(unit);
@@ -353,6 +357,45 @@ TEST_F(RlsTest, TakesHitsOfADescriptor) {
   const Result peek = Run(Builder().Ask({{"named", "x"}}).OwnHits(0));
   EXPECT_EQ(peek.response.overall_code(), Response::OK);
   EXPECT_EQ(peek.remaining(0), 0U);
+}
+
+TEST_F(RlsTest, GivesNegativeHitsBack) {
+  const Builder user = Builder().Ask({{"user", "ann"}});
+  for (int i = 0; i < 3; ++i) Run(user);
+  ASSERT_EQ(Run(user).response.overall_code(), Response::OVER_LIMIT);
+  const auto give = [](std::uint64_t hits) {
+    return Builder().Ask({{"user", "ann"}}).OwnHits(hits).Negative();
+  };
+  const Result two = Run(give(2));
+  EXPECT_EQ(two.response.overall_code(), Response::OK);
+  EXPECT_EQ(two.remaining(0), 2U);
+  EXPECT_EQ(two.response.statuses(0).current_limit().requests_per_unit(), 3U);
+  EXPECT_EQ(Run(give(0)).remaining(0), 2U) << "a look";
+  EXPECT_EQ(Run(user).remaining(0), 1U);
+  EXPECT_EQ(Run(give(UINT64_MAX)).remaining(0), 3U) << "never more than there was";
+  // The request's own hits are given back, too.
+  EXPECT_EQ(Run(Builder().Ask({{"user", "ann"}}).Hits(2)).remaining(0), 1U);
+  EXPECT_EQ(Run(Builder().Ask({{"user", "ann"}}).Negative().Hits(1)).remaining(0), 2U);
+  // What needs no store has nothing to give back.
+  const Result others =
+      Run(Builder().Ask({{"closed", "x"}}).Negative().Ask({{"user", "vip"}}).Negative());
+  EXPECT_EQ(others.response.overall_code(), Response::OK);
+  EXPECT_EQ(others.code(0), Response::OK);
+}
+
+TEST_F(RlsTest, GivesBackWhateverBecomesOfTheOthers) {
+  Run(Builder("strict").Ask({{"a", "x"}}).Hits(3));
+  Run(Builder("strict").Ask({{"b", "x"}}));
+  const Result denied =
+      Run(Builder("strict").Ask({{"a", "x"}}).OwnHits(2).Negative().Ask({{"b", "x"}}));
+  EXPECT_EQ(denied.response.overall_code(), Response::OVER_LIMIT);
+  EXPECT_EQ(denied.code(0), Response::OK);
+  EXPECT_EQ(denied.remaining(0), 2U);
+  // Of quotas, one that is given back to does not make up for another that is used up.
+  Run(Builder().Ask({{"quota", "used"}}));
+  EXPECT_EQ(Run(Builder().Ask({{"quota", "used"}}).Ask({{"quota", "other"}}).Negative())
+                .response.overall_code(),
+            Response::OVER_LIMIT);
 }
 
 TEST_F(RlsTest, DeniesHitsThatCanNeverFit) {
@@ -682,6 +725,11 @@ TEST(RlsRequest, ReadsWhatProtobufWrites) {
   EXPECT_EQ(request.descriptors[0].hits_addend, UINT64_MAX);
   EXPECT_EQ(request.descriptors[1].limit->requests_per_unit, UINT32_MAX);
   EXPECT_EQ(request.descriptors[1].limit->unit, 6);
+  EXPECT_FALSE(request.descriptors[0].is_negative_hits);
+  const std::string negative = Builder().Ask({{"a", "1"}}).Negative().Ask({}).Bytes();
+  ASSERT_TRUE(request.Parse(negative).ok());
+  EXPECT_TRUE(request.descriptors[0].is_negative_hits);
+  EXPECT_FALSE(request.descriptors[1].is_negative_hits);
 }
 
 TEST(RlsRequest, CutsTagsAsProtobufDoes) {

@@ -52,6 +52,7 @@ const std::array<Known, 6> kKnown = {{
 struct Asked {
   RateLimitRequest request;
   std::vector<model::Model::Charge> charges;
+  std::vector<bool> gives;  // Of each, whether it is given back.
 };
 
 Asked RandomRequest(Random& random, const std::string& domain) {
@@ -73,8 +74,11 @@ Asked RandomRequest(Random& random, const std::string& domain) {
       cost = random.Between(0, 3);
       descriptor.mutable_hits_addend()->set_value(static_cast<std::uint64_t>(cost));
     }
+    const bool gives = random.OneIn(6);
+    descriptor.set_is_negative_hits(gives);
     asked.charges.push_back(
         {.key = entry.value(), .name = known.key, .spec = known.spec, .cost = cost});
+    asked.gives.push_back(gives);
   }
   return asked;
 }
@@ -98,6 +102,31 @@ RateLimitResponse Call(service::Engine& engine, const RateLimitRequest& request)
   return response;
 }
 
+std::vector<model::Answer> EachAlone(model::Model& model, const Asked& asked, std::int64_t now_us) {
+  std::vector<model::Answer> answers;
+  for (std::size_t i = 0; i < asked.charges.size(); ++i) {
+    const auto& charge = asked.charges[i];
+    answers.push_back(
+        (asked.gives[i] ? model.Give({charge}, now_us) : model.Decide({charge}, now_us)).overall);
+  }
+  return answers;
+}
+
+// What is given back is apart from what is taken.
+std::vector<model::Answer> Together(model::Model& model, const Asked& asked, std::int64_t now_us) {
+  std::vector<model::Model::Charge> taken;
+  for (std::size_t i = 0; i < asked.charges.size(); ++i) {
+    if (!asked.gives[i]) taken.push_back(asked.charges[i]);
+  }
+  auto decided = model.Decide(taken, now_us).each;
+  std::vector<model::Answer> answers;
+  auto next = decided.begin();
+  for (std::size_t i = 0; i < asked.charges.size(); ++i) {
+    answers.push_back(asked.gives[i] ? model.Give({asked.charges[i]}, now_us).overall : *next++);
+  }
+  return answers;
+}
+
 enum class Charging : std::uint8_t { kEach, kAllOrNothing };
 
 void ExpectAsTheModel(Random& random, Store& store, ManualClock& clock, Charging charging,
@@ -114,14 +143,8 @@ void ExpectAsTheModel(Random& random, Store& store, ManualClock& clock, Charging
     const std::int64_t now_us = clock.Now().time_since_epoch().count();
     const Asked asked = RandomRequest(random, domain);
     SCOPED_TRACE(asked.request.ShortDebugString());
-    std::vector<model::Answer> expected;
-    if (together) {
-      expected = model.Decide(asked.charges, now_us).each;
-    } else {
-      for (const auto& charge : asked.charges) {
-        expected.push_back(model.Decide({charge}, now_us).overall);
-      }
-    }
+    const std::vector<model::Answer> expected =
+        together ? Together(model, asked, now_us) : EachAlone(model, asked, now_us);
     const RateLimitResponse response = Call(*engine, asked.request);
     bool all = true;
     for (std::size_t n = 0; n < expected.size(); ++n) {

@@ -45,6 +45,10 @@ def ask(service, *entries, domain="edge", **more):
     return service.request("POST", "/json", {"domain": domain, "descriptors": [descriptor]})
 
 
+def remaining(answer):
+    return answer.json["statuses"][0]["limitRemaining"]
+
+
 def descriptor_path(*entries, domain="edge"):
     return f"/admin/v1/domains/{domain}/descriptor?{urllib.parse.urlencode(entries)}"
 
@@ -131,6 +135,21 @@ class Descriptors(RlsTest):
         self.assertEqual(ask(service, ("user", "ann")).status, 200)
         other = service.admin("DELETE", descriptor_path(("user", "bob")))
         self.assertEqual((other.status, other.json["reset"]), (200, False))
+
+    def test_that_are_negative_are_given_back(self):
+        redis = self.redis()
+        for store in ((), redis.patient_store()):
+            service = self.serve(*store, edge=EDGE)
+            for key, limit in (("user", 5), ("slow", 3)):
+                ask(service, (key, "ann"), hitsAddend=str(limit))
+                self.assertEqual(ask(service, (key, "ann")).status, 429)
+                given = ask(service, (key, "ann"), hitsAddend="2", isNegativeHits=True)
+                self.assertEqual((given.status, remaining(given)), (200, 2))
+                self.assertEqual(remaining(ask(service, (key, "ann"))), 1)
+                given = ask(service, (key, "ann"), hitsAddend="1000", isNegativeHits=True)
+                self.assertEqual((given.status, remaining(given)), (200, limit))
+            counted = self.counts(service, "user")
+            self.assertEqual(sum(counted.values()), 3, "what is given back is nobody's request")
 
     def test_are_found_as_requests_find_them(self):
         service = self.serve(edge=EDGE)
