@@ -29,8 +29,8 @@ Expected<Micros> ParseDuration(std::string_view text) {
   const auto digits = std::min(text.find_first_not_of("0123456789"), text.size());
   // Elsewhere it means months.
   if (text.substr(digits) == "M") {
-    return Invalid(Cat(Quote(text), ": M could be minutes or months; expected ",
-                       text.substr(0, digits), "m for minutes, or days such as 30d"));
+    return InvalidDuration(Cat(Quote(text), ": M could be minutes or months; expected ",
+                               text.substr(0, digits), "m for minutes, or days such as 30d"));
   }
   const auto amount = ParseInteger(text.substr(0, digits));
   const auto unit = std::ranges::find_if(kUnits, [&](const Unit& candidate) {
