@@ -143,10 +143,15 @@ void DropMalformed(Text text, std::u16string& to) {
   }
 }
 
-// Parsers of URLs ignore them anywhere, and `$` of a regular expression does at the end.
+// As parsers of URLs do.
 void DropLineBreaks(Text text, std::u16string& to) {
   std::ranges::copy_if(text, std::back_inserter(to),
                        [](char16_t unit) { return !IsLineBreak(unit); });
+}
+
+// `$` of a regular expression matches before it, too.
+void DropFinalLineFeed(Text text, std::u16string& to) {
+  to += text.ends_with(u'\n') ? text.substr(0, text.size() - 1) : text;
 }
 
 template <char16_t kWhat>
@@ -246,7 +251,7 @@ void ResolveDots(Text text, std::u16string& to) {
 
 // A server that does something else to paths becomes a row here; all its combinations with the
 // others follow.
-constexpr std::array<PathStep, 20> kSteps = {{
+constexpr std::array<PathStep, 21> kSteps = {{
     {kEscape, Decode},
     {kUnicodeEscape, DecodeUnicode},
     {kOverlong, DecodeOverlong},
@@ -265,6 +270,7 @@ constexpr std::array<PathStep, 20> kSteps = {{
     {kTrailing, TrimSegments<Trailing::kSpaces>},
     {kTrailing, TrimSegments<Trailing::kDotsAndSpaces>},
     {kLineBreak, DropLineBreaks},
+    {kLineBreak, DropFinalLineFeed},
     {kMalformed, DropMalformed},
     {kParentheses, DropParentheses},
 }};
