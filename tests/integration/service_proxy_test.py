@@ -34,9 +34,9 @@ RULES = f"""ruleSets:
         scope: GLOBAL
         match: {{paths: ["/login"]}}
         bands: [{{label: once, algorithm: FIXED_WINDOW, limit: 1, window: {AGES}}}]
-      - id: shop
+      - id: mall
         scope: GLOBAL
-        match: {{attributes: {{host: shop.example}}}}
+        match: {{attributes: {{host: mall.example}}}}
         bands: [{{label: once, algorithm: FIXED_WINDOW, limit: 1, window: {AGES}}}]
       - id: users
         scope: PER_USER
@@ -542,11 +542,11 @@ class Spellings(support.SharedServiceTest):
 
     def test_hosts(self):
         for header in ("X-Forwarded-Host", "Host"):
-            for host in ("shop.example", "SHOP.Example", "shop.example:80", "Shop.example.:8443"):
+            for host in ("mall.example", "MALL.Example", "mall.example:80", "Mall.example.:8443"):
                 answer = self.service.request("GET", "/api/v1/authorize/api?permits=0",
                                               headers={header: host})
                 policies = parse_field(answer.header("RateLimit-Policy") or '"none"')
-                self.assertEqual(list(policies), ["api/shop/once"], (header, host))
+                self.assertEqual(list(policies), ["api/mall/once"], (header, host))
 
     def test_an_empty_header_is_a_path(self):
         headers = {"X-Forwarded-Method": "PUT", "X-Forwarded-Uri": ""}
