@@ -149,9 +149,10 @@ void DropLineBreaks(Text text, std::u16string& to) {
                        [](char16_t unit) { return !IsLineBreak(unit); });
 }
 
-// `$` of a regular expression matches before it, too.
+// `$` of a regular expression matches before it, too. Slashes after it may be gone by then.
 void DropFinalLineFeed(Text text, std::u16string& to) {
-  to += text.ends_with(u'\n') ? text.substr(0, text.size() - 1) : text;
+  const Text path = text.substr(0, text.find_last_not_of('/') + 1);
+  to += path.ends_with(u'\n') ? path.substr(0, path.size() - 1) : text;
 }
 
 template <char16_t kWhat>

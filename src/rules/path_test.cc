@@ -112,6 +112,7 @@ TEST(Path, HasEveryReadingThatServersMayHave) {
   EXPECT_THAT(ReadAll("/a%C3/b"), UnorderedElementsAre(Texts{"a\xC3", "b"}, Texts{"a", "b"}));
   EXPECT_THAT(ReadAll("/a%0A"), UnorderedElementsAre(Texts{"a\n"}, Texts{"a"}));
   EXPECT_THAT(ReadAll("/%09a%0A"), UnorderedElementsAre(Texts{"\ta\n"}, Texts{"\ta"}, Texts{"a"}));
+  EXPECT_THAT(ReadAll("/\ta%0A/"), Contains(Texts{"\ta"}));
   EXPECT_THAT(ReadAll("/a\tb\r"), UnorderedElementsAre(Texts{"a\tb\r"}, Texts{"ab"}));
   EXPECT_THAT(ReadAll("/(S(x))/a"), UnorderedElementsAre(Texts{"(S(x))", "a"}, Texts{"a"}));
   EXPECT_THAT(ReadAll("/a/%28S(x))"), UnorderedElementsAre(Texts{"a", "(S(x))"}, Texts{"a"}));
