@@ -70,6 +70,7 @@ std::optional<Error> Fault(const Request& request) {
 Fallback::Fallback(const MemoryStore::Options& options, std::int64_t instances,
                    OnStoreFailure on_overload)
     : on_overload_(on_overload),
+      clock_(options.clock),
       local_(options),
       instances_(std::clamp<std::int64_t>(instances, 1, kInstancesMax)) {}
 
@@ -213,6 +214,24 @@ std::int64_t Fallback::Decide(Request& request, const Error& error, Cause cause)
   }
   Count(counters_.local_units, units);
   return units;
+}
+
+void Fallback::StartFrom(const Charge& charge, const LastSeen::Left& left) {
+  const auto share = FindShare(*charge.limit);
+  if (!share) return;
+  // A share is at least one unit, and so is what is left of one that is not used up.
+  const std::int64_t part =
+      left.units == 0 ? 0 : std::max<std::int64_t>(1, left.units / instances());
+  Charge local = LocalCharge(charge, *share);
+  local.cost = 0;
+  const std::lock_guard lock(starting_);
+  const auto before = local_.Check(local);
+  if (!before || before->remaining <= part) return;
+  local.cost = before->remaining - part;
+  Request debit{.charges = {&local, 1},
+                .now = std::max(clock_->Now() - left.taken_ago, TimePoint{}),
+                .action = Action::kDebit};
+  local_.Apply({&debit, 1}, [] {});
 }
 
 std::int64_t Fallback::Used(const Charge& charge) {

@@ -4,12 +4,14 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <unordered_map>
 
 #include "sluice/memory_store.h"
 #include "sluice/store.h"
+#include "store/guard/last_seen.h"
 #include "store/guard/overload.h"
 
 namespace sluice::guard {
@@ -45,6 +47,10 @@ class Fallback {
   // many units were taken locally.
   std::int64_t Decide(Request& request, const Error& error, Cause cause);
 
+  // The store has so much left of this charge's budget, as far as anybody knows: of the local share
+  // no more than its part of that is left from now on.
+  void StartFrom(const Charge& charge, const LastSeen::Left& left);
+
   // Units taken locally from this charge's state that count as used now. May be more than the share
   // is, if that has become smaller since.
   std::int64_t Used(const Charge& charge);
@@ -76,7 +82,9 @@ class Fallback {
   };
 
   const OnStoreFailure on_overload_;
+  const Clock* const clock_;
   MemoryStore local_;
+  std::mutex starting_;  // Between looking what is left and taking some of it.
   Counters counters_;
   mutable std::shared_mutex mutex_;
   std::int64_t instances_;                                    // Guarded by mutex_.

@@ -17,6 +17,7 @@
 #include "store/guard/fallback.h"
 #include "store/guard/flight.h"
 #include "store/guard/known_keys.h"
+#include "store/guard/last_seen.h"
 #include "store/guard/ledger.h"
 #include "store/guard/overload.h"
 #include "store/guard/places.h"
@@ -36,6 +37,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kProbeReserve = 1'024;
 constexpr std::size_t kReportMax = 128;      // States in one report.
 constexpr std::size_t kKnownKeys = 1 << 18;  // Of a generation; 1 MiB for both.
+constexpr std::size_t kLastSeen = 1 << 15;   // 2 MiB.
 // Between reports that do not get through, and between looks at whether to probe. Reports that do
 // get through follow one another.
 constexpr auto kErrandEvery = 100ms;
@@ -108,6 +110,7 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
         ledger_(options_.unreported_max),
         places_(options_.in_flight_max),
         known_(answers_inline_ ? 0 : kKnownKeys),
+        last_seen_(cache_.enabled() ? kLastSeen : 0),
         breaker_(options_.breaker),
         overload_(guard::Overload::For(options_.deadline)),
         timer_thread_([this] { RunTimer(); }) {}
@@ -121,6 +124,7 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done);
   void SetInstances(std::int64_t instances) { fallback_.SetInstances(instances); }
   void Forget(const Charge* charge);
+  void Forget(const Hash128& state);
   Status GetStatus() const;
   Stats GetStats() const;
 
@@ -163,6 +167,7 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   void Land(Flight* flight, bool answered);
   void Hear(bool answered, TimePoint now);
   void HandBack(Flight& flight);
+  void Know(const Flight& flight, std::size_t i);
   void Release(Flight* flight);
   void Cancel(Flight* flight);
 
@@ -172,6 +177,7 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   void Settle(Flight* flight);
 
   std::int64_t DecideByPolicy(Request& request, const Error& error, Cause cause);
+  void StartFromLastSeen(const Request& request, Cause cause);
   void DecideWithout(Request& request, const Error& error, Cause cause);
   void DecideFailed(Request& request, const Error& error);
   void Owe(std::span<const Charge> charges, Cause cause = Cause::kOutage);
@@ -203,6 +209,7 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   Counters counters_;
   Places places_;
   guard::KnownKeys known_;
+  guard::LastSeen last_seen_;
   std::atomic<std::int64_t> abandoned_ = 0;
 
   mutable std::mutex mutex_;
@@ -444,7 +451,7 @@ void GuardedStore::Impl::HandBack(Flight& flight) {
       continue;
     }
     Count(counters_.by_store);
-    for (const auto& place : flight.PlacesOf(i)) known_.Add(place.hash);
+    Know(flight, i);
     if (answered.outcome) {
       const auto each = flight.EachOf(i);
       if (cache_.enabled()) cache_.Learn(answered, each, flight.PlacesOf(i), flight.sent);
@@ -452,6 +459,29 @@ void GuardedStore::Impl::HandBack(Flight& flight) {
       std::ranges::copy(answered.seen.first(request.seen.size()), request.seen.begin());
     }
     request.outcome = std::move(answered.outcome);
+  }
+}
+
+// The store has answered this request: it knows its keys, and of those that came before it is worth
+// knowing what is left. Whoever comes once, as in a flood, is not to push them out.
+void GuardedStore::Impl::Know(const Flight& flight, std::size_t i) {
+  const Request& answered = flight.requests[i];
+  const auto places = flight.PlacesOf(i);
+  const bool tells = answered.outcome && !answered.seen.empty() && !answered.now;
+  for (std::size_t charge = 0; charge < places.size(); ++charge) {
+    if (!known_.Add(places[charge].hash) || !tells) continue;
+    last_seen_.Note(places[charge].hash, *answered.charges[charge].limit,
+                    flight.EachOf(i)[charge].remaining, answered.seen[charge], flight.sent);
+  }
+}
+
+void GuardedStore::Impl::StartFromLastSeen(const Request& request, Cause cause) {
+  if (request.now || request.action != Action::kCheck) return;
+  const TimePoint now = clock_->Now();
+  for (const Charge& charge : request.charges) {
+    if (fallback_.PolicyOf(charge, cause) != OnStoreFailure::kLocal) continue;
+    const auto left = last_seen_.Find(cache_.HashOf(charge), *charge.limit, now);
+    if (left) fallback_.StartFrom(charge, *left);
   }
 }
 
@@ -464,6 +494,7 @@ std::int64_t GuardedStore::Impl::DecideByPolicy(Request& request, const Error& e
     request.source = Source::kDenyCache;
     return 0;
   }
+  if (cause == Cause::kOverload) StartFromLastSeen(request, cause);
   return fallback_.Decide(request, error, cause);
 }
 
@@ -592,9 +623,7 @@ void GuardedStore::Impl::Settle(Flight* flight) {
   for (std::size_t i = 0; i < flight->asked.size(); ++i) {
     const Request& answered = flight->requests[i];
     const std::int64_t units = flight->local_units[i];
-    if (answered.outcome) {
-      for (const auto& place : flight->PlacesOf(i)) known_.Add(place.hash);
-    }
+    if (answered.outcome) Know(*flight, i);
     if (Charges(answered)) {
       Count(counters_.late_charged);
       Count(counters_.charged_units, units);
@@ -734,22 +763,24 @@ void GuardedStore::Impl::Reset(const Charge& charge,
   }
   if (!cache_.enabled()) return inner_.Reset(charge, std::move(done));
   // Twice: what is asked before the store has reset it may be answered after.
-  const Hash128 hash = cache_.HashOf(charge);
-  cache_.Invalidate(hash);
-  inner_.Reset(charge, [self = shared_from_this(), hash,
+  Forget(&charge);
+  inner_.Reset(charge, [self = shared_from_this(), hash = cache_.HashOf(charge),
                         done = std::move(done)](Expected<bool> held) mutable {
-    self->cache_.Invalidate(hash);
+    self->Forget(hash);
     done(std::move(held));
   });
 }
 
 // A budget was made larger by others, or any may have been.
 void GuardedStore::Impl::Forget(const Charge* charge) {
-  if (charge) {
-    cache_.Invalidate(cache_.HashOf(*charge));
-  } else {
-    cache_.Clear();
-  }
+  if (charge) return Forget(cache_.HashOf(*charge));
+  cache_.Clear();
+  last_seen_.Clear();
+}
+
+void GuardedStore::Impl::Forget(const Hash128& state) {
+  cache_.Invalidate(state);
+  last_seen_.Forget(state);
 }
 
 void GuardedStore::Impl::Stop() {

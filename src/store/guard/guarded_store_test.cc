@@ -168,6 +168,14 @@ class GuardTest : public testing::Test {
   GuardedStore::Stats stats() { return guard().GetStats(); }
   State breaker() { return guard().GetStatus().breaker; }
 
+  // Until all that was granted locally is reported, and places are free again.
+  bool Settles() {
+    return Eventually([this] {
+      const auto now = stats();
+      return now.in_flight == 0 && now.local_units == now.reported_units;
+    });
+  }
+
   void DestroyGuard() { guard_.reset(); }
 
   ManualClock wall{TimePoint{480'000h}};
@@ -1001,6 +1009,92 @@ TEST_F(GuardTest, AFullStoreTurnsNoLimitOffAndIsStillAsked) {
   store.AnswerAtOnce();
   ASSERT_TRUE(Eventually([&] { return stats().reported_units == 10; }));
   EXPECT_EQ(store.Remaining(kTen), 0);
+}
+
+// A store that has no place for anybody else.
+class Busy {
+ public:
+  Busy(ScriptedStore& store, GuardedStore& guard) : store_(store) {
+    store_.Hold();
+    taken_.emplace(guard, kMany, "", std::vector<std::string>{"busy"});
+  }
+  ~Busy() {
+    store_.AnswerAtOnce();
+    store_.AnswerHeld();
+  }
+
+ private:
+  ScriptedStore& store_;
+  std::optional<Waiting> taken_;
+};
+
+TEST_F(GuardTest, UnderOverloadAShareStartsFromWhatTheStoreLastTold) {
+  options.in_flight_max = 1;
+  for (const char* text :
+       {"algorithm=token_bucket,capacity=10,refill=1,period=1d",
+        "algorithm=leaky_bucket,capacity=10,leak=1,period=1d",
+        "algorithm=gcra,burst=9,count=1,period=1d", "algorithm=fixed_window,limit=10,window=1d",
+        "algorithm=sliding_window,limit=10,window=1d",
+        "algorithm=sliding_window_counter,limit=10,window=1d"}) {
+    const Limit limit = *Limit::Parse(text);
+    EXPECT_EQ(Ask(limit, kOpen).source, Source::kStore);
+    EXPECT_EQ(Ask(limit, kOpen, 6).outcome->remaining, 3) << text;
+    {
+      const Busy busy(store, guard());
+      for (int i = 0; i < 6; ++i) {
+        const Answer answer = Ask(limit, kOpen);
+        EXPECT_EQ(answer.source, Source::kOverload) << text;
+        EXPECT_EQ(answer.outcome->allowed, i < 3) << text << ", " << i;
+      }
+    }
+    ASSERT_TRUE(Settles());
+    EXPECT_EQ(store.Remaining(limit), 0) << text;
+  }
+  EXPECT_EQ(stats().reported_units, 6 * 3);
+  EXPECT_EQ(stats().local_units, 6 * 3);
+}
+
+TEST_F(GuardTest, UnderOverloadEachInstanceHasItsPartOfWhatIsLeft) {
+  options.in_flight_max = 1;
+  options.instances = 3;
+  const auto granted = [&](std::string_view key, std::int64_t used) {
+    EXPECT_TRUE(Settles());
+    Ask(kTen, kOpen, 1, key);
+    Ask(kTen, kOpen, used - 1, key);
+    const Busy busy(store, guard());
+    std::int64_t sum = 0;
+    for (int i = 0; i < 10; ++i) sum += Ask(kTen, kOpen, 1, key).outcome->allowed ? 1 : 0;
+    return sum;
+  };
+  EXPECT_EQ(granted("a", 2), 3) << "most of it is left, and a third is this instance's";
+  EXPECT_EQ(granted("b", 6), 1) << "a third of four";
+  EXPECT_EQ(granted("c", 9), 1) << "at least one";
+  EXPECT_EQ(granted("d", 10), 0);
+}
+
+TEST_F(GuardTest, WhatOthersMadeLargerIsNotKnownUnderOverloadEither) {
+  options.in_flight_max = 1;
+  const auto granted = [&] {
+    const Busy busy(store, guard());
+    return Ask(kTen, kOpen, 10).outcome->allowed;
+  };
+  Ask(kTen, kOpen);
+  Ask(kTen, kOpen, 8);
+  EXPECT_FALSE(granted());
+  const Charge charge{.key = "k", .limit = &kTen};
+  guard().Reset(charge, [](auto) {});
+  EXPECT_TRUE(granted());
+
+  const Charge other{.key = "o", .limit = &kTen};
+  for (const Charge* raised : {&other, static_cast<const Charge*>(nullptr)}) {
+    ASSERT_TRUE(Settles());
+    const std::string key = raised ? "o" : "p";
+    Ask(kTen, kOpen, 1, key);
+    Ask(kTen, kOpen, 8, key);
+    store.raised(raised);
+    const Busy busy(store, guard());
+    EXPECT_TRUE(Ask(kTen, kOpen, 10, key).outcome->allowed);
+  }
 }
 
 TEST_F(GuardTest, ARuleMaySayWhatAnOverloadMeansToIt) {

@@ -21,15 +21,16 @@ std::uint64_t KnownKeys::BitsOf(const Hash128& hash) {
   return bits;
 }
 
-void KnownKeys::Add(const Hash128& hash) {
-  if (words_ == 0) return;
+bool KnownKeys::Add(const Hash128& hash) {
+  if (words_ == 0) return false;
   const std::size_t generation = generation_.load(std::memory_order_relaxed);
   const std::uint64_t bits = BitsOf(hash);
   Word& word = Generation(generation)[WordOf(hash)];
   // Whoever comes often writes nothing.
-  if ((word.load(std::memory_order_relaxed) & bits) == bits) return;
+  if ((word.load(std::memory_order_relaxed) & bits) == bits) return true;
   word.fetch_or(bits, std::memory_order_relaxed);
   if (added_.fetch_add(1, std::memory_order_relaxed) + 1 == generation_max_) Begin(generation + 1);
+  return false;
 }
 
 bool KnownKeys::Contains(const Hash128& hash) const {

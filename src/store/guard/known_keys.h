@@ -21,7 +21,8 @@ class KnownKeys {
   // A generation is over when it holds this many; 0: nothing is ever known.
   explicit KnownKeys(std::size_t generation = std::size_t{1} << 18);
 
-  void Add(const Hash128& hash);
+  // Returns whether it was there already, of this generation.
+  bool Add(const Hash128& hash);
   bool Contains(const Hash128& hash) const;
 
   std::size_t bytes() const { return 2 * words_ * sizeof(std::uint64_t); }
