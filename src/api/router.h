@@ -54,7 +54,7 @@ class Router {
   const std::string_view help_;
   std::vector<Entry> entries_;
   std::map<std::string, std::vector<std::size_t>, std::less<>> exact_;
-  std::vector<Pattern> patterns_;  // A few; those with the longest prefix first.
+  std::vector<Pattern> patterns_;  // A few, tried in the order of Add.
 };
 
 }  // namespace sluice::api
