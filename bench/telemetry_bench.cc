@@ -45,7 +45,10 @@ void ServiceCheck(benchmark::State& state) {
   const sluice::telemetry::ServiceMetrics metrics(registry);
   std::int64_t ns = 1;
   for (auto _ : state) {
-    metrics.Check(sluice::Algorithm::kTokenBucket, (ns & 1) != 0, nanoseconds{ns});
+    const bool allowed = (ns & 1) != 0;
+    metrics.RequestDecided(sluice::Algorithm::kTokenBucket, allowed, nanoseconds{ns});
+    metrics.LimitChecked(sluice::Algorithm::kTokenBucket, allowed,
+                         sluice::telemetry::Standing::kCounts);
     ns = (ns * 5) & 0xFFFFF;
   }
 }
@@ -67,12 +70,16 @@ void HeavyHittersRecord(benchmark::State& state) {
     const auto rank = state.range(0) == 0 ? static_cast<std::uint64_t>(std::pow(1e5, u)) : random();
     keys.push_back("user:" + std::to_string(rank));
   }
+  using Kind = sluice::telemetry::HeavyHitters::Kind;
+  using Kinds = sluice::telemetry::HeavyHitters::Kinds;
   sluice::telemetry::HeavyHitters hitters;
   const auto now = std::chrono::steady_clock::now();
   std::size_t i = 0;
   for (auto _ : state) {
     ++i;
-    hitters.Record(keys[i & (keys.size() - 1)], (i & 3) != 0, now);
+    const std::string& key = keys[i & (keys.size() - 1)];
+    hitters.Record((i & 3) != 0 ? Kinds{Kind::kBusy} : Kinds{Kind::kBusy, Kind::kDenied},
+                   "api/per-user/hourly", key, now);
   }
 }
 BENCHMARK(HeavyHittersRecord)->ArgName("flood")->Arg(0)->Arg(1);

@@ -29,11 +29,13 @@ constexpr std::string_view VerdictName(Selected::Verdict verdict) {
   return "charged";
 }
 
-void AppendOutcome(JsonWriter& json, const RuleCheck::Outcome& outcome) {
+void AppendOutcome(JsonWriter& json, const RuleCheck::Outcome& outcome, bool looked) {
   const Selected& selected = *outcome.selected;
+  const bool only_looked = looked && selected.verdict == Selected::Verdict::kCharge;
   json.BeginObject().Field("rule", selected.rule->id);
   json.Field("scope", ToString(selected.rule->scope)).BytesField("key", selected.key);
-  json.Field("shadow", selected.rule->shadow).Field("verdict", VerdictName(selected.verdict));
+  json.Field("shadow", selected.rule->shadow);
+  json.Field("verdict", only_looked ? "looked" : VerdictName(selected.verdict));
   json.Field("denied", outcome.denied).Field("cost", selected.cost);
   if (outcome.error) json.Field("error", ToString(outcome.error->code));
   json.Key("bands").BeginArray();
@@ -79,6 +81,9 @@ void AppendSkipped(JsonWriter& json, std::span<const rules::Rule* const> skipped
 }  // namespace
 
 std::string_view MessageOf(const RuleCheck& check) {
+  if (check.looked() && check.limited() && (check.decision()->allowed || check.denied_band())) {
+    return LookMessage(check.decision()->allowed);
+  }
   if (!check.decision()->allowed) {
     return check.denied_band() ? "Rate limit exceeded" : "Refused by a rule";
   }
@@ -90,6 +95,7 @@ void AppendCheck(JsonWriter& json, const RuleCheck& check) {
   json.Field("ruleSet", check.rule_set().id());
   json.Field("generation", check.catalog().generation);
   json.Field("ruleApplied", !check.outcomes().empty()).Field("limited", check.limited());
+  json.Field("charged", check.limited() && check.decision()->allowed && !check.looked());
   json.Field("source", SourceName(check.source()));
   if (const rules::Rule* rule = check.denied_by()) {
     json.Key("deniedBy").BeginObject().Field("rule", rule->id);
@@ -97,7 +103,9 @@ void AppendCheck(JsonWriter& json, const RuleCheck& check) {
     json.EndObject();
   }
   json.Key("rules").BeginArray();
-  for (const RuleCheck::Outcome& outcome : check.outcomes()) AppendOutcome(json, outcome);
+  for (const RuleCheck::Outcome& outcome : check.outcomes()) {
+    AppendOutcome(json, outcome, check.looked());
+  }
   json.EndArray();
   AppendSkipped(json, check.skipped());
   json.Field("message", MessageOf(check));

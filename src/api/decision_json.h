@@ -28,6 +28,12 @@ constexpr std::string_view SourceName(Source source) {
   return "store";
 }
 
+// What a look at a budget is told: nothing was taken, and what a request of 1 would get.
+constexpr std::string_view LookMessage(bool allowed) {
+  return allowed ? "Nothing was charged; a request of 1 would be allowed"
+                 : "Nothing was charged; a request of 1 would be denied";
+}
+
 // The fields of a decision, inside an object: whole seconds, rounded up, for those who show them,
 // and microseconds for those who count.
 inline void AppendDecision(JsonWriter& json, const Decision& decision) {

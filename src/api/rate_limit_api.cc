@@ -12,6 +12,7 @@
 #include "api/permits.h"
 #include "api/reply.h"
 #include "core/json_writer.h"
+#include "core/seen.h"
 #include "core/text.h"
 #include "http/rate_limit_fields.h"
 #include "net/url.h"
@@ -36,7 +37,20 @@ bool IsValidKey(std::string_view key) {
          std::ranges::none_of(key, [](unsigned char c) { return c < ' ' || c == 0x7f; });
 }
 
+std::string_view MessageOf(const Decision& decision, bool looks) {
+  if (looks) return LookMessage(decision.allowed);
+  return decision.allowed ? "Request allowed" : "Rate limit exceeded";
+}
+
 }  // namespace
+
+std::string_view NamedState(Algorithm algorithm) {
+  return kNamedStates[static_cast<std::size_t>(algorithm)];
+}
+
+std::string_view AddressState(Algorithm algorithm) {
+  return kAddressStates[static_cast<std::size_t>(algorithm)];
+}
 
 struct RateLimitApi::Call {
   Call(http::Exchange exchange, const http::Request& http, const Instruments& instruments)
@@ -47,7 +61,10 @@ struct RateLimitApi::Call {
   std::optional<Limit> limit;
   Charge charge{.key = {}, .limit = nullptr};
   Request request;
+  SeenState seen;  // Of looks.
   bool peek = false;
+
+  bool looks() const { return charge.cost == 0; }
   TimePoint asked;  // Earlier than the decision: a window that ends with a second ends there.
 };
 
@@ -88,10 +105,9 @@ std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& requ
   const auto permits = ReadPermits(permits_text.value);
   if (!permits) return refuse("INVALID_PERMITS", permits.error());
   call->limit = engine_.catalog()->defaults.at(*algorithm);
-  const auto& states = key.value ? kNamedStates : kAddressStates;
   call->charge = {.key = call->key,
                   .limit = &*call->limit,
-                  .name = states[static_cast<std::size_t>(*algorithm)],
+                  .name = key.value ? NamedState(*algorithm) : AddressState(*algorithm),
                   .cost = *permits,
                   .on_store_failure = on_store_failure_};
   call->request.charges = {&call->charge, 1};
@@ -104,6 +120,7 @@ void RateLimitApi::Check(const http::Request& request, http::Exchange exchange,
   auto call = Read(request, std::move(exchange), caller);
   if (!call) return;
   Call& it = *call;
+  if (it.looks()) it.request.seen = {&it.seen, 1};
   engine_.Apply({&it.request, 1}, [this, call = std::move(call)] { Answer(*call); });
 }
 
@@ -128,22 +145,23 @@ void RateLimitApi::Answer(Call& call) const {
     http::AppendQuotaExceeded(reply.body, {&policy, 1});
     return reply.Send(429, http::kProblemContentType);
   }
+  // A look is answered with what a request of 1 would get; the status is its own.
+  const Decision told =
+      call.looks() ? core::Foresee(*call.limit, decision, call.seen, 1) : decision;
   JsonWriter json(reply.body);
   json.BeginObject();
-  if (!call.peek) json.Field("allowed", decision.allowed);
+  if (!call.peek) json.Field("allowed", told.allowed);
   json.BytesField("key", call.key).Field("algorithm", algorithm);
   if (call.peek) json.Field("limit", decision.limit);
   json.Field("remaining", decision.remaining);
   json.Field("resetAfterSeconds", http::CeilSeconds(decision.reset_after));
-  if (!call.peek) json.Field("retryAfterSeconds", http::CeilSeconds(decision.retry_after));
+  if (!call.peek) json.Field("retryAfterSeconds", http::CeilSeconds(told.retry_after));
   AppendQueued(json, *call.limit, decision);
   if (!call.peek && decision.delay > Micros{0}) {
     json.Field("delayMicros", decision.delay.count());
   }
   if (call.request.source != Source::kStore) json.Field("source", SourceName(call.request.source));
-  if (!call.peek) {
-    json.Field("message", decision.allowed ? "Request allowed" : "Rate limit exceeded");
-  }
+  if (!call.peek) json.Field("message", MessageOf(told, call.looks()));
   json.EndObject();
   reply.Send(decision.allowed ? 200 : 429);
 }

@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string_view>
+
 #include "api/caller.h"
 #include "api/identity.h"
 #include "api/reply.h"
 #include "http/message.h"
 #include "http/server.h"
 #include "service/engine.h"
+#include "sluice/limit.h"
 #include "telemetry/service_metrics.h"
 
 namespace sluice::api {
+
+// What the state of these checks is called: of a key that somebody names, and of an address.
+std::string_view NamedState(Algorithm algorithm);
+std::string_view AddressState(Algorithm algorithm);
 
 // /api/v1/rate-limit: one limit, chosen by its algorithm, and one key.
 class RateLimitApi {

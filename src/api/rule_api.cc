@@ -24,6 +24,14 @@ namespace {
 
 using service::RuleCheck;
 
+// A decision as the header fields tell it: those of a look speak of the budget as it stands.
+Decision InFields(Decision decision, const RuleCheck& check) {
+  if (!check.looked() || !check.denied_band()) return decision;
+  decision.allowed = true;
+  decision.retry_after = Micros{0};
+  return decision;
+}
+
 // The limits that counted, for the header fields.
 std::vector<http::Policy> PoliciesOf(const RuleCheck& check) {
   std::vector<http::Policy> policies;
@@ -31,16 +39,23 @@ std::vector<http::Policy> PoliciesOf(const RuleCheck& check) {
     if (outcome.selected->rule->shadow) continue;
     for (std::size_t i = 0; i < outcome.bands.size(); ++i) {
       const rules::Band& band = outcome.selected->bands[i];
-      policies.push_back({.name = band.name, .limit = &band.limit, .decision = outcome.bands[i]});
+      policies.push_back(
+          {.name = band.name, .limit = &band.limit, .decision = InFields(outcome.bands[i], check)});
     }
   }
   return policies;
 }
 
+// Whether the request is turned away. A look is not, even if a request of 1 would be; but what a
+// rule refuses by itself, it refuses to those who take nothing, too.
+bool IsRefused(const RuleCheck& check) {
+  return !check.decision()->allowed && !(check.looked() && check.denied_band());
+}
+
 // What denied it, for whoever looks for the request of a client that complains.
 void LogDenial(const Reply& reply, const RuleCheck& check) {
   telemetry::Logger& logger = reply.logger();
-  if (!logger.Enabled(telemetry::LogLevel::kDebug) || check.denied_by() == nullptr) return;
+  if (!logger.Enabled(telemetry::LogLevel::kDebug) || !IsRefused(check)) return;
   const auto denied =
       std::ranges::find_if(check.outcomes(), [&](const RuleCheck::Outcome& outcome) {
         return outcome.denied && outcome.selected->rule == check.denied_by();
@@ -75,7 +90,9 @@ void Answer(Call& call, TimePoint now) {
   LogDenial(reply, check);
   // A request that a rule refuses without a limit has no numbers, and no time when it would pass.
   const bool has_numbers = check.limited() && (decision.allowed || check.denied_band());
-  if (has_numbers) http::AppendRateLimitFields(reply.headers, decision, policies, now);
+  if (has_numbers) {
+    http::AppendRateLimitFields(reply.headers, InFields(decision, check), policies, now);
+  }
   if (check.source() != Source::kStore) {
     reply.headers += text::Cat("X-Sluice-Source: ", SourceName(check.source()), "\r\n");
   }
@@ -83,9 +100,9 @@ void Answer(Call& call, TimePoint now) {
   if (delays) {
     reply.headers += text::Cat("X-Sluice-Delay-Micros: ", decision.delay.count(), "\r\n");
   }
-  const int status = decision.allowed ? 200 : call.denied_status;
+  const int status = IsRefused(check) ? call.denied_status : 200;
   if (status == 403) reply.headers += "X-Sluice-Status: 429\r\n";
-  if (!decision.allowed && reply.wants_problem()) {
+  if (status != 200 && reply.wants_problem()) {
     http::AppendQuotaExceeded(reply.body, policies);
     return reply.Send(status, http::kProblemContentType);
   }
@@ -157,7 +174,7 @@ void AnswerBatch(Batch& batch) {
       json.Field("code", ToString(error->code)).Field("message", error->message).EndObject();
     } else {
       LogDenial(batch.reply, *item.check);
-      json.Field("status", item.check->decision()->allowed ? 200 : 429);
+      json.Field("status", IsRefused(*item.check) ? 429 : 200);
       AppendCheck(json, *item.check);
     }
     json.EndObject();

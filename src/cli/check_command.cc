@@ -12,6 +12,8 @@
 #include "cli/exit_code.h"
 #include "cli/spool.h"
 #include "cli/stores.h"
+#include "core/combine.h"
+#include "core/seen.h"
 #include "core/text.h"
 #include "sluice/memory_store.h"
 #include "sluice/redis_store.h"
@@ -80,8 +82,8 @@ std::string ToJson(const Decision& decision, std::span<const Limit> limits,
 CheckCommand::CheckCommand(CLI::App& app)
     : app_(app.add_subcommand("check", "Asks once whether a request may pass")) {
   app_->footer(
-      "Exit status: 0 allowed, 1 denied, 2 error. With several limits, the first line counts, and\n"
-      "each has a line of its own below it, which says whether it denied.\n"
+      "Exit status: 0 allowed or looked, 1 denied, 2 error. With several limits, the first line\n"
+      "counts, and each has a line of its own below it, which says whether it denied.\n"
       "\n"
       "Example:\n"
       "  sluice check --store redis://127.0.0.1:6379 --limit limit=5,window=1m --key alice\n");
@@ -94,7 +96,7 @@ CheckCommand::CheckCommand(CLI::App& app)
       ->type_name("SPEC")
       ->allow_extra_args(false);
   app_->add_option("--key", key_, "Whose budget it is")->required()->type_name("KEY");
-  app_->add_option("--cost", cost_, "Units to take; 0 looks without taking")
+  app_->add_option("--cost", cost_, "Units to take; 0 looks, and says what 1 would get")
       ->type_name("N")
       ->capture_default_str();
   app_->add_flag("--json", json_,
@@ -116,12 +118,19 @@ int CheckCommand::Run() const {
   for (const Limit& limit : *limits) {
     charges.push_back({.key = key_, .limit = &limit, .cost = cost_});
   }
+  const bool looks = cost_ == 0;
   std::vector<Decision> each(charges.size());
-  Request request{.charges = charges, .each = each};
+  std::vector<SeenState> seen(looks ? charges.size() : 0);
+  Request request{.charges = charges, .each = each, .seen = seen};
   const auto decision = Decide(*store, request);
   if (!decision) return Fail("check", decision.error());
-  const std::string answer =
-      json_ ? ToJson(*decision, *limits, each) : ToText(*decision, *limits, each);
+  // A look says what a request of 1 would get; its status is its own.
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    each[i] = core::Foresee((*limits)[i], each[i], seen[i], 1);
+  }
+  const Decision told = looks ? core::Combine(each) : *decision;
+  std::string answer = json_ ? ToJson(told, *limits, each) : ToText(told, *limits, each);
+  if (looks && !json_) answer.insert(0, "nothing charged; a request of 1: ");
   if (const auto written = WriteAll(stdout, answer); !written)
     return Fail("check", written.error());
   return decision->allowed ? kExitOk : kExitDenied;

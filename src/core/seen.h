@@ -70,6 +70,27 @@ inline Decision Decide(const Limit& limit, const SeenState& seen, TimePoint now,
   std::unreachable();
 }
 
+// What a request of this cost, which the limit can grant, would get from a state that was only
+// looked at; `look` is the decision of cost 0 on it. All but whether and when it would pass stays
+// as it is, since nothing is taken. If the store did not tell of its state, and of a log from which
+// several units would have to leave, the wait may be longer than the smallest that is enough.
+inline Decision Foresee(const Limit& limit, const Decision& look, const SeenState& seen,
+                        std::int64_t cost) {
+  Decision foreseen = look;
+  foreseen.allowed = cost <= look.remaining;
+  const bool is_known = seen.now_us >= 0;
+  if (limit.algorithm() != Algorithm::kSlidingWindow && is_known) {
+    const Decision exact = Decide(limit, seen, TimePoint{Micros{seen.now_us}}, cost);
+    foreseen.retry_after = exact.retry_after;
+    foreseen.delay = exact.delay;
+  } else if (!foreseen.allowed) {
+    const bool oldest_is_enough = is_known && seen.a + cost - limit.amount() == 1;
+    const Micros oldest_leaves = limit.span() + Micros{seen.c - std::max(seen.now_us, seen.b)};
+    foreseen.retry_after = oldest_is_enough ? oldest_leaves : look.reset_after;
+  }
+  return foreseen;
+}
+
 // Whole units that count as used in a state as it was seen, perhaps more than the limit grants.
 inline std::int64_t UsedUnits(const Limit& limit, const SeenState& seen) {
   const TimePoint now{Micros{seen.now_us}};

@@ -216,6 +216,58 @@ std::span<Request> RlsBatch::Requests() {
   return requests_;
 }
 
+void RlsBatch::Count(service::Engine& engine, const service::Engine::Span& span) {
+  for (const Call& call : calls_) {
+    const auto all = AskedBy(call);
+    const bool over = IsOver(call);
+    for (const Asked& asked : all) CountLimit(engine, asked, over, span);
+    // One that failed is counted with its error, and a look is no request.
+    if (!std::ranges::all_of(all, [&](const Asked& asked) { return CheckStore(asked).ok(); }) ||
+        std::ranges::none_of(all, [](const Asked& asked) { return asked.cost > 0; })) {
+      continue;
+    }
+    engine.CountRequest(DecidingLimit(call, over), !over, span);
+  }
+}
+
+void RlsBatch::CountLimit(service::Engine& engine, const Asked& asked, bool over,
+                          const service::Engine::Span& span) const {
+  if (asked.kind == Asked::Kind::kFree) return;
+  // A quota that is used up denies only together with all others.
+  const auto standing = asked.shadow || (asked.quota && !over) ? telemetry::Standing::kShadow
+                                                               : telemetry::Standing::kCounts;
+  if (asked.refused()) {
+    // What a client brings with its request and blocks itself with has no key.
+    if (asked.match.limit || asked.brought) {
+      engine.CountBlocked(asked.state(), asked.match.key, standing);
+    }
+    return;
+  }
+  if (asked.kind != Asked::Kind::kLimited) return;
+  const Request& request = requests_[asked.request];
+  if (!request.outcome) return;
+  engine.CountLimit({.charge = charges_[asked.charge],
+                     .decision = decisions_[asked.charge],
+                     .source = request.source,
+                     .standing = standing},
+                    span.end);
+}
+
+// Null if no limit had a say, as of one that blocks.
+const Limit* RlsBatch::DecidingLimit(const Call& call, bool over) {
+  service::Deciding deciding;
+  for (const Asked& asked : AskedBy(call)) {
+    const bool denies = over && Denies(asked);
+    if (denies && asked.kind != Asked::Kind::kLimited) return nullptr;
+    if (asked.kind != Asked::Kind::kLimited || asked.shadow || asked.cost == 0) continue;
+    if (!requests_[asked.request].outcome) continue;
+    Decision decision = decisions_[asked.charge];
+    decision.allowed = !denies;
+    deciding.Add(asked.limit(), decision);
+  }
+  return deciding.limit();
+}
+
 Status RlsBatch::Answer(std::size_t index, std::string& reply) {
   const Call& call = calls_[index];
   response_.Clear();

@@ -20,6 +20,7 @@
 #include "grpc/status.h"
 #include "rules/envoy.h"
 #include "service/catalog.h"
+#include "service/engine.h"
 #include "sluice/store.h"
 
 namespace sluice::grpc {
@@ -31,11 +32,11 @@ struct RlsOptions {
   bool headers = false;
 };
 
-// Calls that are decided together, in one Engine::Apply:
+// Calls that are decided together, in one Engine::ApplyParts:
 //
 //   batch.Start(engine.catalog(), engine.Now());
 //   const Status refused = batch.Add(message);               // For each call.
-//   engine.Apply(batch.Requests(), [] {});
+//   engine.ApplyParts(batch.Requests(), [&](const auto& span) { batch.Count(engine, span); });
 //   const Status failed = batch.Answer(0, reply);            // For each call that was added.
 //
 // Used again and again, it allocates next to nothing. Not thread-safe.
@@ -59,6 +60,10 @@ class RlsBatch {
 
   // What the engine is to decide; may be empty. After the last Add; lives until Start.
   std::span<Request> Requests();
+
+  // After the engine has decided, once: counts the calls as requests, and their limits. If there
+  // was nothing to decide, the span is empty.
+  void Count(service::Engine& engine, const service::Engine::Span& span);
 
   // After the engine has decided: the serialized RateLimitResponse, or why there is none, which is
   // kUnavailable if a store has failed and its policy does not let the request pass.
@@ -116,6 +121,11 @@ class RlsBatch {
   std::int64_t CostOfState(const Call& call, const Asked& of);
   void PlanCharge(Asked& asked, std::int64_t cost);
   void StartRequest(Action action) { planned_.push_back({.action = action}); }
+
+  // Of one call, while it is counted.
+  void CountLimit(service::Engine& engine, const Asked& asked, bool over,
+                  const service::Engine::Span& span) const;
+  const Limit* DecidingLimit(const Call& call, bool over);
 
   // Of one call, while it is answered.
   void Count(const Call& call);

@@ -78,10 +78,13 @@ void HandleJson(service::Engine& engine, const RlsOptions& options, std::string_
   Status refused = batch->Add(request.SerializeAsString());
   if (!refused.ok()) return done(Failure(engine, std::move(refused)));
   const std::span<Request> requests = batch->Requests();
-  if (requests.empty()) return done(Answer(engine, *batch));
-  engine.Apply(requests, [&engine, batch, done = std::move(done)]() mutable {
+  auto answer = [&engine, batch,
+                 done = std::move(done)](const service::Engine::Span& span) mutable {
+    batch->Count(engine, span);
     done(Answer(engine, *batch));
-  });
+  };
+  if (requests.empty()) return answer({});
+  engine.ApplyParts(requests, std::move(answer));
 }
 
 }  // namespace sluice::grpc

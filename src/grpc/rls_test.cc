@@ -732,6 +732,36 @@ TEST(RlsRequest, ReadsWhatProtobufWrites) {
   EXPECT_FALSE(request.descriptors[1].is_negative_hits);
 }
 
+TEST_F(RlsTest, CountsACallAsOneRequest) {
+  const auto call = [&](const Builder& builder) {
+    RlsBatch batch({});
+    batch.Start(engine_->catalog(), engine_->Now());
+    ASSERT_TRUE(batch.Add(builder.Bytes()).ok());
+    const auto count = [&](const service::Engine::Span& span) { batch.Count(*engine_, span); };
+    const std::span<Request> requests = batch.Requests();
+    requests.empty() ? count({}) : engine_->ApplyParts(requests, count);
+  };
+  for (int i = 0; i < 5; ++i) {
+    call(Builder().Ask({{"user", "a"}}).Ask({{"bucket", "b"}}).Ask({{"shadow", "s"}}));
+  }
+  call(Builder().Ask({{"closed", "x"}}).Ask({{"user", "z"}}));
+  call(Builder().Ask({{"nobody", "x"}}));
+  call(Builder().Ask({{"user", "a"}}).OwnHits(0));
+  for (int i = 0; i < 2; ++i) call(Builder().Ask({{"quota", "q"}}).Ask({{"user", "q"}}));
+  const std::string text = engine_.registry().Text();
+  for (const std::string line :
+       {R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="true"} 4)",
+        R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="false"} 3)",
+        R"(rate_limiter_requests_total{algorithm="TOKEN_BUCKET",allowed="true"} 0)",
+        R"(rate_limiter_requests_total{algorithm="NONE",allowed="true"} 1)",
+        R"(rate_limiter_requests_total{algorithm="NONE",allowed="false"} 1)",
+        R"(sluice_limit_checks_total{algorithm="TOKEN_BUCKET",allowed="true"} 5)",
+        R"(sluice_limit_checks_total{algorithm="FIXED_WINDOW",allowed="false"} 3)",
+        R"(sluice_shadow_limit_checks_total{algorithm="FIXED_WINDOW",allowed="false"} 4)"}) {
+    EXPECT_THAT(text, HasSubstr(line + "\n"));
+  }
+}
+
 TEST(RlsRequest, CutsTagsAsProtobufDoes) {
   // Five bytes of a tag, of which the last holds more than 32 bits have room for.
   const std::string bytes = "\xfa\x80\x80\x80\x70\x01x" + Builder().Ask({{"a", "1"}}).Bytes();

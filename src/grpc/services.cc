@@ -155,11 +155,18 @@ void Services::Decide() {
   const std::shared_ptr<Batch> batch = std::move(batch_);
   const std::span<Request> requests = batch->rls.Requests();
   if (requests.empty() || engine_.AnswersInline()) {
-    if (!requests.empty()) engine_.Apply(requests, [] {});
+    const auto count = [&](const service::Engine::Span& span) { batch->rls.Count(engine_, span); };
+    if (requests.empty()) {
+      count({});
+    } else {
+      engine_.ApplyParts(requests, count);
+    }
     Answer(*batch);
     return Keep(batch);
   }
-  engine_.Apply(requests, [this, batch, post = post_]() mutable {
+  engine_.ApplyParts(requests, [this, batch, &engine = engine_,
+                                post = post_](const service::Engine::Span& span) mutable {
+    batch->rls.Count(engine, span);  // `this` may be gone.
     post([this, batch] {
       Answer(*batch);
       Keep(batch);

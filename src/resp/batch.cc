@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "resp/batch.h"
 
+#include <algorithm>
+
+#include "core/seen.h"
+
 namespace sluice::resp {
 namespace {
 
@@ -99,9 +103,13 @@ bool Batch::Run(std::move_only_function<void()>& ready) {
 
 // Only now do the vectors stand still.
 void Batch::Link() {
+  seen_.resize(static_cast<std::size_t>(
+      std::ranges::count_if(asked_, [](const Asked& asked) { return asked.foresees(); })));
+  auto seen = seen_.begin();
   for (Asked& asked : asked_) {
     asked.charge.limit = &asked.limit;
     requests_.push_back({.charges = {&asked.charge, 1}});
+    if (asked.foresees()) requests_.back().seen = {&*seen++, 1};
   }
 }
 
@@ -191,9 +199,13 @@ void Batch::WriteCheck(std::string& out, const Step& step, std::size_t index) co
   if (!request.outcome) {
     reply.Error(request.outcome.error());
   } else if (step.dialect == Dialect::kFields) {
-    WriteFields(reply, *request.outcome, request.source, *request.charges.front().limit,
-                asked_[index].said);
+    const Asked& asked = asked_[index];
+    const Decision decision =
+        asked.foresees() ? core::Foresee(asked.limit, *request.outcome, request.seen.front(), 1)
+                         : *request.outcome;
+    WriteFields(reply, decision, request.source, asked.limit, asked.said);
   } else {
+    if (step.kind == Kind::kNever) engine_.CountNeverGranted(asked_[index].charge);
     WriteIntegers(out, *request.outcome, step.dialect,
                   step.kind == Kind::kNever ? Grant::kNever : Grant::kDecided);
   }
@@ -216,6 +228,7 @@ void Batch::Clear() {
   reply_bytes_ = 0;
   asked_.clear();
   requests_.clear();
+  seen_.clear();
   // A catalog that was replaced meanwhile is not to be kept for our sake.
   for (std::size_t i = 0; i < rules_count_; ++i) rules_[i]->Reuse(nullptr);
   rules_count_ = 0;

@@ -84,6 +84,9 @@ class Batch {
     Limit limit;
     std::string_view said;
     Charge charge;
+
+    // A look that is told what a request of 1 would get.
+    bool foresees() const { return charge.cost == 0 && !said.empty(); }
   };
 
   struct Reset {
@@ -110,6 +113,7 @@ class Batch {
   std::size_t reply_bytes_ = 0;    // Of all other steps, about.
   std::vector<Asked> asked_;
   std::vector<Request> requests_;
+  std::vector<SeenState> seen_;  // One for each that foresees.
   std::vector<std::unique_ptr<service::RuleCheck>> rules_;
   std::size_t rules_count_ = 0;
   std::vector<Reset> resets_;

@@ -143,6 +143,12 @@ TEST_F(SessionTest, ChecksNamedLimits) {
   EXPECT_THAT(Ask({"SLUICE.PEEK", "LIMIT", "login", "bob"}), HasSubstr("remaining\r\n:4\r\n"));
   EXPECT_THAT(Ask({"SLUICE.CHECK", "LIMIT", "login", "bob", "COST", "6"}),
               StartsWith("-COST_EXCEEDS_LIMIT cost 6 can never be granted"));
+  // A look says what a request of 1 would get.
+  Ask({"SLUICE.CHECK", "LIMIT", "login", "bob", "COST", "4"});
+  const std::string look = Ask({"SLUICE.PEEK", "LIMIT", "login", "bob"});
+  EXPECT_THAT(look, HasSubstr("allowed\r\n:0\r\n"));
+  EXPECT_THAT(look, HasSubstr("remaining\r\n:0\r\n"));
+  EXPECT_THAT(look, HasSubstr("retry_after_us\r\n:60000000\r\n"));
   EXPECT_EQ(Ask({"SLUICE.RESET", "LIMIT", "login", "bob"}), ":1\r\n");
   EXPECT_EQ(Ask({"SLUICE.RESET", "LIMIT", "login", "bob"}), ":0\r\n");
 }

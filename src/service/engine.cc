@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/engine.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "telemetry/heavy_hitters.h"
@@ -11,6 +10,7 @@
 namespace sluice::service {
 namespace {
 
+using telemetry::HeavyHitters;
 using telemetry::LogLevel;
 
 std::string_view NameOf(Source source) {
@@ -50,12 +50,28 @@ void Engine::Apply(std::span<Request> requests, std::move_only_function<void()> 
   if (store_.AnswersInline()) {
     // Without a callback that would have to be allocated.
     store_.Apply(requests, [] {});
-    Account(requests, start, Steady::now());
+    CountWhole(requests, {.start = start, .end = Steady::now()});
     return done();
   }
   store_.Apply(requests, [this, requests, start, done = std::move(done)]() mutable {
-    Account(requests, start, Steady::now());
+    CountWhole(requests, {.start = start, .end = Steady::now()});
     done();
+  });
+}
+
+void Engine::ApplyParts(std::span<Request> requests,
+                        std::move_only_function<void(const Span&)> done) {
+  const Steady::time_point start = Steady::now();
+  if (store_.AnswersInline()) {
+    store_.Apply(requests, [] {});
+    const Span span{.start = start, .end = Steady::now()};
+    Account(requests);
+    return done(span);
+  }
+  store_.Apply(requests, [this, requests, start, done = std::move(done)]() mutable {
+    const Span span{.start = start, .end = Steady::now()};
+    Account(requests);
+    done(span);
   });
 }
 
@@ -63,8 +79,59 @@ void Engine::Reset(const Charge& charge, std::move_only_function<void(Expected<b
   store_.Reset(charge, std::move(done));
 }
 
-void Engine::Account(std::span<const Request> requests, Steady::time_point start,
-                     Steady::time_point end) {
+void Engine::CountWhole(std::span<const Request> requests, const Span& span) {
+  Account(requests);
+  for (const Request& request : requests) {
+    if (!request.outcome) continue;
+    Deciding deciding;
+    for (std::size_t i = 0; i < request.charges.size(); ++i) {
+      const Charge& charge = request.charges[i];
+      if (charge.cost == 0) continue;  // A look is no request.
+      const Decision& own = request.each.empty() ? *request.outcome : request.each[i];
+      deciding.Add(*charge.limit, own);
+      CountLimit({.charge = charge, .decision = own, .source = request.source}, span.end);
+    }
+    if (deciding.limit()) CountRequest(deciding.limit(), request.outcome->allowed, span);
+  }
+}
+
+void Engine::CountRequest(const Limit* deciding, bool allowed, const Span& span) const {
+  if (deciding == nullptr) return metrics_.RequestDecidedWithoutLimit(allowed);
+  metrics_.RequestDecided(deciding->algorithm(), allowed, span.end - span.start);
+}
+
+void Engine::CountLimit(const Checked& checked, Steady::time_point now) {
+  const auto& [charge, decision, source, standing, first] = checked;
+  if (charge.cost == 0) return;
+  metrics_.LimitChecked(charge.limit->algorithm(), decision.allowed, standing);
+  HeavyHitters::Kinds kinds;
+  if (standing == telemetry::Standing::kShadow) {
+    if (!decision.allowed) kinds.Add(HeavyHitters::Kind::kShadowDenied);
+  } else {
+    if (first) kinds.Add(HeavyHitters::Kind::kBusy);
+    if (!decision.allowed) kinds.Add(HeavyHitters::Kind::kDenied);
+    if (source != Source::kFailOpen && IsNear(decision)) kinds.Add(HeavyHitters::Kind::kNear);
+  }
+  if (!kinds.empty()) keys_.Record(kinds, charge.name, charge.key, now);
+}
+
+void Engine::CountBlocked(std::string_view name, std::string_view key,
+                          telemetry::Standing standing) {
+  using enum HeavyHitters::Kind;
+  const bool shadow = standing == telemetry::Standing::kShadow;
+  keys_.Record(shadow ? HeavyHitters::Kinds{kShadowDenied} : HeavyHitters::Kinds{kBusy, kDenied},
+               name, key, Steady::now());
+}
+
+void Engine::CountNeverGranted(const Charge& charge) {
+  using enum HeavyHitters::Kind;
+  metrics_.RequestNeverGranted(charge.limit->algorithm());
+  metrics_.LimitChecked(charge.limit->algorithm(), false, telemetry::Standing::kCounts);
+  keys_.Record({kBusy, kDenied}, charge.name, charge.key, Steady::now());
+}
+
+// What is worth a line in the log, or went past the store.
+void Engine::Account(std::span<const Request> requests) {
   for (const Request& request : requests) {
     if (!request.outcome) {
       AccountFailure(request);
@@ -72,17 +139,6 @@ void Engine::Account(std::span<const Request> requests, Steady::time_point start
     }
     if (request.action == Action::kGive) continue;  // Nobody's request was decided.
     const bool allowed = request.outcome->allowed;
-    for (std::size_t i = 0; i < request.charges.size(); ++i) {
-      const Charge& charge = request.charges[i];
-      if (charge.cost == 0) continue;  // A look is no request.
-      metrics_.Check(charge.limit->algorithm(),
-                     request.each.empty() ? allowed : request.each[i].allowed, end - start);
-      // Once for a key, however many of the limits are its own.
-      const auto before = request.charges.first(i);
-      if (std::ranges::find(before, charge.key, &Charge::key) == before.end()) {
-        keys_.Record(charge.key, allowed, end);
-      }
-    }
     if (request.source != Source::kStore) AccountWithoutStore(request);
     if (logger_.Enabled(LogLevel::kDebug)) [[unlikely]] {
       const Charge& charge = DecidingOf(request);

@@ -20,6 +20,27 @@ class ServiceMetrics;
 
 namespace sluice::service {
 
+// Whether 80 % and more of a budget are used.
+inline bool IsNear(const Decision& decision) { return decision.remaining <= decision.limit / 5; }
+
+// Finds which of the limits of a request decided: the first that denied, else the one that has the
+// least left.
+class Deciding {
+ public:
+  void Add(const Limit& limit, const Decision& own) {
+    if (limit_ && (!allowed_ || (own.allowed && own.remaining >= remaining_))) return;
+    limit_ = &limit;
+    allowed_ = own.allowed;
+    remaining_ = own.remaining;
+  }
+  const Limit* limit() const { return limit_; }  // Null if there was none.
+
+ private:
+  const Limit* limit_ = nullptr;
+  bool allowed_ = true;
+  std::int64_t remaining_ = 0;
+};
+
 // What every door asks: a store whose decisions are counted, timed and remembered, and the catalog
 // of what is configured. Every method may be called from any thread.
 class Engine {
@@ -37,9 +58,42 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // As Store::Apply: all that the requests point to stays alive until `done` has been called, which
-  // may be before this returns and may be on another thread.
+  using Steady = std::chrono::steady_clock;
+
+  // From when to when the store was asked.
+  struct Span {
+    Steady::time_point start = {};
+    Steady::time_point end = {};
+  };
+
+  // Each of the requests is one of a client's, and counted as such. As Store::Apply: all that the
+  // requests point to stays alive until `done` has been called, which may be before this returns
+  // and may be on another thread.
   void Apply(std::span<Request> requests, std::move_only_function<void()> done);
+
+  // As Apply, but a client's request is made of several of these, or they of several: whoever asks
+  // knows, and counts limits and requests with what follows.
+  void ApplyParts(std::span<Request> requests, std::move_only_function<void(const Span&)> done);
+
+  // A limit as it was checked.
+  struct Checked {
+    const Charge& charge;
+    const Decision& decision;  // Its own.
+    Source source = Source::kStore;
+    telemetry::Standing standing = telemetry::Standing::kCounts;
+    bool first = true;  // Of the limits of a rule: those count a request of their key once.
+  };
+  void CountLimit(const Checked& checked, Steady::time_point now);
+
+  // A key that a rule denies without a limit. `name` is that of its bands, up to their label.
+  void CountBlocked(std::string_view name, std::string_view key,
+                    telemetry::Standing standing = telemetry::Standing::kCounts);
+
+  // A client's request was answered. `deciding` is null if no limit had a say.
+  void CountRequest(const Limit* deciding, bool allowed, const Span& span) const;
+
+  // A client's request was denied because it costs more than its limit can ever grant.
+  void CountNeverGranted(const Charge& charge);
 
   // As Store::Reset.
   void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done);
@@ -62,9 +116,8 @@ class Engine {
   }
 
  private:
-  using Steady = std::chrono::steady_clock;
-
-  void Account(std::span<const Request> requests, Steady::time_point start, Steady::time_point end);
+  void CountWhole(std::span<const Request> requests, const Span& span);
+  void Account(std::span<const Request> requests);
   void AccountWithoutStore(const Request& request);
   void AccountFailure(const Request& request);
 

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "sluice/memory_store.h"
 #include "telemetry/heavy_hitters.h"
 #include "telemetry/log.h"
@@ -64,6 +66,53 @@ TEST_F(EngineTest, CountsWhatItDecides) {
       HasSubstr(R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="false"} 1)"));
   EXPECT_EQ(keys_.Top(telemetry::HeavyHitters::Kind::kBusy, 1, Steady::now()).at(0).count, 3U);
   EXPECT_EQ(keys_.Top(telemetry::HeavyHitters::Kind::kDenied, 1, Steady::now()).at(0).count, 1U);
+}
+
+TEST_F(EngineTest, ARequestUnderSeveralLimitsIsOneRequest) {
+  MemoryStore store;
+  Engine engine({.store = store, .metrics = metrics_, .keys = keys_, .logger = logger_}, nullptr);
+  const Limit wide = *Limit::Parse("algorithm=token_bucket,capacity=9,refill=1,period=1h");
+  const std::array charges = {Charge{.key = "wide", .limit = &wide, .name = "w"},
+                              Charge{.key = "narrow", .limit = &limit_, .name = "n"}};
+  std::array<Decision, 2> each;
+  Request request{.charges = charges, .each = each};
+  for (int i = 0; i < 5; ++i) engine.Apply({&request, 1}, [] {});
+  const std::string text = registry_.Text();
+  for (const std::string line :
+       {R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="true"} 2)",
+        R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="false"} 3)",
+        R"(rate_limiter_requests_total{algorithm="TOKEN_BUCKET",allowed="true"} 0)",
+        R"(rate_limiter_requests_total{algorithm="TOKEN_BUCKET",allowed="false"} 0)",
+        R"(rate_limiter_check_seconds_count{algorithm="FIXED_WINDOW",allowed="false"} 3)",
+        R"(sluice_limit_checks_total{algorithm="TOKEN_BUCKET",allowed="true"} 5)",
+        R"(sluice_limit_checks_total{algorithm="FIXED_WINDOW",allowed="false"} 3)"}) {
+    EXPECT_THAT(text, HasSubstr(line + "\n"));
+  }
+  // Only the key that was denied, and by what.
+  const auto denied = keys_.Top(telemetry::HeavyHitters::Kind::kDenied, 9, Steady::now());
+  ASSERT_EQ(denied.size(), 1U);
+  EXPECT_EQ(denied[0].name, "n");
+  EXPECT_EQ(denied[0].key, "narrow");
+  EXPECT_EQ(denied[0].count, 3U);
+}
+
+TEST_F(EngineTest, AKeyWhoseFirstChargeCostsNothingIsNotLost) {
+  MemoryStore store;
+  Engine engine({.store = store, .metrics = metrics_, .keys = keys_, .logger = logger_}, nullptr);
+  const std::array charges = {Charge{.key = "k", .limit = &limit_, .name = "free", .cost = 0},
+                              Charge{.key = "k", .limit = &limit_, .name = "dear"}};
+  Request request{.charges = charges};
+  engine.Apply({&request, 1}, [] {});
+  const auto busy = keys_.Top(telemetry::HeavyHitters::Kind::kBusy, 9, Steady::now());
+  ASSERT_EQ(busy.size(), 1U);
+  EXPECT_EQ(busy[0].name, "dear");
+}
+
+TEST_F(EngineTest, NearIsFourFifths) {
+  EXPECT_FALSE(IsNear({.allowed = true, .limit = 10, .remaining = 3}));
+  EXPECT_TRUE(IsNear({.allowed = true, .limit = 10, .remaining = 2}));
+  EXPECT_FALSE(IsNear({.allowed = true, .limit = 4, .remaining = 1}));
+  EXPECT_TRUE(IsNear({.allowed = false, .limit = 1, .remaining = 0}));
 }
 
 TEST_F(EngineTest, LooksAreNotRequests) {

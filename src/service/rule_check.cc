@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/combine.h"
+#include "core/seen.h"
 #include "core/text.h"
 
 namespace sluice::service {
@@ -16,7 +18,7 @@ Expected<void> RuleCheck::Prepare(std::string_view rule_set, const rules::Contex
   requests_.clear();
   outcomes_.clear();
   decision_ = Decision{.allowed = true};
-  peek_ = permits == 0;
+  looks_ = permits == 0;
   limited_ = refused_ = false;
   source_ = Source::kStore;
   denied_by_ = nullptr;
@@ -27,7 +29,9 @@ Expected<void> RuleCheck::Prepare(std::string_view rule_set, const rules::Contex
     return std::unexpected(
         Error{ErrorCode::kNotFound, text::Cat("there is no rule set ", text::Quote(rule_set))});
   }
-  if (auto selected = rule_set_->Select(context, permits, selection_); !selected) return selected;
+  // A look needs to know what one permit would cost.
+  auto chosen = rule_set_->Select(context, looks_ ? 1 : permits, selection_);
+  if (!chosen) return chosen;
 
   for (const rules::Selected& selected : selection_.rules()) {
     outcomes_.push_back({.selected = &selected, .bands = {}, .denied = false, .error = {}});
@@ -54,13 +58,18 @@ void RuleCheck::Gather() {
   // Requests and outcomes point into both, so that neither may grow any more.
   charges_.reserve(most);
   each_.assign(most, Decision{});
+  seen_.assign(looks_ ? most : 0, SeenState{});
   const auto charge = [&](Outcome& outcome) {
+    // What can never be granted is asked for all the same: the store says so, and takes nothing.
+    const auto looks = [&](const rules::Band& band) {
+      return looks_ && outcome.selected->cost <= band.limit.amount();
+    };
     outcome.bands = std::span(each_).subspan(charges_.size(), outcome.selected->bands.size());
     for (const rules::Band& band : outcome.selected->bands) {
       charges_.push_back({.key = outcome.selected->key,
                           .limit = &band.limit,
                           .name = band.name,
-                          .cost = outcome.selected->cost,
+                          .cost = looks(band) ? 0 : outcome.selected->cost,
                           .on_store_failure = outcome.selected->rule->on_store_failure,
                           .on_overload = outcome.selected->rule->on_overload});
     }
@@ -69,6 +78,7 @@ void RuleCheck::Gather() {
     requests_.push_back({.charges = std::span(charges_).subspan(begin),
                          .now = {},
                          .each = std::span(each_).subspan(begin, charges_.size() - begin)});
+    if (looks_) requests_.back().seen = std::span(seen_).subspan(begin, charges_.size() - begin);
   };
   for (Outcome& outcome : outcomes_) {
     // A request that is refused anyway takes nothing from the rules that count.
@@ -87,12 +97,31 @@ void RuleCheck::Gather() {
 void RuleCheck::Run(Engine& engine, std::move_only_function<void()> done) {
   if (requests_.empty()) {
     Summarise();
+    Count(engine, {});
     return done();
   }
-  engine.Apply(requests_, [this, done = std::move(done)]() mutable {
-    Summarise();
-    done();
-  });
+  engine.ApplyParts(requests_,
+                    [this, &engine, done = std::move(done)](const Engine::Span& span) mutable {
+                      if (looks_) Foresee();
+                      Summarise();
+                      Count(engine, span);
+                      done();
+                    });
+}
+
+// Puts in the place of each look what a request of one permit would get.
+void RuleCheck::Foresee() {
+  for (const Outcome& outcome : outcomes_) {
+    const std::size_t first = FirstOf(outcome);
+    for (std::size_t i = 0; i < outcome.bands.size(); ++i) {
+      Decision& decision = each_[first + i];
+      decision = core::Foresee(outcome.selected->bands[i].limit, decision, seen_[first + i],
+                               outcome.selected->cost);
+    }
+  }
+  for (Request& request : requests_) {
+    if (request.outcome) request.outcome = core::Combine(request.each);
+  }
 }
 
 void RuleCheck::Summarise() {
@@ -118,7 +147,6 @@ void RuleCheck::Summarise() {
           outcome.denied = !own.outcome->allowed;
         }
       }
-      Count(outcome);
       continue;
     }
     const rules::Band* band = nullptr;
@@ -132,12 +160,60 @@ void RuleCheck::Summarise() {
       denied_by_ = selected.rule;
       denied_band_ = band;
     }
-    Count(outcome);
   }
 }
 
-void RuleCheck::Count(const Outcome& outcome) const {
-  if (peek_) return;
+// Where a rule's bands are among all charges; only if it has any.
+std::size_t RuleCheck::FirstOf(const Outcome& outcome) const {
+  return outcome.bands.empty() ? 0 : static_cast<std::size_t>(outcome.bands.data() - each_.data());
+}
+
+void RuleCheck::Count(Engine& engine, const Engine::Span& span) const {
+  if (looks_) return;
+  for (const Outcome& outcome : outcomes_) {
+    CountRule(outcome);
+    CountLimits(engine, outcome, span);
+  }
+  // One that failed is counted with its error, where that is answered.
+  if (decision_) engine.CountRequest(DecidingLimit(), decision_->allowed, span);
+}
+
+void RuleCheck::CountLimits(Engine& engine, const Outcome& outcome,
+                            const Engine::Span& span) const {
+  const rules::Selected& selected = *outcome.selected;
+  const bool shadow = selected.rule->shadow;
+  const auto standing = shadow ? telemetry::Standing::kShadow : telemetry::Standing::kCounts;
+  if (selected.verdict == Verdict::kBlocked) {
+    const rules::Band& band = selected.rule->bands.front();
+    const auto name = std::string_view(band.name).substr(0, band.name.size() - band.label.size());
+    return engine.CountBlocked(name, selected.key, standing);
+  }
+  if (outcome.error || (!shadow && !decision_)) return;
+  const std::size_t first = FirstOf(outcome);
+  for (std::size_t i = 0; i < outcome.bands.size(); ++i) {
+    engine.CountLimit({.charge = charges_[first + i],
+                       .decision = outcome.bands[i],
+                       .source = source_,
+                       .standing = standing,
+                       .first = i == 0},
+                      span.end);
+  }
+}
+
+// What costs nothing decides nothing.
+const Limit* RuleCheck::DecidingLimit() const {
+  if (refused_) return nullptr;
+  Deciding deciding;
+  for (const Outcome& outcome : outcomes_) {
+    if (outcome.selected->rule->shadow || outcome.selected->cost == 0) continue;
+    for (std::size_t i = 0; i < outcome.bands.size(); ++i) {
+      deciding.Add(outcome.selected->bands[i].limit, outcome.bands[i]);
+    }
+  }
+  return deciding.limit();
+}
+
+void RuleCheck::CountRule(const Outcome& outcome) const {
   using telemetry::RuleOutcome;
   const auto metrics = catalog_->rule_metrics.find(outcome.selected->rule);
   if (metrics == catalog_->rule_metrics.end()) return;

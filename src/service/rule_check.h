@@ -33,8 +33,9 @@ class RuleCheck {
   // Starts anew with this catalog.
   void Reuse(std::shared_ptr<const Catalog> catalog) { catalog_ = std::move(catalog); }
 
-  // Errors: kNotFound if there is no such rule set; kInvalidCost. What the context points to is
-  // needed until this returns.
+  // 0 permits look: Run takes nothing, is counted nowhere, and the decisions say what a request of
+  // one permit would get. Errors: kNotFound if there is no such rule set; kInvalidCost. What the
+  // context points to is needed until this returns.
   Expected<void> Prepare(std::string_view rule_set, const rules::Context& context,
                          std::int64_t permits);
 
@@ -61,6 +62,7 @@ class RuleCheck {
   // unlimited, it allows and `limited` is false. The error is an outage: never a denial.
   const Expected<Decision>& decision() const { return decision_; }
   bool limited() const { return limited_; }
+  bool looked() const { return looks_; }
   Source source() const { return source_; }
 
   // The first rule that denied and, if it was one of its bands, that band.
@@ -69,18 +71,24 @@ class RuleCheck {
 
  private:
   void Gather();
+  void Foresee();
   void Summarise();
-  void Count(const Outcome& outcome) const;
+  void Count(Engine& engine, const Engine::Span& span) const;
+  void CountLimits(Engine& engine, const Outcome& outcome, const Engine::Span& span) const;
+  void CountRule(const Outcome& outcome) const;
+  const Limit* DecidingLimit() const;
+  std::size_t FirstOf(const Outcome& outcome) const;
 
   std::shared_ptr<const Catalog> catalog_;
   const rules::RuleSet* rule_set_ = nullptr;
   rules::Selection selection_;
   std::vector<Charge> charges_;
   std::vector<Decision> each_;
+  std::vector<SeenState> seen_;    // Of looks only, as many as charges.
   std::vector<Request> requests_;  // The first, if any rule counts, is that of all that count.
   std::vector<Outcome> outcomes_;
   Expected<Decision> decision_ = Decision{};
-  bool peek_ = false;  // Of 0 permits: nobody's request is decided.
+  bool looks_ = false;
   bool limited_ = false;
   bool refused_ = false;  // By a rule that needs no store: blocked, or no key.
   Source source_ = Source::kStore;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/seen.h"
 #include "rules/parse.h"
 #include "sluice/memory_store.h"
 #include "telemetry/heavy_hitters.h"
@@ -13,8 +14,11 @@ namespace sluice::service {
 namespace {
 
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+using Kind = telemetry::HeavyHitters::Kind;
 
 constexpr std::string_view kRules = R"(
 ruleSets:
@@ -109,6 +113,92 @@ TEST_F(RuleCheckTest, LooksAreNotCounted) {
   Check("api", {.ip = "192.0.2.1"}, 0);
   EXPECT_THAT(registry_.Text(),
               Not(ContainsRegex(R"(sluice_rule_decisions_total\{[^}]*\} [1-9])")));
+}
+
+TEST_F(RuleCheckTest, CountsRequestsAsClientsSawThem) {
+  for (int i = 0; i < 4; ++i) Check("api", {.ip = "192.0.2.1", .user_id = "alice"});
+  Check("api", {.ip = "192.0.2.1", .user_id = "mallory"});
+  Check("api", {.user_id = "vip"});
+  Check("empty", {});
+  const std::string text = registry_.Text();
+  for (const std::string line :
+       {R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="true"} 2)",
+        R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="false"} 2)",
+        R"(rate_limiter_requests_total{algorithm="NONE",allowed="true"} 2)",
+        R"(rate_limiter_requests_total{algorithm="NONE",allowed="false"} 1)",
+        R"(sluice_limit_checks_total{algorithm="FIXED_WINDOW",allowed="true"} 6)",
+        R"(sluice_limit_checks_total{algorithm="FIXED_WINDOW",allowed="false"} 2)",
+        R"(sluice_shadow_limit_checks_total{algorithm="FIXED_WINDOW",allowed="true"} 1)",
+        R"(sluice_shadow_limit_checks_total{algorithm="FIXED_WINDOW",allowed="false"} 4)"}) {
+    EXPECT_THAT(text, HasSubstr(line + "\n"));
+  }
+}
+
+TEST_F(RuleCheckTest, TellsWhoWasDeniedAndByWhat) {
+  for (int i = 0; i < 4; ++i) Check("api", {.ip = "192.0.2.1", .user_id = "alice"});
+  Check("api", {.ip = "192.0.2.1", .user_id = "mallory"});
+  const auto top = [&](Kind kind) {
+    std::vector<std::string> shown;
+    for (const auto& entry : keys_.Top(kind, 9, std::chrono::steady_clock::now())) {
+      shown.push_back(entry.name + " " + entry.key + " " + std::to_string(entry.count));
+    }
+    return shown;
+  };
+  EXPECT_THAT(top(Kind::kDenied),
+              ElementsAre("api/user/narrow user:alice 2", "api/user/ user:mallory 1"));
+  const auto shadows = top(Kind::kShadowDenied);
+  ASSERT_EQ(shadows.size(), 1U);
+  EXPECT_THAT(shadows[0], ::testing::StartsWith("api/trial/"));
+  EXPECT_THAT(shadows[0], ::testing::EndsWith(" ip:192.0.2.1 4"));
+  EXPECT_THAT(top(Kind::kBusy),
+              ElementsAre("api/ip/wide ip:192.0.2.1 4", "api/user/narrow user:alice 4",
+                          "api/user/ user:mallory 1"));
+  EXPECT_THAT(top(Kind::kNear), ElementsAre("api/user/narrow user:alice 3"));
+}
+
+TEST_F(RuleCheckTest, ALookSaysWhatARequestOfOneWouldGet) {
+  const auto before = Check("api", {.ip = "192.0.2.1", .user_id = "alice"}, 0);
+  EXPECT_TRUE(before->looked());
+  EXPECT_TRUE(before->decision()->allowed);
+  EXPECT_EQ(before->decision()->remaining, 2);
+  for (int i = 0; i < 2; ++i) Check("api", {.ip = "192.0.2.1", .user_id = "alice"});
+  const auto denied = Check("api", {.ip = "192.0.2.1", .user_id = "alice"});
+  const auto look = Check("api", {.ip = "192.0.2.1", .user_id = "alice"}, 0);
+  EXPECT_EQ(*look->decision(), *denied->decision());
+  EXPECT_EQ(look->denied_band(), denied->denied_band());
+  EXPECT_TRUE(look->outcomes()[0].bands[0].allowed);
+  EXPECT_FALSE(look->outcomes()[1].bands[0].allowed);
+  EXPECT_EQ(look->outcomes()[1].bands[0].retry_after, std::chrono::hours{1});
+}
+
+// Whatever the algorithm, a look foresees to the microsecond what the request then gets.
+TEST_F(RuleCheckTest, ALookForeseesTheDecisionOfEveryAlgorithm) {
+  for (const char* spec :
+       {"algorithm=token_bucket,capacity=3,refill=7,period=10s",
+        "algorithm=leaky_bucket,capacity=3,leak=7,period=10s",
+        "algorithm=gcra,burst=2,count=7,period=10s", "algorithm=fixed_window,limit=3,window=10s",
+        "algorithm=sliding_window,limit=3,window=10s",
+        "algorithm=sliding_window_counter,limit=3,window=10s"}) {
+    const auto limit = Limit::Parse(spec);
+    ASSERT_TRUE(limit) << spec;
+    for (int i = 0; i < 40; ++i) {
+      clock_.Advance(Micros{700'001 + 13 * i});
+      const Charge look{.key = "k", .limit = &*limit, .name = spec, .cost = 0};
+      SeenState seen;
+      Request looked{.charges = {&look, 1}, .seen = {&seen, 1}};
+      store_.Apply({&looked, 1}, [] {});
+      ASSERT_TRUE(looked.outcome);
+      const Decision foreseen = core::Foresee(*limit, *looked.outcome, seen, 1);
+      const auto decision = store_.Check({.key = "k", .limit = &*limit, .name = spec});
+      ASSERT_TRUE(decision);
+      EXPECT_EQ(foreseen.allowed, decision->allowed) << spec << " " << i;
+      EXPECT_EQ(foreseen.retry_after, decision->retry_after) << spec << " " << i;
+      EXPECT_EQ(foreseen.delay, decision->delay) << spec << " " << i;
+      if (!decision->allowed) {
+        EXPECT_EQ(foreseen, *decision) << spec << " " << i;
+      }
+    }
+  }
 }
 
 TEST_F(RuleCheckTest, OverridesPassAndBlockWithoutACharge) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <tuple>
 #include <unordered_map>
 
 namespace sluice::telemetry {
@@ -27,36 +28,49 @@ std::uint64_t Load(const char* bytes, std::size_t size) {
   return word;
 }
 
-// Folded multiplication with two secret words.
-std::uint64_t Hash(const std::array<std::uint64_t, 2>& seed, std::string_view key) {
-  std::uint64_t hash = seed[0] ^ key.size();
-  const char* next = key.data();
-  std::size_t left = key.size();
-  for (; left >= 8; left -= 8, next += 8) hash = Mix(hash ^ Load(next, 8), seed[1]);
-  hash = Mix(hash ^ Load(next, left), seed[1]);
+// Folded multiplication with two secret words. The sizes tell where the name ends.
+std::uint64_t Hash(const std::array<std::uint64_t, 2>& seed, std::string_view name,
+                   std::string_view key) {
+  std::uint64_t hash = seed[0] ^ (name.size() << 32 | key.size());
+  for (const std::string_view text : {name, key}) {
+    const char* next = text.data();
+    std::size_t left = text.size();
+    for (; left >= 8; left -= 8, next += 8) hash = Mix(hash ^ Load(next, 8), seed[1]);
+    if (left > 0) hash = Mix(hash ^ Load(next, left), seed[1]);
+  }
   return Mix(hash, seed[0] | 1);
 }
 
 struct Text {
-  std::uint8_t size;
+  std::uint16_t name_size;
+  std::uint16_t size;
   bool cut;
-  std::array<char, HeavyHitters::kKeyBytesShown> bytes;
+  std::array<char, HeavyHitters::kTextBytesShown> bytes;
 
-  void Assign(std::string_view key) {
-    const std::size_t shown = std::min(key.size(), bytes.size());
-    std::memcpy(bytes.data(), key.data(), shown);
-    size = static_cast<std::uint8_t>(shown);
-    cut = shown < key.size();
+  void Assign(std::string_view name, std::string_view key) {
+    name = name.substr(0, HeavyHitters::kNameBytesShown);
+    const std::string_view shown = key.substr(0, bytes.size() - name.size());
+    std::ranges::copy(name, bytes.begin());
+    std::ranges::copy(shown, bytes.begin() + static_cast<std::ptrdiff_t>(name.size()));
+    name_size = static_cast<std::uint16_t>(name.size());
+    size = static_cast<std::uint16_t>(name.size() + shown.size());
+    cut = shown.size() < key.size();
   }
+
+  std::string_view all() const { return {bytes.data(), size}; }
+  std::string_view name() const { return all().substr(0, name_size); }
+  std::string_view key() const { return all().substr(name_size); }
 };
+
+using Texts = std::array<Text, kWays>;
 
 struct alignas(64) Set {
   std::array<std::uint64_t, kWays> hashes = {};
   std::array<std::uint64_t, kWays> counts = {};  // 0: the place is free.
   std::array<std::uint64_t, kWays> errors = {};
-  std::array<Text, kWays> texts;
 
-  void Add(std::uint64_t hash, std::string_view key) {
+  // The text is written only where it is new.
+  void Add(std::uint64_t hash, std::string_view name, std::string_view key, Texts& texts) {
     for (std::size_t i = 0; i < kWays; ++i) {
       if (hashes[i] == hash && counts[i] > 0) {
         ++counts[i];
@@ -67,10 +81,10 @@ struct alignas(64) Set {
     hashes[least] = hash;
     errors[least] = counts[least];
     ++counts[least];
-    texts[least].Assign(key);
+    texts[least].Assign(name, key);
   }
 
-  // What a key that is not here may have been counted at most before it was pushed out.
+  // What one that is not here may have been counted at most before it was pushed out.
   std::uint64_t Least() const { return std::ranges::min(counts); }
 
   void Halve(int times) {
@@ -81,7 +95,11 @@ struct alignas(64) Set {
   }
 };
 
-using Sketch = std::array<Set, kSets>;
+// Texts lie apart, so that those which were never written take no memory.
+struct Sketch {
+  std::array<Set, kSets> sets;
+  std::array<Texts, kSets> texts;
+};
 
 }  // namespace
 
@@ -97,9 +115,12 @@ class HeavyHitters::Summary {
 
   // The rest is called with the lock.
 
-  void Add(std::uint64_t hash, std::string_view key, bool allowed) {
-    sketches_[0][hash % kSets].Add(hash, key);
-    if (!allowed) sketches_[1][hash % kSets].Add(hash, key);
+  void Add(Kinds kinds, std::uint64_t hash, std::string_view name, std::string_view key) {
+    for (std::size_t kind = 0; kind < kKinds; ++kind) {
+      if (!kinds.Has(kind)) continue;
+      Sketch& sketch = sketches_[kind];
+      sketch.sets[hash % kSets].Add(hash, name, key, sketch.texts[hash % kSets]);
+    }
   }
 
   // Before anything is added: what is new has not aged.
@@ -109,18 +130,16 @@ class HeavyHitters::Summary {
     const std::int64_t times = (now - halved_at_) / half_life;
     halved_at_ += times * half_life;
     for (Sketch& sketch : sketches_) {
-      for (Set& set : sketch) set.Halve(static_cast<int>(std::min<std::int64_t>(times, 63)));
+      for (Set& set : sketch.sets) set.Halve(static_cast<int>(std::min<std::int64_t>(times, 63)));
     }
   }
 
-  const Set& At(Kind kind, std::size_t set) const {
-    return sketches_[static_cast<std::size_t>(kind)][set];
-  }
+  const Sketch& Of(Kind kind) const { return sketches_[static_cast<std::size_t>(kind)]; }
 
  private:
   std::atomic<bool> held_ = false;
   Time halved_at_;
-  std::array<Sketch, 2> sketches_;  // By kind.
+  std::array<Sketch, kKinds> sketches_;
 };
 
 HeavyHitters::HeavyHitters(std::chrono::seconds half_life) : half_life_(half_life) {
@@ -141,16 +160,17 @@ HeavyHitters::Summary& HeavyHitters::OfThisThread(Time now) {
   return *made.release();
 }
 
-void HeavyHitters::Record(std::string_view key, bool allowed, Time now) {
-  const std::uint64_t hash = Hash(seed_, key);
+void HeavyHitters::Record(Kinds kinds, std::string_view name, std::string_view key, Time now) {
+  const std::uint64_t hash = Hash(seed_, name, key);
   Summary& summary = OfThisThread(now);
   if (!summary.TryLock()) return;
   summary.Decay(now, half_life_);
-  summary.Add(hash, key, allowed);
+  summary.Add(kinds, hash, name, key);
   summary.Unlock();
 }
 
-std::vector<HeavyHitters::Entry> HeavyHitters::Top(Kind kind, std::size_t n, Time now) const {
+std::vector<HeavyHitters::Entry> HeavyHitters::Top(Kind kind, std::size_t n, Time now,
+                                                   const Wants& wants) const {
   std::vector<Summary*> summaries;
   for (const auto& place : summaries_) {
     if (Summary* const summary = place.load(std::memory_order_acquire)) {
@@ -166,21 +186,35 @@ std::vector<HeavyHitters::Entry> HeavyHitters::Top(Kind kind, std::size_t n, Tim
     locked(summary, [&] { summary->Decay(now, half_life_); });
 
   std::vector<Entry> top;
-  std::vector<Set> copies(summaries.size());
+  std::vector<Set> sets(summaries.size());
+  std::vector<Texts> texts(summaries.size());
   for (std::size_t set = 0; set < kSets; ++set) {
     std::uint64_t least_of_all = 0;
     for (std::size_t s = 0; s < summaries.size(); ++s) {
-      locked(summaries[s], [&] { copies[s] = summaries[s]->At(kind, set); });
-      least_of_all += copies[s].Least();
+      locked(summaries[s], [&] {
+        const Sketch& sketch = summaries[s]->Of(kind);
+        sets[s] = sketch.sets[set];
+        // Most sets have free places, and no text is there to be copied.
+        for (std::size_t i = 0; i < kWays; ++i) {
+          if (sets[s].counts[i] > 0) texts[s][i] = sketch.texts[set][i];
+        }
+      });
+      least_of_all += sets[s].Least();
     }
     std::unordered_map<std::uint64_t, Entry> merged;
-    for (const Set& copy : copies) {
+    for (std::size_t s = 0; s < summaries.size(); ++s) {
+      const Set& copy = sets[s];
       for (std::size_t i = 0; i < kWays; ++i) {
         if (copy.counts[i] == 0) continue;
+        const Text& text = texts[s][i];
+        if (wants && !wants(text.name())) continue;
         Entry& entry = merged[copy.hashes[i]];
         if (entry.count == 0) {
-          const Text& text = copy.texts[i];
-          entry = {std::string(text.bytes.data(), text.size), text.cut, least_of_all, least_of_all};
+          entry = {.name = std::string(text.name()),
+                   .key = std::string(text.key()),
+                   .cut = text.cut,
+                   .count = least_of_all,
+                   .error = least_of_all};
         }
         entry.count += copy.counts[i] - copy.Least();
         entry.error += copy.errors[i] - copy.Least();
@@ -190,10 +224,11 @@ std::vector<HeavyHitters::Entry> HeavyHitters::Top(Kind kind, std::size_t n, Tim
   }
 
   n = std::min({n, kTopMax, top.size()});
-  std::ranges::partial_sort(top, top.begin() + static_cast<std::ptrdiff_t>(n),
-                            [](const Entry& a, const Entry& b) {
-                              return a.count != b.count ? a.count > b.count : a.key < b.key;
-                            });
+  const auto precedes = [](const Entry& a, const Entry& b) {
+    if (a.count != b.count) return a.count > b.count;
+    return std::tie(a.key, a.name) < std::tie(b.key, b.name);
+  };
+  std::ranges::partial_sort(top, top.begin() + static_cast<std::ptrdiff_t>(n), precedes);
   top.resize(n);
   return top;
 }

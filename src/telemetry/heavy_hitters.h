@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys are asked for most, and which are denied most, in bounded memory.
+// Whose requests come most, and whose are denied most and by what, in bounded memory.
 #pragma once
 
 #include <array>
@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,12 +17,14 @@
 
 namespace sluice::telemetry {
 
-// Space-Saving (Metwally, Agrawal, El Abbadi, 2005), set-associative: a key's hash chooses one of
-// kSets sets, and each set is a Space-Saving summary of kWays counters over the keys that fall into
-// it. A key takes part if it is counted there, or takes over the counter with the smallest count,
+// What is counted is a budget: a key and the name of the limit that counts it, as in Charge.
+//
+// Space-Saving (Metwally, Agrawal, El Abbadi, 2005), set-associative: a hash of both chooses one of
+// kSets sets, and each set is a Space-Saving summary of kWays counters over what falls into it. A
+// budget takes part if it is counted there, or takes over the counter with the smallest count,
 // whose count becomes the newcomer's error. Counts are therefore never too low, and too high by at
-// most `error`. A key is certainly found if its share is above 1/kWays of its set's traffic, that
-// is about 1/(kSets * kWays) of all.
+// most `error`. One is certainly found if its share is above 1/kWays of its set's traffic, that is
+// about 1/(kSets * kWays) of all.
 //
 // Each thread counts in a summary of its own; Top() merges them. A request that comes in the
 // nanoseconds in which Top() copies a set of its thread's summary is not counted rather than made
@@ -31,17 +35,40 @@ class HeavyHitters {
  public:
   static constexpr std::size_t kSets = 128;
   static constexpr std::size_t kWays = 8;
-  static constexpr std::size_t kKeyBytesShown = 96;  // Longer keys are told apart, but shown cut.
+  static constexpr std::size_t kNameBytesShown = 200;  // More than the name of any rule's band.
+  static constexpr std::size_t kTextBytesShown = 300;  // Of name and key together.
   static constexpr std::size_t kTopMax = 100;
 
   // Of a clock that nobody sets, read by whoever calls: a request's time is known before it is
   // counted, and to read a clock once more would cost as much as the rest.
   using Time = std::chrono::steady_clock::time_point;
 
-  enum class Kind : std::uint8_t { kBusy, kDenied };
+  enum class Kind : std::uint8_t {
+    kBusy,          // Asked for.
+    kDenied,        // Denied by this limit.
+    kShadowDenied,  // Would have been denied by it, but it is only a shadow.
+    kNear,          // Most of the budget was used.
+  };
+  static constexpr std::size_t kKinds = 4;
+
+  // A set of kinds.
+  class Kinds {
+   public:
+    constexpr Kinds() = default;
+    constexpr Kinds(std::initializer_list<Kind> kinds) {
+      for (const Kind kind : kinds) Add(kind);
+    }
+    constexpr void Add(Kind kind) { bits_ |= 1U << static_cast<unsigned>(kind); }
+    constexpr bool Has(std::size_t kind) const { return (bits_ >> kind & 1U) != 0; }
+    constexpr bool empty() const { return bits_ == 0; }
+
+   private:
+    unsigned bits_ = 0;
+  };
 
   struct Entry {
-    std::string key;          // At most kKeyBytesShown bytes, any bytes.
+    std::string name;         // At most kNameBytesShown bytes, any bytes.
+    std::string key;          // As much as there is room for.
     bool cut = false;         // Whether that is only its beginning.
     std::uint64_t count = 0;  // At most so many.
     std::uint64_t error = 0;  // At least count - error.
@@ -52,11 +79,13 @@ class HeavyHitters {
   HeavyHitters(const HeavyHitters&) = delete;
   HeavyHitters& operator=(const HeavyHitters&) = delete;
 
-  // Counts one request of this key. Tens of nanoseconds; allocates only on a thread's first call.
-  void Record(std::string_view key, bool allowed, Time now);
+  // Counts one request of this budget under each of the kinds. Tens of nanoseconds; allocates only
+  // on a thread's first call.
+  void Record(Kinds kinds, std::string_view name, std::string_view key, Time now);
 
-  // The largest counts first; at most kTopMax.
-  std::vector<Entry> Top(Kind kind, std::size_t n, Time now) const;
+  // The largest counts of those whose names are wanted first; at most kTopMax. Null wants all.
+  using Wants = std::function<bool(std::string_view name)>;
+  std::vector<Entry> Top(Kind kind, std::size_t n, Time now, const Wants& wants = nullptr) const;
 
  private:
   class Summary;

@@ -16,10 +16,14 @@ namespace sluice::telemetry {
 namespace {
 
 using Kind = HeavyHitters::Kind;
+using Kinds = HeavyHitters::Kinds;
 
 class HeavyHittersTest : public testing::Test {
  protected:
-  void Record(std::string_view key, bool allowed) { hitters_.Record(key, allowed, now_); }
+  void Record(std::string_view key, bool allowed, std::string_view name = "api/per-user/hourly") {
+    hitters_.Record(allowed ? Kinds{Kind::kBusy} : Kinds{Kind::kBusy, Kind::kDenied}, name, key,
+                    now_);
+  }
   std::vector<HeavyHitters::Entry> Top(Kind kind, std::size_t n) const {
     return hitters_.Top(kind, n, now_);
   }
@@ -146,16 +150,52 @@ TEST_F(HeavyHittersTest, WhatIsNewDoesNotAgeWithTheTimeThatNobodyAskedIn) {
 }
 
 TEST_F(HeavyHittersTest, TellsLongKeysApartButShowsTheirBeginning) {
-  const std::string prefix(200, 'p');
-  Record(prefix + "a", true);
-  Record(prefix + "b", true);
-  Record("", true);
+  const std::string prefix(400, 'p');
+  Record(prefix + "a", true, "n");
+  Record(prefix + "b", true, "n");
+  Record("", true, "n");
   const auto top = Top(Kind::kBusy, 10);
   ASSERT_EQ(top.size(), 3u);
   EXPECT_EQ(top[0].key, "");
   EXPECT_FALSE(top[0].cut);
-  EXPECT_EQ(top[1].key, prefix.substr(0, HeavyHitters::kKeyBytesShown));
+  EXPECT_EQ(top[1].key, prefix.substr(0, HeavyHitters::kTextBytesShown - 1));
   EXPECT_TRUE(top[1].cut);
+}
+
+TEST_F(HeavyHittersTest, TellsTheLimitsOfAKeyApart) {
+  for (int i = 0; i < 3; ++i) Record("k", false, "a/b/c");
+  Record("k", false, "a/b/d");
+  Record("c/k", false, "a/b/");
+  Record("k", false, "");
+  const auto top = Top(Kind::kDenied, 10);
+  ASSERT_EQ(top.size(), 4u);
+  EXPECT_EQ(top[0].name, "a/b/c");
+  EXPECT_EQ(top[0].count, 3u);
+  const auto some = hitters_.Top(Kind::kDenied, 10, now_,
+                                 [](std::string_view name) { return name.starts_with("a/b/d"); });
+  ASSERT_EQ(some.size(), 1u);
+  EXPECT_EQ(some[0].name, "a/b/d");
+  EXPECT_EQ(some[0].key, "k");
+}
+
+TEST_F(HeavyHittersTest, KeepsKindsApart) {
+  hitters_.Record({Kind::kNear, Kind::kBusy}, "n", "near", now_);
+  hitters_.Record({Kind::kShadowDenied}, "n", "shadow", now_);
+  EXPECT_EQ(Top(Kind::kBusy, 10).size(), 1u);
+  EXPECT_EQ(Top(Kind::kNear, 10).at(0).key, "near");
+  EXPECT_EQ(Top(Kind::kShadowDenied, 10).at(0).key, "shadow");
+  EXPECT_TRUE(Top(Kind::kDenied, 10).empty());
+}
+
+TEST_F(HeavyHittersTest, HasRoomForTheLongestNameOfABandAndAHash) {
+  const std::string name =
+      std::string(64, 'a') + '/' + std::string(64, 'b') + '/' + std::string(64, 'c');
+  const std::string key = "apikey#" + std::string(64, 'f');
+  Record(key, true, name);
+  const auto top = Top(Kind::kBusy, 1);
+  EXPECT_EQ(top.at(0).name, name);
+  EXPECT_EQ(top.at(0).key, key);
+  EXPECT_FALSE(top.at(0).cut);
 }
 
 TEST_F(HeavyHittersTest, CanBeReadWhileOthersCount) {

@@ -48,19 +48,7 @@ std::string_view UpperName(Algorithm algorithm) {
 }
 
 ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : registry_(registry) {
-  static_assert(kAlgorithms == kAllAlgorithms.size());
-  for (const Algorithm algorithm : kAllAlgorithms) {
-    for (const bool allowed : {false, true}) {
-      const Labels labels = {{"algorithm", std::string(UpperName(algorithm))},
-                             {"allowed", allowed ? "true" : "false"}};
-      Checks& checks = checks_[static_cast<std::size_t>(algorithm)][allowed ? 1 : 0];
-      checks.requests = registry.AddCounter(
-          "rate_limiter_requests_total",
-          "Checks of a limit, by its algorithm and whether it allowed the request.", labels);
-      checks.seconds = registry.AddHistogram("rate_limiter_check_seconds",
-                                             "How long a check took, with its store.", labels);
-    }
-  }
+  AddRequests();
 
   constexpr const char* kDegradedHelp =
       "Requests decided without the store: by a local store, or let through.";
@@ -113,6 +101,37 @@ ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : reg
       .AddGauge("sluice_build_info", "Always 1; the version is in the label.",
                 {{"version", std::string(options.version)}})
       .Set(1);
+}
+
+void ServiceMetrics::AddRequests() {
+  static_assert(kAlgorithms == kAllAlgorithms.size());
+  constexpr const char* kRequestsName = "rate_limiter_requests_total";
+  constexpr const char* kRequestsHelp =
+      "Requests, by whether they were allowed and the algorithm of the limit that decided.";
+  constexpr std::array<const char*, 2> kLimitsNames = {"sluice_limit_checks_total",
+                                                       "sluice_shadow_limit_checks_total"};
+  constexpr std::array<const char*, 2> kLimitsHelp = {
+      "Checks of single limits; a request may be under several.",
+      "Checks of limits that only shadow, and never deny."};
+  for (const bool allowed : {false, true}) {
+    const std::size_t column = allowed ? 1 : 0;
+    const auto labels = [&](std::string_view algorithm) -> Labels {
+      return {{"algorithm", std::string(algorithm)}, {"allowed", allowed ? "true" : "false"}};
+    };
+    for (const Algorithm algorithm : kAllAlgorithms) {
+      const auto row = static_cast<std::size_t>(algorithm);
+      const Labels own = labels(UpperName(algorithm));
+      Requests& requests = requests_[row][column];
+      requests.count = registry_.AddCounter(kRequestsName, kRequestsHelp, own);
+      requests.seconds = registry_.AddHistogram(
+          "rate_limiter_check_seconds", "How long deciding a request took, with its store.", own);
+      for (std::size_t standing = 0; standing < limits_.size(); ++standing) {
+        limits_[standing][row][column] =
+            registry_.AddCounter(kLimitsNames[standing], kLimitsHelp[standing], own);
+      }
+    }
+    without_limit_[column] = registry_.AddCounter(kRequestsName, kRequestsHelp, labels("NONE"));
+  }
 }
 
 void ServiceMetrics::Decided(Source source) const {

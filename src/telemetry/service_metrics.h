@@ -23,10 +23,11 @@
 namespace sluice::telemetry {
 
 enum class RuleOutcome : std::uint8_t { kAllowed, kDenied, kShadowDenied, kError };
+enum class Standing : std::uint8_t { kCounts, kShadow };  // Whether a limit can deny.
 enum class ReloadResult : std::uint8_t { kOk, kInvalid };
 enum class Door : std::uint8_t { kHttp, kAdmin, kGrpc, kResp };
 
-// A rule's counters, kept in the compiled rule: counting needs no look-up.
+// A rule's counters, kept in the catalog beside the rule: counting takes no lock.
 class RuleMetrics {
  public:
   RuleMetrics() = default;
@@ -92,11 +93,26 @@ class ServiceMetrics {
   ServiceMetrics(const ServiceMetrics&) = delete;
   ServiceMetrics& operator=(const ServiceMetrics&) = delete;
 
-  // A limit was checked, and that took so long.
-  void Check(Algorithm algorithm, bool allowed, std::chrono::nanoseconds duration) const {
-    const Checks& checks = checks_[static_cast<std::size_t>(algorithm)][allowed ? 1 : 0];
-    checks.requests.Add();
-    checks.seconds.Observe(duration);
+  // A client's request was decided, by a limit of this algorithm, and that took so long.
+  void RequestDecided(Algorithm algorithm, bool allowed, std::chrono::nanoseconds duration) const {
+    const Requests& requests = requests_[static_cast<std::size_t>(algorithm)][allowed ? 1 : 0];
+    requests.count.Add();
+    requests.seconds.Observe(duration);
+  }
+
+  // Likewise, but nobody had to ask for its numbers: it costs more than can ever be granted.
+  void RequestNeverGranted(Algorithm algorithm) const {
+    requests_[static_cast<std::size_t>(algorithm)][0].count.Add();
+  }
+
+  // Likewise, but no limit had a say: none applied, or a rule refuses the request by itself.
+  void RequestDecidedWithoutLimit(bool allowed) const { without_limit_[allowed ? 1 : 0].Add(); }
+
+  // One limit of a request was checked, and would have allowed it or not.
+  void LimitChecked(Algorithm algorithm, bool allowed, Standing standing) const {
+    limits_[static_cast<std::size_t>(standing)][static_cast<std::size_t>(algorithm)]
+           [allowed ? 1 : 0]
+               .Add();
   }
 
   // A request was answered without its store. Does nothing for kStore; kDenyCache counts there.
@@ -168,14 +184,21 @@ class ServiceMetrics {
  private:
   static constexpr std::size_t kAlgorithms = 6;
 
-  struct Checks {
-    Counter requests;
+  void AddRequests();
+
+  struct Requests {
+    Counter count;
     Histogram seconds;
   };
+  // By algorithm, then denied, allowed.
+  template <typename T>
+  using ByDecision = std::array<std::array<T, 2>, kAlgorithms>;
 
   // Constant after construction.
   Registry& registry_;
-  std::array<std::array<Checks, 2>, kAlgorithms> checks_;  // By algorithm, then denied, allowed.
+  ByDecision<Requests> requests_;
+  std::array<Counter, 2> without_limit_;
+  std::array<ByDecision<Counter>, 2> limits_;  // By standing.
   Counter local_;
   Counter overload_;
   Counter fail_open_;

@@ -49,9 +49,9 @@ TEST_F(ServiceMetricsTest, NamesAlgorithmsAsTheLibraryDoes) {
 }
 
 TEST_F(ServiceMetricsTest, CountsAndTimesChecks) {
-  metrics_.Check(Algorithm::kGcra, true, nanoseconds{1'200});
-  metrics_.Check(Algorithm::kGcra, true, nanoseconds{800});
-  metrics_.Check(Algorithm::kGcra, false, nanoseconds{100});
+  metrics_.RequestDecided(Algorithm::kGcra, true, nanoseconds{1'200});
+  metrics_.RequestDecided(Algorithm::kGcra, true, nanoseconds{800});
+  metrics_.RequestDecided(Algorithm::kGcra, false, nanoseconds{100});
   const std::string text = Text();
   EXPECT_THAT(text,
               HasSubstr("rate_limiter_requests_total{algorithm=\"GCRA\",allowed=\"true\"} 2\n"));
@@ -59,6 +59,24 @@ TEST_F(ServiceMetricsTest, CountsAndTimesChecks) {
               HasSubstr("rate_limiter_requests_total{algorithm=\"GCRA\",allowed=\"false\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("rate_limiter_check_seconds_sum{algorithm=\"GCRA\",allowed=\"true\"} "
                               "0.000002\n"));
+}
+
+TEST_F(ServiceMetricsTest, CountsLimitsShadowsAndWhatNoLimitDecidedApart) {
+  metrics_.LimitChecked(Algorithm::kFixedWindow, true, Standing::kCounts);
+  metrics_.LimitChecked(Algorithm::kFixedWindow, false, Standing::kShadow);
+  metrics_.RequestDecidedWithoutLimit(false);
+  metrics_.RequestNeverGranted(Algorithm::kGcra);
+  const std::string text = Text();
+  for (const std::string line :
+       {R"(sluice_limit_checks_total{algorithm="FIXED_WINDOW",allowed="true"} 1)",
+        R"(sluice_limit_checks_total{algorithm="FIXED_WINDOW",allowed="false"} 0)",
+        R"(sluice_shadow_limit_checks_total{algorithm="FIXED_WINDOW",allowed="false"} 1)",
+        R"(rate_limiter_requests_total{algorithm="NONE",allowed="false"} 1)",
+        R"(rate_limiter_requests_total{algorithm="NONE",allowed="true"} 0)",
+        R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="true"} 0)",
+        R"(rate_limiter_requests_total{algorithm="GCRA",allowed="false"} 1)"}) {
+    EXPECT_THAT(text, HasSubstr(line + "\n"));
+  }
 }
 
 TEST_F(ServiceMetricsTest, CountsWhoDecidedWithoutTheStore) {

@@ -91,6 +91,10 @@ class RedisCli(unittest.TestCase):
         for _ in range(3):
             self.assertIn("2 of 2 left", self.check("--cost", "0").stdout)
         self.assertEqual(self.redis("dbsize").strip(), "0")
+        self.check("--cost", "2")
+        empty = self.check("--cost", "0")
+        self.assertEqual(empty.returncode, 0)
+        self.assertRegex(empty.stdout, "^nothing charged; a request of 1: denied, 0 of 2 left, retry in ")
 
     def test_errors_never_show_the_password(self):
         for uri in (f"redis://:wr0ng@127.0.0.1:{self.port}", "redis://:wr0ng@127.0.0.1:1",

@@ -254,6 +254,7 @@ class RateLimit(ApiTest):
         self.assertEqual(taken.json["remaining"], 93)
         peek = self.check_key("p", algorithm="SLIDING_WINDOW", permits=0)
         self.assertEqual((peek.status, peek.json["remaining"]), (200, 93))
+        self.assertEqual(peek.json["message"], "Nothing was charged; a request of 1 would be allowed")
         denied = self.check_key("p", algorithm="SLIDING_WINDOW", permits=94)
         self.assertEqual((denied.status, denied.json["remaining"]), (429, 93))
 
@@ -266,6 +267,12 @@ class RateLimit(ApiTest):
             self.assertEqual(answer.header("X-RateLimit-Remaining"), "97")
         # Of an exhausted budget, too.
         self.check_key("look", algorithm="SLIDING_WINDOW", permits=97)
+        look = self.check_key("look", algorithm="SLIDING_WINDOW", permits=0)
+        self.assertEqual((look.status, look.json["allowed"], look.json["remaining"]),
+                         (200, False, 0))
+        self.assertGreater(look.json["retryAfterSeconds"], 0)
+        self.assertEqual(look.json["message"], "Nothing was charged; a request of 1 would be denied")
+        self.assertIsNone(look.header("Retry-After"))
         empty = self.service.get(target(REMAINING, algorithm="SLIDING_WINDOW", key="look"))
         self.assertEqual((empty.status, empty.json["remaining"]), (200, 0))
 
@@ -510,6 +517,28 @@ class Rules(ApiTest):
         document = self.service.check(rule_set, permits=0, **context).json
         return {f"{rule['rule']}/{band['label']}": band["remaining"]
                 for rule in document["rules"] for band in rule["bands"]}
+
+    def test_a_look_says_what_a_request_of_one_would_get(self):
+        who = {"ip": "10.0.0.77", "userId": "looker"}
+        whole = self.service.check("shop", permits=0, **who)
+        self.assertEqual((whole.status, whole.json["allowed"], whole.json["charged"]),
+                         (200, True, False))
+        self.assertEqual(whole.json["message"], "Nothing was charged; a request of 1 would be allowed")
+        taken = [self.service.check("shop", **who).json for _ in range(2)]
+        self.assertEqual([document["charged"] for document in taken], [True, True])
+        denied = self.service.check("shop", **who)
+        self.assertIs(denied.json["charged"], False)
+        look = self.service.check("shop", permits=0, **who)
+        self.assertEqual(look.status, 200, "a look is not turned away")
+        self.assertIsNone(look.header("Retry-After"))
+        document = look.json
+        self.assertEqual((document["allowed"], document["remaining"], document["charged"]),
+                         (False, 0, False))
+        self.assertEqual(document["deniedBy"], {"rule": "per-user", "band": "small"})
+        self.assertEqual(document["message"], "Nothing was charged; a request of 1 would be denied")
+        self.assertEqual({rule["verdict"] for rule in document["rules"]}, {"looked"})
+        self.assertGreater(document["retryAfterMicros"], 0)
+        self.assertLessEqual(document["retryAfterMicros"], denied.json["retryAfterMicros"])
 
     def test_a_denied_request_charges_nothing(self):
         who = {"ip": "10.0.0.2", "userId": "bob"}

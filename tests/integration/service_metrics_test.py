@@ -11,7 +11,6 @@ import pathlib
 import re
 import resource
 import subprocess
-import threading
 
 import support
 from support import AGES, Client, RawConnection, eventually, eventually_get, free_port, target
@@ -34,17 +33,59 @@ DOCUMENT_QUERIES = {
 }
 
 
+# The pages whose queries operators copy.
+PAGES = ("docs/reference/metrics.md", "docs/guide/failure.md")
+
+# Requests under several rules, a shadow, one that blocks, and none at all.
+MANY_RULES = f"""ruleSets:
+  - id: many
+    rules:
+      - {{id: all, scope: GLOBAL, bands: [{{label: g, algorithm: TOKEN_BUCKET, capacity: 1000, refill: 1, period: {AGES}}}]}}
+      - id: per-user
+        scope: PER_USER
+        bands: [{{label: u, algorithm: FIXED_WINDOW, limit: 3, window: {AGES}}},
+                {{label: w, algorithm: SLIDING_WINDOW, limit: 100, window: {AGES}}}]
+        overrides: [{{key: mallory, blocked: true}}]
+      - {{id: trial, scope: PER_USER, shadow: true, bands: [{{label: t, algorithm: FIXED_WINDOW, limit: 1, window: {AGES}}}]}}
+  - {{id: none}}
+  - id: closed
+    rules: [{{id: r, scope: PER_USER, onStoreFailure: FAIL_CLOSED, bands: [{{label: b, limit: 9, window: {AGES}}}]}}]
+"""
+
+
+def documented_queries():
+    """What stands in the fences of the pages, without its comments."""
+    queries = []
+    for page in PAGES:
+        for block in re.findall(r"```promql\n(.*?)```", (support.REPOSITORY / page).read_text(), re.S):
+            queries += [line for line in block.splitlines() if line and not line.startswith("#")]
+    return queries
+
+
+def quantile(q, buckets):
+    """What histogram_quantile makes of cumulative counts by their upper bounds."""
+    bounds = sorted(buckets)
+    rank = q * buckets[bounds[-1]]
+    index = next(i for i, bound in enumerate(bounds) if buckets[bound] >= rank)
+    if math.isinf(bounds[index]):
+        return bounds[-2]
+    low, below = (bounds[index - 1], buckets[bounds[index - 1]]) if index else (0, 0)
+    return low + (bounds[index] - low) * (rank - below) / (buckets[bounds[index]] - below)
+
+
 class Prometheus(support.Process):
-    def __init__(self, folder, service):
+    def __init__(self, folder, *services):
         self.port = free_port()
+        self.services = services
+        targets = ", ".join(f"'127.0.0.1:{service.port}'" for service in services)
         config = folder.write("prometheus.yml", f"""
 global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}
 scrape_configs:
   - job_name: sluice
-    static_configs: [{{targets: ['127.0.0.1:{service.port}']}}]
+    static_configs: [{{targets: [{targets}]}}]
   - job_name: actuator
     metrics_path: /actuator/prometheus
-    static_configs: [{{targets: ['127.0.0.1:{service.port}']}}]
+    static_configs: [{{targets: [{targets}]}}]
 """)
         subprocess.run(["promtool", "check", "config", config], check=True, capture_output=True)
         super().__init__(["prometheus", f"--config.file={config}",
@@ -67,69 +108,168 @@ scrape_configs:
         return {frozenset(sample["metric"].items()): float(sample["value"][1])
                 for sample in data["result"]} if data else {}
 
+    def wait_for(self, expression, accept, what):
+        return eventually_get(lambda: self.query(expression), accept, what)
+
+    def wait_for_zeros(self):
+        """Every series is there before its first event, so that the first event counts. A target
+        is up a moment before its samples can be asked for, and they are stale after a scrape
+        that took too long: hence the waiting."""
+        self.wait_for("rate_limiter_requests_total",
+                      lambda zeros: len(zeros) == 2 * 14 * len(self.services)
+                      and not any(zeros.values()), "every series is there, at 0")
+
+    def wait_for_counts(self):
+        """Until the newest samples of both paths are what the services have counted."""
+        for service in self.services:
+            total = sum(value for (name, _), value in service.metrics().items()
+                        if name == "rate_limiter_requests_total")
+            selector = f'{{instance="127.0.0.1:{service.port}"}}'
+            self.wait_for(f"sum(rate_limiter_requests_total{selector}) by (job)",
+                          lambda sums, total=total: sorted(sums.values()) == [total, total],
+                          "all requests are seen")
+
 
 class WithPrometheus(support.ServiceTest):
-    def test_the_queries_of_the_document(self):
-        folder = self.folder()
-        service = self.start("--rules", folder.write("rules.yaml", RULES))
-        prometheus = Prometheus(folder, service)
+    """Every query of document 001 and of our own pages, against traffic whose outcome is known."""
+
+    def watch(self, *services):
+        prometheus = Prometheus(self.folder(), *services)
         self.addCleanup(prometheus.remove)
+        prometheus.wait_for_zeros()
+        return prometheus
 
-        def healthy():
-            data = prometheus.api("targets")
-            active = data["activeTargets"] if data else []
-            return len(active) == 2 and all(entry["health"] == "up" for entry in active)
+    def shares(self, prometheus, query, expected):
+        """Asserts what share of the sum each algorithm has; rates are scaled by the time between
+        scrapes, which cancels out."""
+        def shares_of(values):
+            whole = sum(values.values())
+            return {dict(labels)["algorithm"]: round(value / whole, 6)
+                    for labels, value in values.items() if value} if whole else {}
 
-        eventually(healthy, "both paths are scraped")
-        # Every series is there before its first event, so that the first event counts. A target
-        # is up a moment before its samples can be asked for, and they are stale after a scrape
-        # that took too long: hence the waiting.
-        eventually_get(lambda: prometheus.query('rate_limiter_requests_total{job="sluice"}'),
-                       lambda zeros: len(zeros) == 12 and not any(zeros.values()),
-                       "every series is there, at 0")
+        prometheus.wait_for(query, lambda values: shares_of(values) == expected,
+                            f"{query}: {expected}")
 
-        over = threading.Event()
-
-        def traffic():
-            client = Client(service.port)
-            while not over.is_set():
-                for algorithm in ("TOKEN_BUCKET", "FIXED_WINDOW"):
-                    client.request("GET", target(CHECK, key="hot", algorithm=algorithm))
-            client.close()
-
-        thread = threading.Thread(target=traffic)
-        thread.start()
-        try:
-            label = frozenset({("algorithm", "FIXED_WINDOW")})
-            seen = lambda values: values.get(label, 0) > 0
-            denied = eventually_get(lambda: prometheus.query(DOCUMENT_QUERIES["denied"]), seen,
-                                    "denials are seen")
-            self.assertEqual(denied.get(frozenset({("algorithm", "LEAKY_BUCKET")})), 0)
-            share = eventually_get(lambda: prometheus.query(DOCUMENT_QUERIES["share"]), seen,
-                                   "requests are seen")
-            self.assertGreater(share[frozenset({("algorithm", "TOKEN_BUCKET")})], 0)
-
-            def quantiles():
-                return {labels: value for labels, value in
-                        prometheus.query(DOCUMENT_QUERIES["p99"]).items() if not math.isnan(value)}
-
-            p99 = eventually(quantiles, "the quantile has a value")
-            for labels, value in p99.items():
-                # Between the finest bucket and the last one.
-                self.assertGreater(value, 0, labels)
-                self.assertLessEqual(value, 1, labels)
-            algorithms = {dict(labels)["algorithm"] for labels in p99}
-            self.assertLessEqual(algorithms, {"TOKEN_BUCKET", "FIXED_WINDOW"})
-        finally:
-            over.set()
-            thread.join()
-        # The queries of our own reference work, too.
-        reference = (support.REPOSITORY / "docs/reference/metrics.md").read_text()
-        block = re.search(r"```promql\n(.*?)```", reference, re.S)[1]
-        queries = [line for line in block.splitlines() if line and not line.startswith("#")]
-        self.assertGreaterEqual(len(queries), 5)
+    def test_requests_are_what_clients_saw(self):
+        service = self.start("--rules", self.folder().write("rules.yaml", MANY_RULES))
+        prometheus = self.watch(service)
+        statuses = [service.check("many", userId="ann").status for _ in range(8)]
+        self.assertEqual(statuses.count(429), 5)
+        self.assertEqual(service.check("many", userId="mallory").status, 429)
+        self.assertEqual(service.check("none", userId="ann").status, 200)
+        for permits in (10, 10, 0):
+            service.get(target(CHECK, key="k", algorithm="SLIDING_WINDOW_COUNTER", permits=permits))
+        # 12 requests, of which 7 were denied: 5 by a window, 1 by a block, 1 by a counter.
+        counted = {tuple(dict(labels).values()): value for (name, labels), value
+                   in service.metrics().items()
+                   if name == "rate_limiter_requests_total" and value}
+        self.assertEqual(sorted((*sorted(labels), value) for labels, value in counted.items()),
+                         sorted((*sorted(labels), value) for *labels, value in (
+                             ("FIXED_WINDOW", "true", 3), ("FIXED_WINDOW", "false", 5),
+                             ("NONE", "true", 1), ("NONE", "false", 1),
+                             ("SLIDING_WINDOW_COUNTER", "true", 1),
+                             ("SLIDING_WINDOW_COUNTER", "false", 1))))
+        self.assertEqual(service.metric("sluice_limit_checks_total", algorithm="TOKEN_BUCKET",
+                                        allowed="true"), 8)
+        self.assertEqual(service.metric("sluice_shadow_limit_checks_total",
+                                        algorithm="FIXED_WINDOW", allowed="false"), 7)
+        prometheus.wait_for_counts()
+        queries = documented_queries()
+        for query in DOCUMENT_QUERIES.values():
+            self.assertIn(query, queries, "the document's own are on our page")
+        self.shares(prometheus, DOCUMENT_QUERIES["denied"],
+                    {"FIXED_WINDOW": round(5 / 7, 6), "NONE": round(1 / 7, 6),
+                     "SLIDING_WINDOW_COUNTER": round(1 / 7, 6)})
+        self.shares(prometheus, DOCUMENT_QUERIES["share"],
+                    {"FIXED_WINDOW": round(8 / 12, 6), "NONE": round(2 / 12, 6),
+                     "SLIDING_WINDOW_COUNTER": round(2 / 12, 6)})
+        (share,) = [query for query in queries if 'allowed="false"}[5m])) /' in query]
+        prometheus.wait_for(share, lambda values: [round(value, 9) for value in values.values()]
+                            == [round(7 / 12, 9)], "the share that clients saw")
+        self.check_quantiles(prometheus, service, queries)
+        # Nothing is wrong, and no alert says so.
         for query in queries:
-            self.assertEqual(prometheus.api("query", query=query)["resultType"], "vector", query)
+            if " > 0" in query or " == 0" in query:
+                self.assertEqual(prometheus.api("query", query=query)["result"], [], query)
+
+    def check_quantiles(self, prometheus, service, queries):
+        buckets = {}
+        for (name, labels), value in service.metrics().items():
+            if name == "rate_limiter_check_seconds_bucket":
+                own = dict(labels)
+                bound = float(own.pop("le"))
+                buckets.setdefault(frozenset(own.items()), {})[bound] = value
+        expected = {labels: quantile(0.99, own) for labels, own in buckets.items()
+                    if own[math.inf]}
+        self.assertEqual(len(expected), 4)
+
+        def seen(query, drop):
+            return {frozenset((k, v) for k, v in labels if k not in drop): value for labels, value
+                    in prometheus.query(query).items() if not math.isnan(value)}
+
+        def close(values, wanted):
+            return values.keys() == wanted.keys() and all(
+                math.isclose(values[labels], wanted[labels], rel_tol=1e-6) for labels in wanted)
+
+        eventually(lambda: close(seen(DOCUMENT_QUERIES["p99"], ("job", "instance")), expected),
+                   "the percentile of each algorithm and outcome")
+        bounds = next(iter(buckets.values()))
+        together = {bound: sum(own[bound] for own in buckets.values()) for bound in bounds}
+        (over_all,) = [query for query in queries
+                       if query.startswith("histogram_quantile")
+                       and "rate_limiter_check" in query and "by (le)" in query]
+        eventually(lambda: close(seen(over_all, ()), {frozenset(): quantile(0.99, together)}),
+                   "the percentile over all")
+
+    def test_alerts_tell_of_what_is_wrong(self):
+        gone = f"redis://127.0.0.1:{free_port()}"
+        folder = self.folder()
+        rules = folder.write("rules.yaml", MANY_RULES)
+        without_redis = self.start("--rules", rules, "--store", gone, "--rules-redis", gone)
+        lost = self.folder()
+        without_disk = self.start("--snapshot", lost / "state", "--snapshot-interval", "50ms")
+        redis = self.redis()
+        overloaded = self.start(*redis.patient_store(), "--in-flight-max", "1",
+                                "--instances", "1")
+        eventually(lambda: overloaded.metric("sluice_redis_listening") == 1, "it listens")
+        prometheus = self.watch(without_redis, without_disk, overloaded)
+        lost.remove()
+        redis.cli("client", "pause", "600000", "write")
+        waits = RawConnection(overloaded.port)
+        self.addCleanup(waits.close)
+        waits.send(f"GET {target(CHECK, key='k')} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+        eventually(lambda: overloaded.metric("sluice_guard_in_flight") == 1,
+                   "it has the only place")
+
+        def trouble():
+            self.assertEqual(without_redis.check("many", userId="ann").status, 200)
+            self.assertEqual(without_redis.check("closed", userId="ann").status, 503)
+            overloaded.get(target(CHECK, key="other"))
+
+        def fires(query):
+            trouble()
+            return prometheus.query(query)
+
+        alerts = [query for query in documented_queries() if " > 0" in query or " == 0" in query]
+        self.assertGreaterEqual(len(alerts), 6)
+        for query in alerts:
+            eventually(lambda query=query: fires(query), f"it fires: {query}")
+
+    def test_the_rest_of_the_queries_work(self):
+        """Those that the tests above do not name: of Redis, of descriptors."""
+        redis = self.redis()
+        service = self.start("--store", redis.uri)
+        prometheus = self.watch(service)
+        named = [*DOCUMENT_QUERIES.values()]
+        others = [query for query in documented_queries() if query not in named
+                  and " > 0" not in query and " == 0" not in query]
+
+        def answered(query):
+            service.get(target(CHECK, key="k"))
+            return prometheus.query(query)
+
+        for query in others:
+            eventually(lambda query=query: answered(query), f"it has an answer: {query}")
 
 
 class Text(support.SharedServiceTest):
