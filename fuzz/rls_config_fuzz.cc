@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rules/envoy.h"
+#include "rules/rls_key.h"
 #include "sluice/store.h"
 
 namespace {
@@ -50,6 +51,8 @@ void CheckMatch(const RlsDomain& domain, const std::vector<RlsEntry>& entries) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const std::string_view request = text.substr(0, text.find('\n'));
+  const auto key = sluice::rules::ReadRlsKey(request);
+  Expect(!key || (!key->entries.empty() && key->entries.size() <= sluice::rules::kRlsDepthMax));
   const RlsConfig::File file{.name = "fuzz", .text = std::string(text.substr(request.size()))};
   const auto parsed = RlsConfig::Parse({&file, 1});
   if (!parsed) {
@@ -57,6 +60,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   for (const RlsDomain& domain : (*parsed)->domains()) CheckMatch(domain, EntriesOf(request));
+  const RlsMatch found = sluice::rules::FindRlsLimit(**parsed, request);
+  Expect(!found.limit || found.key.size() <= sluice::kKeyBytesMax);
 
   // A domain that is spread over files is still one.
   const std::array files = {file, RlsConfig::File{.name = "again", .text = file.text}};

@@ -13,25 +13,25 @@
 
 #include "api/audit.h"
 #include "api/decision_json.h"
+#include "api/key_search.h"
 #include "api/key_state.h"
 #include "api/reply.h"
+#include "api/top.h"
 #include "core/json_writer.h"
+#include "core/seen.h"
 #include "core/text.h"
 #include "net/url.h"
+#include "rules/key.h"
 #include "rules/parse.h"
 
 namespace sluice::api {
 namespace {
 
-using telemetry::HeavyHitters;
-
-constexpr std::size_t kTopDefault = 20;
-
 constexpr std::string_view kRuleSetsPath = "/admin/v1/rule-sets";
 
 constexpr std::string_view kKeysAsShown =
     "a key as answers show it: ip:192.0.2.1, user:alice, apikey#…, global, or an attribute's name "
-    "and value; or apikey: and the API key itself";
+    "and value; or apikey: and the API key itself, or the ref of /admin/v1/top";
 
 // The entity tags that a field lists, over all of its lines.
 std::vector<std::string> TagsOf(const http::Request& request, std::string_view field) {
@@ -144,38 +144,69 @@ reload::Keeper::Done AnswerWith(std::shared_ptr<Reply> reply, Author author, std
   };
 }
 
-// The budgets of one key, asked for or made whole together.
+// Whether nothing is counted under what was looked at.
+bool IsUntouched(const Request& look) {
+  return look.outcome && look.outcome->remaining == look.outcome->limit;
+}
+
+// The budgets of one key, looked at or made whole together.
 struct KeyCall {
   explicit KeyCall(Reply own_reply) : reply(std::move(own_reply)) {}
 
   Reply reply;
   std::shared_ptr<const service::Catalog> catalog;
   std::string key;
-  std::vector<KeyBand> bands;
+  bool everywhere = false;  // Not in one rule set alone.
+  std::vector<KeyLimit> limits;
   std::vector<Charge> charges;
+  std::vector<SeenState> seen;
   std::vector<Request> requests;
   std::vector<Expected<bool>> held;   // Of a reset.
   std::atomic<std::size_t> open = 1;  // Under way, and one for whoever starts them.
 };
 
+// Says that the key is most likely a typing error, and not a whole budget.
+void FailUncounted(KeyCall& call, std::string_view by) {
+  call.reply.Fail(404, "NOT_FOUND", text::Cat(by, " for this key; expected ", kKeysAsShown));
+}
+
+// A look is told what a request of 1 would get.
+void AppendLook(JsonWriter& json, const KeyLimit& limit, const Request& request,
+                const SeenState& seen) {
+  json.Field("spec", limit.limit->ToString());
+  if (!request.outcome) {
+    json.Field("error", ToString(request.outcome.error().code));
+    return;
+  }
+  AppendDecision(json, core::Foresee(*limit.limit, *request.outcome, seen, 1));
+  AppendQueued(json, *limit.limit, *request.outcome);
+  json.Field("untouched", IsUntouched(request)).Field("source", SourceName(request.source));
+}
+
 void AnswerInspection(KeyCall& call) {
+  // Whatever is asked, the named limits would grant it in full.
+  const auto is_shown = [&](std::size_t i) {
+    return !call.limits[i].any_key || !IsUntouched(call.requests[i]);
+  };
   JsonWriter json(call.reply.body);
   json.BeginObject().BytesField("key", call.key).Field("generation", call.catalog->generation);
-  json.Key("bands").BeginArray();
-  for (std::size_t i = 0; i < call.bands.size(); ++i) {
-    const auto& [rule, band, key] = call.bands[i];
-    json.BeginObject().Field("rule", rule->id).Field("band", band->label);
-    json.Field("spec", band->limit.ToString());
-    if (const auto& outcome = call.requests[i].outcome) {
-      AppendDecision(json, *outcome);
-      AppendQueued(json, band->limit, *outcome);
-      json.Field("source", SourceName(call.requests[i].source));
-    } else {
-      json.Field("error", ToString(outcome.error().code));
-    }
+  json.Field("charged", false).Key(call.everywhere ? "limits" : "bands").BeginArray();
+  bool any = false;
+  for (std::size_t i = 0; i < call.limits.size(); ++i) {
+    if (!is_shown(i)) continue;
+    any = true;
+    json.BeginObject();
+    AppendPlace(json, call.limits[i]);
+    AppendLook(json, call.limits[i], call.requests[i], call.seen[i]);
     json.EndObject();
   }
-  json.EndArray().EndObject();
+  json.EndArray();
+  if (call.everywhere) json.Field("more", call.limits.size() == kKeyLimitsMax);
+  json.EndObject();
+  if (!any) {
+    call.reply.body.clear();
+    return FailUncounted(call, "nothing was counted, and there is no band,");
+  }
   call.reply.Send(200);
 }
 
@@ -186,7 +217,7 @@ void AnswerReset(KeyCall& call) {
     reset += *held ? 1 : 0;
   }
   JsonWriter json(call.reply.body);
-  json.BeginObject().BytesField("key", call.key).Field("bands", call.bands.size());
+  json.BeginObject().BytesField("key", call.key).Field("bands", call.limits.size());
   json.Field("reset", reset).EndObject();
   call.reply.Send(200);
 }
@@ -204,15 +235,17 @@ void LogReset(const KeyCall& call, const Author& author, std::string_view rule_s
              .after = known ? "all full" : "unknown"});
 }
 
-// Finds the key's bands; answers, and returns nothing, if there are none.
+// Finds the key's limits in a rule set, or everywhere if that is none; answers, and returns
+// nothing, if there are none.
 std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine, const Instruments& instruments,
                                     const http::Request& request, http::Exchange exchange,
-                                    std::string_view rule_set) {
+                                    std::optional<std::string_view> rule_set) {
   auto call = std::make_shared<KeyCall>(Reply(std::move(exchange), request, instruments));
   call->catalog = engine.catalog();
-  const rules::RuleSet* found = call->catalog->rules->Find(rule_set);
-  if (!found) {
-    call->reply.Fail(404, "NOT_FOUND", text::Cat("there is no rule set ", text::Quote(rule_set)));
+  call->everywhere = !rule_set;
+  const rules::RuleSet* found = rule_set ? call->catalog->rules->Find(*rule_set) : nullptr;
+  if (rule_set && !found) {
+    call->reply.Fail(404, "NOT_FOUND", text::Cat("there is no rule set ", text::Quote(*rule_set)));
     return nullptr;
   }
   std::array wanted = {net::WantedParameter{.name = "key"}, net::WantedParameter{.name = "rule"}};
@@ -221,34 +254,43 @@ std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine, const Instruments& 
     call->reply.Fail(400, "INVALID_QUERY", read.error().message);
     return nullptr;
   }
-  if (!wanted[0].value || wanted[0].value->empty()) {
+  const auto& [key, rule] = wanted;
+  if (!key.value || key.value->empty()) {
     call->reply.Fail(400, "INVALID_KEY", text::Cat("expected ?key=", kKeysAsShown));
     return nullptr;
   }
-  call->key = *wanted[0].value;
-  call->bands = BandsOf(*found, call->key);
-  if (wanted[1].value) {
-    std::erase_if(call->bands,
-                  [&](const KeyBand& band) { return band.rule->id != *wanted[1].value; });
+  if (const std::string why = WhyNoKey(*key.value); !why.empty()) {
+    call->reply.Fail(400, "INVALID_KEY", why);
+    return nullptr;
   }
-  if (call->bands.empty()) {
+  call->limits = found ? LimitsOf(*found, *key.value) : LimitsOf(*call->catalog, *key.value);
+  if (rule.value) {
+    std::erase_if(call->limits, [&](const KeyLimit& limit) {
+      return !limit.rule || limit.rule->id != *rule.value;
+    });
+  }
+  if (call->limits.empty()) {
     const std::string under =
-        wanted[1].value ? text::Cat(" under the rule ", text::Quote(*wanted[1].value)) : "";
-    call->reply.Fail(404, "NOT_FOUND",
-                     text::Cat("the rule set ", text::Quote(rule_set), " has no band for this key",
-                               under, "; expected ", kKeysAsShown));
+        rule.value ? text::Cat(" under the rule ", text::Quote(*rule.value)) : "";
+    FailUncounted(
+        *call, rule_set ? text::Cat("the rule set ", text::Quote(*rule_set), " has no band", under)
+                        : text::Cat("there is no band", under));
     return nullptr;
   }
   // Not as it was asked for: that may be a secret.
-  call->key = call->bands.front().key;
-  for (const KeyBand& band : call->bands) {
-    call->charges.push_back({.key = band.key,
-                             .limit = &band.band->limit,
-                             .name = band.band->name,
-                             .cost = 0,
-                             .on_store_failure = OnStoreFailure::kFailClosed});
-  }
+  call->key = rules::StoredKey(call->limits.front().key);
+  for (const KeyLimit& limit : call->limits) call->charges.push_back(limit.look());
   return call;
+}
+
+// Answers with what a key has left; takes nothing.
+void LookAt(service::Engine& engine, const std::shared_ptr<KeyCall>& call) {
+  if (!call) return;
+  call->seen.resize(call->charges.size());
+  for (std::size_t i = 0; i < call->charges.size(); ++i) {
+    call->requests.push_back({.charges = {&call->charges[i], 1}, .seen = {&call->seen[i], 1}});
+  }
+  engine.Apply(call->requests, [call] { AnswerInspection(*call); });
 }
 
 }  // namespace
@@ -298,6 +340,7 @@ void AdminApi::AddRoutes() {
   with_id("GET", "/admin/v1/rule-sets/{id}/keys", &AdminApi::InspectKey);
   with_id("DELETE", "/admin/v1/rule-sets/{id}/keys", &AdminApi::ResetKey);
   descriptors_.AddRoutes(router_);
+  plain("GET", "/admin/v1/keys", &AdminApi::FindKey);
   plain("GET", "/admin/v1/top", &AdminApi::Top);
   plain("POST", "/admin/v1/reload", &AdminApi::Reload);
   plain("GET", "/admin/v1/log-level", &AdminApi::ReadLogLevel);
@@ -429,13 +472,13 @@ void AdminApi::Validate(const http::Request& request, http::Exchange exchange) c
 
 void AdminApi::InspectKey(const http::Request& request, http::Exchange exchange,
                           std::string_view rule_set) const {
-  const auto call =
-      PrepareKey(parts_.engine, parts_.instruments, request, std::move(exchange), rule_set);
-  if (!call) return;
-  for (const Charge& charge : call->charges) {
-    call->requests.push_back({.charges = {&charge, 1}, .now = {}, .each = {}});
-  }
-  parts_.engine.Apply(call->requests, [call] { AnswerInspection(*call); });
+  LookAt(parts_.engine,
+         PrepareKey(parts_.engine, parts_.instruments, request, std::move(exchange), rule_set));
+}
+
+void AdminApi::FindKey(const http::Request& request, http::Exchange exchange) const {
+  LookAt(parts_.engine,
+         PrepareKey(parts_.engine, parts_.instruments, request, std::move(exchange), std::nullopt));
 }
 
 void AdminApi::ResetKey(const http::Request& request, http::Exchange exchange,
@@ -460,31 +503,8 @@ void AdminApi::ResetKey(const http::Request& request, http::Exchange exchange,
 }
 
 void AdminApi::Top(const http::Request& request, http::Exchange exchange) const {
-  Reply reply(std::move(exchange), request, parts_.instruments);
-  std::array wanted = {net::WantedParameter{.name = "by"}, net::WantedParameter{.name = "n"}};
-  std::string scratch;
-  if (const auto read = net::ReadQuery(request.query, wanted, scratch); !read) {
-    return reply.Fail(400, "INVALID_QUERY", read.error().message);
-  }
-  const std::string_view by = wanted[0].value.value_or("denied");
-  const auto n = text::ParseInteger(wanted[1].value.value_or(std::to_string(kTopDefault)));
-  if ((by != "denied" && by != "busy") || !n || *n < 1 ||
-      *n > static_cast<std::int64_t>(HeavyHitters::kTopMax)) {
-    return reply.Fail(
-        400, "INVALID_QUERY",
-        text::Cat("expected ?by=denied or ?by=busy, and n from 1 to ", HeavyHitters::kTopMax));
-  }
-  const auto kind = by == "busy" ? HeavyHitters::Kind::kBusy : HeavyHitters::Kind::kDenied;
-  JsonWriter json(reply.body);
-  json.BeginObject().Field("by", by).Key("keys").BeginArray();
-  for (const auto& entry :
-       parts_.keys.Top(kind, static_cast<std::size_t>(*n), std::chrono::steady_clock::now())) {
-    json.BeginObject().BytesField("key", entry.key).Field("cut", entry.cut);
-    json.Field("countAtMost", entry.count).Field("countAtLeast", entry.count - entry.error);
-    json.EndObject();
-  }
-  json.EndArray().EndObject();
-  reply.Send(200);
+  AnswerTop(parts_.engine, parts_.keys, Reply(std::move(exchange), request, parts_.instruments),
+            request.query);
 }
 
 void AdminApi::Reload(const http::Request& request, http::Exchange exchange) const {

@@ -72,6 +72,7 @@ class AdminApi final : public http::Handler {
                   std::string_view rule_set) const;
   void ResetKey(const http::Request& request, http::Exchange exchange,
                 std::string_view rule_set) const;
+  void FindKey(const http::Request& request, http::Exchange exchange) const;
   void Top(const http::Request& request, http::Exchange exchange) const;
   void Reload(const http::Request& request, http::Exchange exchange) const;
   void ReadLogLevel(const http::Request& request, http::Exchange exchange) const;

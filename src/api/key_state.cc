@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "core/text.h"
 #include "rules/key.h"
 #include "rules/override_index.h"
 
@@ -27,6 +28,24 @@ std::span<const rules::Band> BandsFor(const rules::Rule& rule, std::string_view 
 
 }  // namespace
 
+std::string WhyNoKey(std::string_view written) {
+  const auto at = written.find_first_of(":#|");
+  if (at == std::string_view::npos) return {};
+  const std::string_view name = written.substr(0, at);
+  const std::string_view rest = written.substr(at + 1);
+  if (written[at] == '#' && !rules::IsHash(text::Cat("sha256:", rest))) {
+    return text::Cat(text::Quote(written), " is cut off: a hash has 64 hexadecimal digits");
+  }
+  // What is covered would be hashed like any other value, and nothing is counted under that.
+  const bool covered = rest.starts_with("***") || rest.ends_with("…") || rest.ends_with("...");
+  if (written[at] == ':' && covered && rules::IsSecretName(name)) {
+    return text::Cat("the value of ", text::Quote(name),
+                     " is covered or cut off; expected all of it, or ", name,
+                     "#… with its SHA-256, which /admin/v1/top shows");
+  }
+  return {};
+}
+
 std::vector<KeyBand> BandsOf(const rules::RuleSet& rule_set, std::string_view written) {
   std::vector<KeyBand> found;
   for (const rules::Rule& rule : rule_set.rules()) {
@@ -37,10 +56,13 @@ std::vector<KeyBand> BandsOf(const rules::RuleSet& rule_set, std::string_view wr
       const std::string_view rest = written.substr(scope.name.size());
       const bool whole = own == Scope::kGlobal && rest.empty();
       if (!whole && !rest.starts_with(':') && !rest.starts_with('#')) continue;
-      const std::string_view value = rest.starts_with(':') ? rest.substr(1) : std::string_view();
+      std::string_view value = rest.starts_with(':') ? rest.substr(1) : std::string_view();
       std::string key;
       if (value.empty()) {
         key = written;
+      } else if (scope.secret && rules::IsHash(value)) {
+        key = rules::OverriddenKey(scope, value);
+        value = {};
       } else {
         rules::AppendKey(key, scope, value);
       }

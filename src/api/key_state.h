@@ -16,10 +16,14 @@ struct KeyBand {
   std::string key;  // As it is stored.
 };
 
+// Why this cannot be the key of a budget, though it may look like one: it is covered or cut off.
+// Empty if it can.
+std::string WhyNoKey(std::string_view written);
+
 // All bands of a rule set under which a key can have state; those of its override where one
-// applies. It is written as answers show it ("ip:192.0.2.1", "apikey#…", "global") or with the
-// value that a hash stands for ("apikey:k"). Overrides by pattern are found in the latter form
-// only.
+// applies. It is written as answers show it ("ip:192.0.2.1", "apikey#…", "global"), with the value
+// that a hash stands for ("apikey:k"), or with the hash as overrides have it ("apikey:sha256:…").
+// Overrides by pattern are found by their value only.
 std::vector<KeyBand> BandsOf(const rules::RuleSet& rule_set, std::string_view written);
 
 }  // namespace sluice::api

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "api/key_search.h"
 #include "rules/parse.h"
 
 namespace sluice::api {
@@ -31,7 +32,7 @@ TEST(BandsOf, FindsTheBandsOfAKey) {
   EXPECT_THAT(NamesOf("user:alice"), ElementsAre("s/b/z"));
   EXPECT_THAT(NamesOf("user:vip"), IsEmpty());
   EXPECT_THAT(NamesOf("user:p-1"), ElementsAre("s/b/w"));
-  EXPECT_THAT(NamesOf("user#abc"), ElementsAre("s/b/z"));
+  EXPECT_THAT(NamesOf("user#" + std::string(64, 'a')), ElementsAre("s/b/z"));
   EXPECT_THAT(NamesOf("global"), ElementsAre("s/c/g"));
   EXPECT_THAT(NamesOf("tenant:acme"), ElementsAre("s/d/t"));
   EXPECT_THAT(NamesOf("elsewhere:1"), IsEmpty());
@@ -53,8 +54,45 @@ TEST(BandsOf, FindsSecretsByThemselvesAndByTheirHash) {
   };
   EXPECT_EQ(of("apikey:abc"), "w apikey#" + hash);
   EXPECT_EQ(of("apikey#" + hash), "w apikey#" + hash);
+  EXPECT_EQ(of("apikey:sha256:" + hash), "w apikey#" + hash);
   EXPECT_THAT(of("apikey:p-1"), ::testing::StartsWith("v apikey#"));
   EXPECT_THAT(of("apikey:other"), ::testing::StartsWith("x apikey#"));
+}
+
+TEST(WhyNoKey, TellsWhatIsCoveredOrCutOff) {
+  const std::string hash(64, 'a');
+  for (const std::string key :
+       {"global", "ip:192.0.2.1", "user:***", "user:a...", "apikey:k-1", "apikey:***", "x|k#abc"}) {
+    EXPECT_EQ(WhyNoKey(key).empty(), key != "apikey:***") << key;
+  }
+  EXPECT_TRUE(WhyNoKey("apikey#" + hash).empty());
+  EXPECT_TRUE(WhyNoKey("apikey:sha256:" + hash).empty());
+  EXPECT_FALSE(WhyNoKey("apikey#" + hash.substr(1)).empty());
+  EXPECT_FALSE(WhyNoKey("user#abc").empty());
+  for (const char* key : {"apikey:***9f2c", "apikey:k-1…", "apikey:k-1...", "session-token:***"}) {
+    EXPECT_FALSE(WhyNoKey(key).empty()) << key;
+  }
+  EXPECT_THAT(WhyNoKey("apikey:***9f2c"), ::testing::Not(::testing::HasSubstr("9f2c")));
+}
+
+TEST(RefOf, NeedsNoEscapesInAUrl) {
+  const std::string hash(64, 'a');
+  EXPECT_EQ(RefOf("apikey#" + hash), "apikey:sha256:" + hash);
+  EXPECT_EQ(RefOf("user#" + hash), "user#" + hash);
+  EXPECT_EQ(RefOf("d|api_key#" + hash), "d|api_key#" + hash);
+  EXPECT_EQ(RefOf("ip:192.0.2.1"), "");
+}
+
+TEST(StateName, TellsRulesFromOthers) {
+  const StateName band = StateName::Read("set/rule/band");
+  EXPECT_EQ(band.rule_set, "set");
+  EXPECT_EQ(band.rule, "rule");
+  EXPECT_EQ(band.band, "band");
+  EXPECT_EQ(StateName::Read("set/rule/").band, "");
+  for (const std::string_view other : {"login", "api/token_bucket", "rls/configured", ""}) {
+    EXPECT_FALSE(StateName::Read(other).is_rule()) << other;
+    EXPECT_EQ(StateName::Read(other).other, other);
+  }
 }
 
 TEST(BandsOf, FindsLongValuesWrittenOut) {

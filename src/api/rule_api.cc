@@ -55,7 +55,9 @@ bool IsRefused(const RuleCheck& check) {
 // What denied it, for whoever looks for the request of a client that complains.
 void LogDenial(const Reply& reply, const RuleCheck& check) {
   telemetry::Logger& logger = reply.logger();
-  if (!logger.Enabled(telemetry::LogLevel::kDebug) || !IsRefused(check)) return;
+  if (!logger.Enabled(telemetry::LogLevel::kDebug) || !IsRefused(check) ||
+      check.denied_by() == nullptr)
+    return;
   const auto denied =
       std::ranges::find_if(check.outcomes(), [&](const RuleCheck::Outcome& outcome) {
         return outcome.denied && outcome.selected->rule == check.denied_by();

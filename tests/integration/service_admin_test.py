@@ -420,7 +420,117 @@ class Admin(support.SharedServiceTest):
         self.assertEqual(self.admin("GET", "/admin/v1/top").json["by"], "denied")
         for query in ("?by=x", "?n=0", "?n=x", "?n=1000000", "?by=%"):
             self.assert_error(self.admin("GET", "/admin/v1/top" + query), 400, "INVALID_QUERY")
+        self.assert_error(self.admin("GET", "/admin/v1/top?ruleSet=nope"), 404, "NOT_FOUND")
         self.admin("DELETE", SETS + "/hot")
+
+    def top(self, **parameters):
+        answer = self.admin("GET", target("/admin/v1/top", n=100, **parameters))
+        self.assertEqual(answer.status, 200)
+        return answer.json["keys"]
+
+    def test_top_tells_what_denied_and_whom(self):
+        window = {"algorithm": "FIXED_WINDOW", "window": support.AGES}
+        self.admin("POST", SETS, {"id": "why", "rules": [
+            {"id": "all", "scope": "GLOBAL", "bands": [{"label": "g", "limit": 1000, **window}]},
+            {"id": "user", "scope": "PER_USER",
+             "bands": [{"label": "wide", "limit": 500, **window},
+                       {"label": "narrow", "limit": 5, **window}],
+             "overrides": [{"key": "mallory", "blocked": True}]},
+            {"id": "trial", "scope": "PER_IP", "shadow": True,
+             "bands": [{"label": "t", "limit": 1, **window}]}]})
+        for _ in range(8):
+            self.service.check("why", ip="9.8.7.6", userId="why-ann")
+        for _ in range(4):
+            self.service.check("why", ip="9.8.7.6", userId="why-near")
+        self.service.check("why", ip="9.8.7.6", userId="why-far")
+        self.service.check("why", userId="mallory")
+
+        def told(entries):
+            return [(entry["rule"], entry.get("band"), entry["key"], entry["countAtMost"])
+                    for entry in entries]
+
+        denied = self.top(ruleSet="why")
+        self.assertEqual(told(denied), [("user", "narrow", "user:why-ann", 3),
+                                        ("user", None, "user:mallory", 1)])
+        self.assertEqual([entry.get("blocked") for entry in denied], [None, True])
+        self.assertEqual({entry["ruleSet"] for entry in denied}, {"why"})
+        self.assertEqual(told(self.top(ruleSet="why", by="shadow")),
+                         [("trial", "t", "ip:9.8.7.6", 12)])
+        self.assertEqual(told(self.top(ruleSet="why", by="busy", rule="all")),
+                         [("all", None, "global", 13)])
+        self.assertEqual(told(self.top(ruleSet="why", rule="all")), [])
+        busy = told(self.top(ruleSet="why", by="busy", rule="user"))
+        self.assertIn(("user", None, "user:why-ann", 8), busy)
+
+        near = self.top(ruleSet="why", by="near")
+        self.assertEqual([(entry["band"], entry["key"], entry["limit"], entry["remaining"],
+                           entry["allowed"]) for entry in near],
+                         [("narrow", "user:why-ann", 5, 0, False),
+                          ("narrow", "user:why-near", 5, 1, True)])
+        # What is whole again is not near.
+        self.admin("DELETE", target(SETS + "/why/keys", key="user:why-ann"))
+        self.assertEqual([entry["key"] for entry in self.top(ruleSet="why", by="near")],
+                         ["user:why-near"])
+        self.admin("DELETE", SETS + "/why")
+
+    def test_a_look_says_what_a_request_would_get(self):
+        for _ in range(3):
+            self.service.check("filed", userId="looked-at", path="/user/x")
+        denied = self.service.check("filed", userId="looked-at", path="/user/x")
+        self.assertEqual(denied.status, 429)
+        answer = self.admin("GET", target(SETS + "/filed/keys", key="user:looked-at"))
+        self.assertIs(answer.json["charged"], False)
+        (band,) = answer.json["bands"]
+        self.assertEqual((band["allowed"], band["remaining"], band["untouched"]), (False, 0, False))
+        self.assertGreater(band["retryAfterMicros"], 0)
+        self.assertLessEqual(band["retryAfterMicros"],
+                             denied.json["retryAfterMicros"])
+        other = self.admin("GET", target(SETS + "/filed/keys", key="user:never-seen"))
+        (band,) = other.json["bands"]
+        self.assertEqual((band["allowed"], band["retryAfterMicros"], band["untouched"]),
+                         (True, 0, True))
+
+    def test_a_key_is_found_everywhere(self):
+        self.service.check("filed", ip="9.7.7.7", path="/user/x")
+        self.service.get(target("/api/v1/rate-limit/check", key="everywhere",
+                                algorithm="SLIDING_WINDOW", permits=3))
+
+        def found(key):
+            answer = self.admin("GET", target("/admin/v1/keys", key=key))
+            self.assertEqual(answer.status, 200, answer)
+            self.assertEqual((answer.json["charged"], answer.json["more"]), (False, False))
+            return answer.json["limits"]
+
+        places = {(place.get("ruleSet"), place.get("rule"), place["limit"] - place["remaining"])
+                  for place in found("ip:9.7.7.7")}
+        self.assertIn(("filed", "per-ip", 1), places)
+        (default,) = found("everywhere")
+        self.assertEqual((default["name"], default["limit"] - default["remaining"]),
+                         ("api/sliding_window", 3))
+        self.assert_error(self.admin("GET", "/admin/v1/keys?key=never-asked-for"), 404, "NOT_FOUND")
+        self.assert_error(self.admin("GET", "/admin/v1/keys"), 400, "INVALID_KEY")
+
+    def test_a_covered_key_is_no_full_budget(self):
+        keyed = rule_set("covered", 1)
+        keyed["rules"][0]["scope"] = "PER_API_KEY"
+        self.admin("POST", SETS, keyed)
+        for _ in range(3):
+            self.service.check("covered", apiKey="covered-secret")
+        digest = hashlib.sha256(b"covered-secret").hexdigest()
+        for path in (SETS + "/covered/keys", "/admin/v1/keys"):
+            for key in ("apikey:***", f"apikey:***{digest[:6]}", f"apikey#{digest[:12]}",
+                        f"apikey:{digest[:12]}…"):
+                self.assert_error(self.admin("GET", target(path, key=key)), 400, "INVALID_KEY")
+        # What /top gives can be pasted, escaped or not.
+        (entry,) = self.top(ruleSet="covered")
+        self.assertEqual(entry["key"], "apikey#" + digest)
+        for query in (target("", key=entry["ref"]), "?key=" + entry["ref"]):
+            answer = self.admin("GET", SETS + "/covered/keys" + query)
+            self.assertEqual(answer.json["bands"][0]["remaining"], 0)
+            answer = self.admin("GET", "/admin/v1/keys" + query)
+            self.assertEqual([(place["ruleSet"], place["remaining"])
+                              for place in answer.json["limits"]], [("covered", 0)])
+        self.admin("DELETE", SETS + "/covered")
 
     def test_top_shows_no_api_key(self):
         keyed = rule_set("keyed", 9)
@@ -606,7 +716,6 @@ resp: {{password: "{self.SECRET}"}}
                 self.assert_hidden(done.stdout, done.stderr)
 
 
-
 class Audit(support.ServiceTest):
     def changes(self, service):
         lines = [json.loads(line) for line in service.log().splitlines()]
@@ -682,6 +791,80 @@ class Audit(support.ServiceTest):
         self.assertEqual(service.admin("PUT", f"{SETS}/x", rule_set("x", 1)).status, 201)
         self.assertEqual([(change["caller"], change["action"])
                           for change in self.changes(service)], [("local", "created")])
+
+
+class OtherDoors(support.ServiceTest):
+    """What descriptors and named limits count: as requests, in /top and in /keys."""
+
+    DESCRIPTORS = """
+domain: edge
+descriptors:
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 2}}
+  - {key: api_key, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: closed, rate_limit: {unit: year, requests_per_unit: 0}}
+  - {key: trial, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
+"""
+    LIMITS = f"limits:\n  login: algorithm=fixed_window,limit=2,window={AGES}\n"
+
+    def limit(self, *entries):
+        descriptors = [{"entries": [{"key": key, "value": value}]} for key, value in entries]
+        return self.service.request("POST", "/json", {"domain": "edge",
+                                                      "descriptors": descriptors}).status
+
+    def resp(self, *words):
+        command = f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
+        with support.RawConnection(self.service.resp_port) as connection:
+            connection.send(command.encode() + b"QUIT\r\n")
+            return connection.read_until_closed()
+
+    def look(self, key):
+        answer = self.service.admin("GET", target("/admin/v1/keys", key=key))
+        self.assertEqual(answer.status, 200, answer)
+        return [(place.get("domain"), place["name"], place["remaining"], place["allowed"])
+                for place in answer.json["limits"]]
+
+    def top(self, by):
+        answer = self.service.admin("GET", f"/admin/v1/top?by={by}").json["keys"]
+        return {(entry["name"], entry["key"], entry["countAtMost"]) for entry in answer}
+
+    def test_they_are_counted_and_found(self):
+        folder = self.folder()
+        self.service = self.start("--config", folder.write("sluice.yaml", self.LIMITS),
+                                  "--rls-config", folder.write("rls/edge.yaml", self.DESCRIPTORS),
+                                  "--resp", "127.0.0.1:0")
+        secret = "descriptor-secret"
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        two = (("user", "ann"), ("trial", "x"))
+        self.assertEqual([self.limit(*two) for _ in range(4)], [200, 200, 429, 429])
+        self.assertEqual([self.limit(("api_key", secret)) for _ in range(2)], [200, 429])
+        self.assertEqual(self.limit(("closed", "x")), 429)
+        self.assertEqual(self.limit(("unknown", "x")), 200)
+        for _ in range(3):
+            self.resp("SLUICE.CHECK", "LIMIT", "login", "bob")
+        self.resp("CL.THROTTLE", "never", "1", "1", "60", "100")
+
+        counted = {tuple(sorted(dict(labels).values())): value for (name, labels), value
+                   in self.service.metrics().items()
+                   if name == "rate_limiter_requests_total" and value}
+        self.assertEqual(counted, {("FIXED_WINDOW", "true"): 5, ("FIXED_WINDOW", "false"): 4,
+                                   ("NONE", "true"): 1, ("NONE", "false"): 1,
+                                   ("GCRA", "false"): 1})
+        self.assertEqual(self.top("denied"), {
+            ("rls/configured", "edge|user=ann", 2), ("rls/configured", f"edge|api_key#{digest}", 1),
+            ("rls/configured", "edge|closed=x", 1), ("login", "bob", 1),
+            ("resp/cl.throttle", "never", 1)})
+        self.assertEqual(self.top("shadow"), {("rls/configured", "edge|trial=x", 3)})
+
+        self.assertEqual(self.look("edge|user=ann"), [("edge", "edge.user", 0, False)])
+        self.assertEqual(self.look("edge|user=bob"), [("edge", "edge.user", 2, True)])
+        self.assertEqual(self.look(f"edge|api_key#{digest}"), [("edge", "edge.api_key", 0, False)])
+        self.assertEqual(self.look(f"edge|api_key={secret}"), [("edge", "edge.api_key", 0, False)])
+        self.assertEqual(self.look("bob"), [(None, "login", 0, False)])
+        shown = self.service.admin("GET", target("/admin/v1/keys", key=f"edge|api_key={secret}"))
+        self.assertNotIn(secret.encode(), shown.body)
+        near = self.service.admin("GET", "/admin/v1/top?by=near").json["keys"]
+        self.assertEqual({entry["key"] for entry in near},
+                         {"edge|user=ann", f"edge|api_key#{digest}", "bob"})
 
 
 if __name__ == "__main__":
