@@ -222,19 +222,6 @@ void AnswerReset(KeyCall& call) {
   call.reply.Send(200);
 }
 
-void LogReset(const KeyCall& call, const Author& author, std::string_view rule_set) {
-  const auto was_held = [](const Expected<bool>& held) { return held.value_or(false); };
-  const bool known = std::ranges::all_of(call.held, &Expected<bool>::has_value);
-  const std::string target = text::Cat("key ", call.key, " of rule set ", rule_set);
-  const std::string before = text::Cat(std::ranges::count_if(call.held, was_held), " of ",
-                                       call.held.size(), " budgets used");
-  LogChange(call.reply.logger(), author, call.reply.request_id(),
-            {.action = "reset",
-             .target = target,
-             .before = before,
-             .after = known ? "all full" : "unknown"});
-}
-
 // Finds the key's limits in a rule set, or everywhere if that is none; answers, and returns
 // nothing, if there are none.
 std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine, const Instruments& instruments,
@@ -297,7 +284,7 @@ void LookAt(service::Engine& engine, const std::shared_ptr<KeyCall>& call) {
 
 AdminApi::AdminApi(Parts parts)
     : parts_(std::move(parts)),
-      descriptors_(parts_.engine, parts_.instruments),
+      descriptors_(parts_.engine, parts_.instruments, parts_.access),
       router_(parts_.instruments, "docs/reference/admin-api.md") {
   AddRoutes();
 }
@@ -489,7 +476,8 @@ void AdminApi::ResetKey(const http::Request& request, http::Exchange exchange,
   call->held.assign(call->charges.size(), false);
   const auto finish = [call, author = AuthorOf(request), id = std::string(rule_set)] {
     if (call->open.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    LogReset(*call, author, id);
+    LogReset(call->reply.logger(), author, call->reply.request_id(),
+             text::Cat("key ", call->key, " of rule set ", id), call->held);
     AnswerReset(*call);
   };
   for (std::size_t i = 0; i < call->charges.size(); ++i) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/audit.h"
 
+#include <algorithm>
 #include <map>
 
 #include "core/text.h"
@@ -73,6 +74,19 @@ void LogChange(telemetry::Logger& logger, const Author& author, std::string_view
                                                 {"caller", author.caller},
                                                 {"address", author.address},
                                                 {"request_id", request_id}});
+}
+
+void LogReset(telemetry::Logger& logger, const Author& author, std::string_view request_id,
+              std::string_view target, std::span<const Expected<bool>> held) {
+  const auto was_used = [](const Expected<bool>& one) { return one.value_or(false); };
+  const bool known = std::ranges::all_of(held, &Expected<bool>::has_value);
+  const std::string before =
+      text::Cat(std::ranges::count_if(held, was_used), " of ", held.size(), " budgets used");
+  LogChange(logger, author, request_id,
+            {.action = "reset",
+             .target = target,
+             .before = before,
+             .after = known ? "all full" : "unknown"});
 }
 
 void LogChange(telemetry::Logger& logger, const Author& author, std::string_view request_id,

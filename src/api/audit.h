@@ -2,12 +2,14 @@
 // Who changed what through the admin API, as lines of the log.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "http/message.h"
 #include "net/access.h"
 #include "reload/keeper.h"
+#include "sluice/error.h"
 #include "telemetry/log.h"
 
 namespace sluice::api {
@@ -30,6 +32,10 @@ struct AuditedChange {
 // At info, and whatever it takes it says no secret: targets and states are given without any.
 void LogChange(telemetry::Logger& logger, const Author& author, std::string_view request_id,
                const AuditedChange& change);
+
+// Of budgets that were made whole: for each, whether anything was used, if that is known.
+void LogReset(telemetry::Logger& logger, const Author& author, std::string_view request_id,
+              std::string_view target, std::span<const Expected<bool>> held);
 
 // Of a rule set: hash, number of rules and, of rules that differ, what they are and their bands.
 // Overrides are not shown: they may name secrets.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/audit.h"
 #include "api/decision_json.h"
 #include "core/json_writer.h"
 #include "core/text.h"
@@ -194,7 +195,11 @@ void DescriptorApi::Reset(const http::Request& request, http::Exchange exchange,
   const auto call = Prepare(engine_, instruments_, request, std::move(exchange), domain);
   if (!call) return;
   if (!call->limited()) return AnswerReset(*call, false);
-  engine_.Reset(call->charge, [call](Expected<bool> held) { AnswerReset(*call, held); });
+  engine_.Reset(call->charge, [call, author = Author::Of(request, access_)](Expected<bool> held) {
+    LogReset(call->reply.logger(), author, call->reply.request_id(),
+             text::Cat("key ", call->match.key, " of domain ", call->domain), {&held, 1});
+    AnswerReset(*call, held);
+  });
 }
 
 }  // namespace sluice::api

@@ -7,16 +7,17 @@
 #include "api/router.h"
 #include "http/message.h"
 #include "http/server.h"
+#include "net/access.h"
 #include "service/engine.h"
 
 namespace sluice::api {
 
 // What the admin API knows of the Rate Limit Service: the limits in force, and the budget of a
-// descriptor. Both parts outlive it.
+// descriptor. Its parts outlive it.
 class DescriptorApi {
  public:
-  DescriptorApi(service::Engine& engine, const Instruments& instruments)
-      : engine_(engine), instruments_(instruments) {}
+  DescriptorApi(service::Engine& engine, const Instruments& instruments, const net::Access& access)
+      : engine_(engine), instruments_(instruments), access_(access) {}
 
   void AddRoutes(Router& router) const;
 
@@ -32,6 +33,7 @@ class DescriptorApi {
 
   service::Engine& engine_;
   const Instruments& instruments_;
+  const net::Access& access_;
 };
 
 }  // namespace sluice::api

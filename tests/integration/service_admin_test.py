@@ -152,13 +152,23 @@ class DescribedAnswers(support.ServiceTest):
     describes; support.Service checks all of them."""
 
     KEY = "?key=ip:192.0.2.1"
+    DESCRIPTOR = "/admin/v1/domains/edge/descriptor"
+    DESCRIPTORS = """
+domain: edge
+descriptors:
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 5}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - {key: closed, rate_limit: {unit: year, requests_per_unit: 0}}
+"""
 
     def setUp(self):
         self.seen = set()
 
     def serve(self, *arguments):
-        self.rules = self.folder().write("rules.yaml", RULES)
-        service = self.start("--rules", self.rules, *arguments)
+        folder = self.folder()
+        self.rules = folder.write("rules.yaml", RULES)
+        domains = folder.write("rls/edge.yaml", self.DESCRIPTORS)
+        service = self.start("--rules", self.rules, "--rls-config", domains, *arguments)
         service.admin_description.seen = self.seen
         return service
 
@@ -190,20 +200,31 @@ class DescribedAnswers(support.ServiceTest):
             self.ask(service, 200, "POST", f"{SETS}/put/{switch}")
         service.check("filed", ip="192.0.2.1")
         self.ask(service, 200, "GET", SETS + "/filed/keys" + self.KEY)
+        self.ask(service, 200, "GET", "/admin/v1/keys" + self.KEY)
         self.ask(service, 200, "DELETE", SETS + "/filed/keys" + self.KEY)
-        self.ask(service, 200, "GET", "/admin/v1/top?by=busy")
+        for by in ("busy", "near", "shadow"):
+            self.ask(service, 200, "GET", f"/admin/v1/top?by={by}&ruleSet=filed")
+        for entry in ("user=ann", "free=x", "closed=x"):
+            self.ask(service, 200, "GET", f"{self.DESCRIPTOR}?{entry}")
+        self.ask(service, 200, "DELETE", f"{self.DESCRIPTOR}?user=ann")
+        self.assertIn("edge.user: unit=YEAR", self.ask(service, 200, "GET", "/rlconfig").body.decode())
         self.ask(service, 200, "DELETE", SETS + "/put")
 
     def give_errors(self, service):
         for method, path in (("POST", "/admin/v1/validate"), ("POST", SETS), ("PUT", SETS + "/x"),
                              ("PUT", "/admin/v1/log-level?level=loud"),
                              ("GET", "/admin/v1/top?by=name"), ("GET", SETS + "/filed/keys"),
-                             ("DELETE", SETS + "/filed/keys")):
+                             ("DELETE", SETS + "/filed/keys"), ("GET", "/admin/v1/keys"),
+                             ("GET", self.DESCRIPTOR), ("DELETE", self.DESCRIPTOR)):
             self.ask(service, 400, method, path, "{")
         for method, path in (("GET", SETS + "/none"), ("DELETE", SETS + "/none"),
                              ("POST", SETS + "/none/enable"), ("POST", SETS + "/none/disable"),
                              ("GET", SETS + "/none/keys" + self.KEY),
-                             ("DELETE", SETS + "/none/keys" + self.KEY)):
+                             ("DELETE", SETS + "/none/keys" + self.KEY),
+                             ("GET", "/admin/v1/keys?key=nobody:x"),
+                             ("GET", "/admin/v1/top?ruleSet=none"),
+                             ("GET", f"{self.DESCRIPTOR}?other=x"),
+                             ("DELETE", f"{self.DESCRIPTOR}?other=x")):
             self.ask(service, 404, method, path)
         self.ask(service, 409, "POST", SETS, rule_set("filed", 1))
         self.ask(service, 409, "PUT", SETS + "/filed", rule_set("filed", 1))
@@ -229,6 +250,8 @@ class DescribedAnswers(support.ServiceTest):
         for switch in ("disable", "enable"):
             self.ask(service, 503, "POST", f"{SETS}/made/{switch}")
         self.ask(service, 503, "DELETE", SETS + "/filed/keys" + self.KEY)
+        for method in ("GET", "DELETE"):
+            self.ask(service, 503, method, f"{self.DESCRIPTOR}?user=ann")
         # What cannot be looked at says so in its place.
         bands = self.ask(service, 200, "GET", SETS + "/filed/keys" + self.KEY).json["bands"]
         self.assertEqual({band["error"] for band in bands}, {"UNAVAILABLE"})
@@ -237,7 +260,7 @@ class DescribedAnswers(support.ServiceTest):
     def refuse_strangers(self, unguarded):
         guarded = self.serve("--admin-token", TOKEN)
         for method, path, _ in guarded.admin_description.operations():
-            path = path.replace("{id}", "filed")
+            path = path.replace("{id}", "filed").replace("{domain}", "edge")
             self.ask(guarded, 401, method, path)
             self.ask(unguarded, 403, method, path, Origin="https://evil.example")
 
@@ -716,6 +739,13 @@ resp: {{password: "{self.SECRET}"}}
                 self.assert_hidden(done.stdout, done.stderr)
 
 
+EDGE = """
+domain: edge
+descriptors:
+  - {key: api_key, rate_limit: {unit: year, requests_per_unit: 5}}
+"""
+
+
 class Audit(support.ServiceTest):
     def changes(self, service):
         lines = [json.loads(line) for line in service.log().splitlines()]
@@ -725,6 +755,7 @@ class Audit(support.ServiceTest):
         folder = self.folder()
         tokens = folder.write("tokens", f"ops {TOKEN}\ndeploy {TOKEN}-2\n")
         service = self.start("--rules", folder.write("rules.yaml", RULES), "--log-format", "json",
+                             "--rls-config", folder.write("rls/edge.yaml", EDGE),
                              "--admin-token-file", tokens)
 
         def ask(method, path, body=None, token=TOKEN, request=None):
@@ -746,10 +777,13 @@ class Audit(support.ServiceTest):
         service.check("filed", ip="192.0.2.1")
         self.assertEqual(
             ask("DELETE", target(f"{SETS}/filed/keys", key="ip:192.0.2.1")).status, 200)
+        self.assertEqual(
+            ask("DELETE", "/admin/v1/domains/edge/descriptor?api_key=s3cret-2").status, 200)
         self.assertEqual(ask("POST", "/admin/v1/reload").status, 200)
         self.assertEqual(ask("PUT", "/admin/v1/log-level?level=error").status, 200)
         self.assertEqual(ask("PUT", "/admin/v1/log-level?level=info").status, 200)
 
+        digest = hashlib.sha256(b"s3cret-2").hexdigest()
         changes = self.changes(service)
         for change in changes:
             self.assertEqual((change["level"], change["address"]), ("info", "127.0.0.1"))
@@ -762,6 +796,7 @@ class Audit(support.ServiceTest):
                           ("ops", "disabled", "rule set new"),
                           ("ops", "deleted", "rule set new"),
                           ("ops", "reset", "key ip:192.0.2.1 of rule set filed"),
+                          ("ops", "reset", f"key edge|api_key#{digest} of domain edge"),
                           ("ops", "reloaded", "files"),
                           ("ops", "set", "log level"),
                           ("ops", "set", "log level")])
@@ -774,6 +809,7 @@ class Audit(support.ServiceTest):
                 (r"hash=\w{16} rules=2", r"hash=\w{16} disabled rules=2"),
                 (r"hash=\w{16} disabled rules=2 r\(.*\) second\(.*\)", "none"),
                 ("2 of 3 budgets used", "all full"),
+                ("0 of 1 budgets used", "all full"),
                 (r"generation=\d+", r"generation=\d+ problems=0"),
                 ("info", "error"), ("error", "info"))):
             self.assertRegex(before, f"^{expected_before}$")
