@@ -54,10 +54,10 @@ TEST(ShareOf, RoundsTheRefillWhereThePeriodCannotGrow) {
 
 class FallbackTest : public testing::Test {
  protected:
-  std::int64_t Decide(std::vector<Charge> charges) {
+  std::int64_t Decide(std::vector<Charge> charges, Action action = Action::kCheck) {
     charges_ = std::move(charges);
     each.assign(charges_.size(), {});
-    request = {.charges = charges_, .each = each};
+    request = {.charges = charges_, .each = each, .action = action};
     return fallback.Decide(request, kDown, cause);
   }
 
@@ -106,6 +106,21 @@ TEST_F(FallbackTest, DecidesLocallyOnTheShare) {
   EXPECT_FALSE(request.outcome->allowed);
   EXPECT_EQ(request.source, Source::kLocal);
   EXPECT_EQ(fallback.Used({.key = "k", .limit = &ten}), 5);
+}
+
+// The store may have done it, or be about to.
+TEST_F(FallbackTest, GivesNothingBackInTheStoresStead) {
+  Decide({{.key = "k", .limit = &ten, .cost = 3, .on_store_failure = kLocal}});
+  for (const auto policy : {kLocal, kOpen, kClosed}) {
+    for (const Cause why : {Cause::kOutage, Cause::kOverload}) {
+      cause = why;
+      const Charge back{.key = "k", .limit = &ten, .cost = 2, .on_store_failure = policy};
+      EXPECT_EQ(Decide({back}, Action::kGive), 0);
+      ASSERT_FALSE(request.outcome);
+      EXPECT_EQ(request.outcome.error().code, ErrorCode::kUnavailable);
+    }
+  }
+  EXPECT_EQ(fallback.Used({.key = "k", .limit = &ten}), 3);
 }
 
 TEST_F(FallbackTest, MixesLocalAndOpenAllOrNothing) {
