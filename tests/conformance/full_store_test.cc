@@ -328,6 +328,28 @@ TEST_P(MovesTest, AndIsResetInTheSketch) {
   EXPECT_TRUE(store.Check(key)->allowed);
 }
 
+// What is noted there may be of others, too.
+TEST_P(MovesTest, AndIsNotGivenBackToInTheSketch) {
+  ManualClock clock(kStart);
+  MemoryStore store({.clock = &clock, .keys_max = 1});
+  const Limit limit = TenAMinute(GetParam());
+  store.Check({.key = "other", .limit = &limit}).value();
+  const Charge key{.key = "k", .limit = &limit, .cost = 4};
+  ASSERT_TRUE(store.Check(key)->allowed);
+  const Decision left = store.Check({.key = "k", .limit = &limit, .cost = 0}).value();
+  Request back{.charges = {&key, 1}, .action = Action::kGive};
+  store.Apply({&back, 1}, [] {});
+  EXPECT_TRUE(back.outcome->allowed);
+  EXPECT_EQ(*back.outcome, left);
+  EXPECT_EQ(store.GetStats().keys, 1);
+
+  // With a state of its own it is.
+  EXPECT_TRUE(store.Reset({.key = "other", .limit = &limit}).value());
+  EXPECT_TRUE(store.Check({.key = "k", .limit = &limit})->allowed);
+  store.Apply({&back, 1}, [] {});
+  EXPECT_GT(back.outcome->remaining, left.remaining);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, MovesTest, testing::ValuesIn(kAlgorithms),
                          [](const auto& param) { return std::string(ToString(param.param)); });
 
