@@ -37,7 +37,7 @@ bool IsValidKey(std::string_view key) {
          std::ranges::none_of(key, [](unsigned char c) { return c < ' ' || c == 0x7f; });
 }
 
-std::string_view MessageOf(const Decision& decision, bool looks) {
+std::string_view SingleMessage(const Decision& decision, bool looks) {
   if (looks) return LookMessage(decision.allowed);
   return decision.allowed ? "Request allowed" : "Rate limit exceeded";
 }
@@ -161,7 +161,7 @@ void RateLimitApi::Answer(Call& call) const {
     json.Field("delayMicros", decision.delay.count());
   }
   if (call.request.source != Source::kStore) json.Field("source", SourceName(call.request.source));
-  if (!call.peek) json.Field("message", MessageOf(told, call.looks()));
+  if (!call.peek) json.Field("message", SingleMessage(told, call.looks()));
   json.EndObject();
   reply.Send(decision.allowed ? 200 : 429);
 }
