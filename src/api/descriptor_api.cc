@@ -120,7 +120,7 @@ std::shared_ptr<DescriptorCall> Prepare(service::Engine& engine, const Instrumen
 // What both answers begin with. The key is as it is stored: no secret is in it.
 void AppendDescriptor(JsonWriter& json, const DescriptorCall& call) {
   json.Field("domain", call.domain).Field("descriptor", call.match.limit->path);
-  json.Field("key", call.match.key).Field("generation", call.catalog->generation);
+  json.BytesField("key", call.match.key).Field("generation", call.catalog->generation);
 }
 
 void AnswerInspection(DescriptorCall& call) {
