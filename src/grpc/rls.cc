@@ -221,9 +221,9 @@ void RlsBatch::Count(service::Engine& engine, const service::Engine::Span& span)
     const auto all = AskedBy(call);
     const bool over = IsOver(call);
     for (const Asked& asked : all) CountLimit(engine, asked, over, span);
-    // One that failed is counted with its error, and a look is no request.
+    // One that failed is counted with its error; neither a look nor giving back is a request.
     if (!std::ranges::all_of(all, [&](const Asked& asked) { return CheckStore(asked).ok(); }) ||
-        std::ranges::none_of(all, [](const Asked& asked) { return asked.cost > 0; })) {
+        std::ranges::none_of(all, [](const Asked& asked) { return asked.takes(); })) {
       continue;
     }
     engine.CountRequest(DecidingLimit(call, over), !over, span);
@@ -232,7 +232,7 @@ void RlsBatch::Count(service::Engine& engine, const service::Engine::Span& span)
 
 void RlsBatch::CountLimit(service::Engine& engine, const Asked& asked, bool over,
                           const service::Engine::Span& span) const {
-  if (asked.kind == Asked::Kind::kFree) return;
+  if (asked.kind == Asked::Kind::kFree || asked.gives) return;
   // A quota that is used up denies only together with all others.
   const auto standing = asked.shadow || (asked.quota && !over) ? telemetry::Standing::kShadow
                                                                : telemetry::Standing::kCounts;
@@ -259,7 +259,7 @@ const Limit* RlsBatch::DecidingLimit(const Call& call, bool over) {
   for (const Asked& asked : AskedBy(call)) {
     const bool denies = over && Denies(asked);
     if (denies && asked.kind != Asked::Kind::kLimited) return nullptr;
-    if (asked.kind != Asked::Kind::kLimited || asked.shadow || asked.cost == 0) continue;
+    if (asked.kind != Asked::Kind::kLimited || asked.shadow || !asked.takes()) continue;
     if (!requests_[asked.request].outcome) continue;
     Decision decision = decisions_[asked.charge];
     decision.allowed = !denies;
@@ -287,9 +287,7 @@ Status RlsBatch::Answer(std::size_t index, std::string& reply) {
 void RlsBatch::Count(const Call& call) {
   using enum telemetry::RlsOutcome;
   for (const Asked& asked : AskedBy(call)) {
-    if (!asked.metrics || asked.kind == Asked::Kind::kFree || asked.cost == 0 || asked.gives) {
-      continue;
-    }
+    if (!asked.metrics || asked.kind == Asked::Kind::kFree || !asked.takes()) continue;
     if (IsOver(asked)) {
       asked.metrics->Count(asked.shadow ? kShadowOver : kOver);
     } else if (asked.kind == Asked::Kind::kUnlimited) {

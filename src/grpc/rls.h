@@ -93,12 +93,14 @@ class RlsBatch {
     std::size_t charge = 0;   // Of kLimited.
     std::size_t request = 0;
 
+    // Neither a look nor giving back.
+    bool takes() const { return cost > 0 && !gives; }
     // Charged on its own, whatever becomes of the others.
     bool apart() const { return shadow || quota || gives; }
     const Limit& limit() const { return brought ? *brought : *match.limit->limit; }
     std::string_view state() const { return brought ? brought_state : rules::kRlsStateName; }
     // Denies whatever the store says.
-    bool refused() const { return cost > 0 && !gives && (kind == Kind::kBlocked || never); }
+    bool refused() const { return takes() && (kind == Kind::kBlocked || never); }
   };
   struct Call {
     std::size_t first = 0;

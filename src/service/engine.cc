@@ -82,7 +82,7 @@ void Engine::Reset(const Charge& charge, std::move_only_function<void(Expected<b
 void Engine::CountWhole(std::span<const Request> requests, const Span& span) {
   Account(requests);
   for (const Request& request : requests) {
-    if (!request.outcome) continue;
+    if (!request.outcome || request.action == Action::kGive) continue;
     Deciding deciding;
     for (std::size_t i = 0; i < request.charges.size(); ++i) {
       const Charge& charge = request.charges[i];
