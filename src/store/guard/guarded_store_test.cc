@@ -1072,6 +1072,25 @@ TEST_F(GuardTest, UnderOverloadEachInstanceHasItsPartOfWhatIsLeft) {
   EXPECT_EQ(granted("d", 10), 0);
 }
 
+// What the store counts as used leaves a log when it would have left there.
+TEST_F(GuardTest, UnderOverloadWhatIsUsedCountsForNoLongerThanAtTheStore) {
+  options.in_flight_max = 1;
+  const Limit log = *Limit::Parse("algorithm=sliding_window,limit=10,window=1h");
+  Ask(log, kOpen);
+  Ask(log, kOpen, 8);
+  const auto pass = [&](Micros span) {
+    wall.Advance(span);
+    time.Advance(span);
+  };
+  pass(50min);
+  const Busy busy(store, guard());
+  EXPECT_TRUE(Ask(log, kOpen).outcome->allowed);
+  EXPECT_FALSE(Ask(log, kOpen).outcome->allowed);
+  pass(10min);
+  // By now nothing was heard for so long that kOpen would pass undecided.
+  EXPECT_EQ(Ask(log, kLocal).outcome->remaining, 8) << "all but what was granted here";
+}
+
 TEST_F(GuardTest, WhatOthersMadeLargerIsNotKnownUnderOverloadEither) {
   options.in_flight_max = 1;
   const auto granted = [&] {
