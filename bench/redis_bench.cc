@@ -64,7 +64,7 @@ class Bench {
  public:
   Bench() {
     const auto endpoint = redis::Endpoint::Parse(server_.Uri("?timeout=60s"));
-    loop_ = std::make_shared<redis::RedisLoop>(context_.get_executor(), *endpoint);
+    loop_ = std::make_shared<redis::RedisLoop>(context_.get_executor(), *endpoint, nullptr);
     loop_->Start();
     connection_ = std::make_shared<redis::Connection>(
         context_.get_executor(),
