@@ -85,7 +85,9 @@ inline std::int64_t UsedUnits(const Limit& limit, const BucketState& state, Time
 // Whether the state equals an untouched budget by now, so that it may be dropped.
 inline bool Recovered(const Limit& limit, const BucketState& state, TimePoint now) {
   const Instant instant(limit, now, state.time);
-  return LevelAt(limit, state, instant.ticks()) == limit.whole();
+  // One that was filled by giving back may be from after `now`, if the clock was set back since.
+  return LevelAt(limit, state, instant.ticks()) == limit.whole() &&
+         Instant(limit, now, 0).ticks() >= state.time;
 }
 
 }  // namespace sluice::core

@@ -912,7 +912,7 @@ class Authorize(ApiTest):
 # Domains for POST /json.
 RLS = """domain: edge
 descriptors:
-  - key: remote_address
+  - key: api_key
     rate_limit: {unit: year, requests_per_unit: 1}
 """
 
