@@ -19,7 +19,6 @@
 namespace sluice::rules {
 namespace {
 
-using YamlKind = YamlNode::Kind;
 using std::chrono::days;
 using std::chrono::hours;
 using std::chrono::minutes;

@@ -21,7 +21,6 @@
 namespace sluice::rules {
 namespace {
 
-using YamlKind = YamlNode::Kind;
 using Names = std::span<const std::string_view>;
 
 constexpr std::int64_t kUnitsMax = (std::int64_t{1} << 53) - 1;

@@ -10,8 +10,6 @@
 namespace sluice::rules {
 namespace {
 
-using SegmentKind = PatternSegment::Kind;
-
 std::unexpected<Error> Invalid(std::string_view text, std::string_view why) {
   return std::unexpected(
       Error{ErrorCode::kInvalidInput, text::Cat("path ", text::Quote(text), ": ", why)});

@@ -26,6 +26,7 @@ struct PatternSegment {
   std::string text;     // Percent-decoded. Empty for kAny and kAnyDepth.
   std::string capture;  // The name in `{name}`.
 };
+using SegmentKind = PatternSegment::Kind;
 
 struct PathPattern {
   std::string text;  // As written.

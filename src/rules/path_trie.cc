@@ -12,8 +12,6 @@
 namespace sluice::rules {
 namespace {
 
-using SegmentKind = PatternSegment::Kind;
-
 // Which place in the table, and what tells apart most of what meets there.
 struct Place {
   std::size_t slot;

@@ -456,8 +456,8 @@ TEST(RuleSet, ShadowsTakeNoRoomFromRulesThatCount) {
   const auto add = [&](std::string_view id, std::size_t count, std::string_view shadow) {
     for (std::size_t i = 0; i < count; ++i) {
       yaml +=
-          text::Cat("  - {id: ", id, i, ", scope: GLOBAL, match: {paths: [/a]}, shadow: ",
-                        shadow, ", ", bands, "}\n");
+          text::Cat("  - {id: ", id, i, ", scope: GLOBAL, match: {paths: [/a]}, shadow: ", shadow,
+                    ", ", bands, "}\n");
     }
   };
   add("trial", kShadowChargesMax / kEach + 3, "true");

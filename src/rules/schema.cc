@@ -12,8 +12,6 @@
 namespace sluice::rules {
 namespace {
 
-using YamlKind = YamlNode::Kind;
-
 constexpr std::array<std::string_view, 9> kLimitFields = {
     "algorithm", "capacity", "refill", "leak", "burst", "count", "period", "limit", "window"};
 

@@ -16,8 +16,6 @@
 
 namespace sluice::rules {
 
-using YamlKind = YamlNode::Kind;
-
 // Makes the tree from the parser's events. Throws the parser's own exception, which is how one
 // stops it; Load catches it.
 class YamlBuilder final : public YAML::EventHandler {

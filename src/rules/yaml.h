@@ -31,6 +31,7 @@ struct YamlNode {
   std::vector<const YamlNode*> items;  // Of a sequence; of a mapping, key, value, key, value.
   std::size_t expanded = 1;            // Nodes in it and below, aliases expanded.
 };
+using YamlKind = YamlNode::Kind;
 
 // What a plain `<<` is as a key.
 enum class YamlMerges : std::uint8_t {
