@@ -57,8 +57,9 @@ inline std::optional<WindowState> GiveBack(const Limit& limit, const WindowState
 
 // Whether the state equals an untouched budget by now, so that it may be dropped.
 inline bool Recovered(const Limit& limit, const WindowState& state, TimePoint now) {
-  const Instant instant(limit, now, state.start);
-  return state.count == 0 || instant.ticks() >= state.start + limit.unit();
+  // One that all was given back to may be from after `now`, if the clock was set back since.
+  const std::int64_t ticks = Instant(limit, now, 0).ticks();
+  return ticks >= state.start + (state.count > 0 ? limit.unit() : 0);
 }
 
 }  // namespace sluice::core

@@ -111,9 +111,9 @@ inline std::int64_t UsedUnits(const Limit& limit, const CounterState& state, Tim
 
 // Whether the state equals an untouched budget by now, so that it may be dropped.
 inline bool Recovered(const Limit& limit, const CounterState& state, TimePoint now) {
-  const Instant instant(limit, now, state.window * limit.unit());
   const std::int64_t windows = state.current > 0 ? 2 : state.previous > 0 ? 1 : 0;
-  return instant.ticks() >= (state.window + windows) * limit.unit();
+  // One that all was given back to may be from after `now`, if the clock was set back since.
+  return Instant(limit, now, 0).ticks() >= (state.window + windows) * limit.unit();
 }
 
 }  // namespace sluice::core
