@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "service/engine.h"
+#include "service/service_metrics.h"
 #include "sluice/guarded_store.h"
 #include "sluice/redis_store.h"
 #include "support/redis_server.h"
 #include "telemetry/heavy_hitters.h"
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
-#include "telemetry/service_metrics.h"
 
 namespace {
 
@@ -179,7 +179,7 @@ int main() {
   MemoryStore memory;
   GuardedStore guarded_memory(memory, GuardedStore::Options{});
   telemetry::Registry registry;
-  telemetry::ServiceMetrics metrics(registry, {.version = "bench"});
+  service::ServiceMetrics metrics(registry, {.version = "bench"});
   telemetry::HeavyHitters hitters;
   telemetry::Logger logger({.level = telemetry::LogLevel::kInfo});
   const auto engine = [&](Store& store) {

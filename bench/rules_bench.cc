@@ -15,8 +15,8 @@
 
 #include "api/check_answer.h"
 #include "api/check_document.h"
-#include "core/json_writer.h"
-#include "core/text.h"
+#include "base/json_writer.h"
+#include "base/text.h"
 #include "rules/parse.h"
 #include "rules/rule_set.h"
 #include "service/engine.h"
@@ -105,7 +105,7 @@ class Service {
  private:
   sluice::MemoryStore store_;
   sluice::telemetry::Registry registry_;
-  sluice::telemetry::ServiceMetrics metrics_{registry_};
+  sluice::service::ServiceMetrics metrics_{registry_};
   sluice::telemetry::HeavyHitters keys_;
   sluice::telemetry::Logger logger_{{.level = sluice::telemetry::LogLevel::kOff}};
   sluice::service::Engine engine_{

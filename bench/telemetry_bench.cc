@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "core/json_writer.h"
+#include "base/json_writer.h"
+#include "service/service_metrics.h"
 #include "telemetry/heavy_hitters.h"
 #include "telemetry/log.h"
-#include "telemetry/service_metrics.h"
 #include "telemetry/trace.h"
 
 namespace {
@@ -42,13 +42,13 @@ BENCHMARK(HistogramObserve)->Threads(1)->Threads(2);
 
 void ServiceCheck(benchmark::State& state) {
   Registry registry;
-  const sluice::telemetry::ServiceMetrics metrics(registry);
+  const sluice::service::ServiceMetrics metrics(registry);
   std::int64_t ns = 1;
   for (auto _ : state) {
     const bool allowed = (ns & 1) != 0;
     metrics.RequestDecided(sluice::Algorithm::kTokenBucket, allowed, nanoseconds{ns});
     metrics.LimitChecked(sluice::Algorithm::kTokenBucket, allowed,
-                         sluice::telemetry::Standing::kCounts);
+                         sluice::service::Standing::kCounts);
     ns = (ns * 5) & 0xFFFFF;
   }
 }
@@ -56,7 +56,7 @@ BENCHMARK(ServiceCheck);
 
 void MetricsText(benchmark::State& state) {
   Registry registry;
-  const sluice::telemetry::ServiceMetrics metrics(registry);
+  const sluice::service::ServiceMetrics metrics(registry);
   for (auto _ : state) benchmark::DoNotOptimize(registry.Text());
 }
 BENCHMARK(MetricsText);

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/digest.h"
+#include "base/digest.h"
 #include "reload/kept_rules.h"
 
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "rules/glob.h"
+#include "base/glob.h"
 #include "rules/parse.h"
 #include "rules/path.h"
 #include "rules/rule_set.h"
@@ -70,7 +70,7 @@ bool PlainGlob(std::string_view pattern, std::string_view text) {
 void CheckGlob(std::string_view text) {
   const std::string_view pattern = text.substr(0, text.find(' ')).substr(0, 8);
   const std::string_view rest = text.substr(text.size() - std::min<std::size_t>(text.size(), 16));
-  Expect(sluice::rules::GlobMatch(pattern, rest) == PlainGlob(pattern, rest));
+  Expect(sluice::GlobMatch(pattern, rest) == PlainGlob(pattern, rest));
 }
 
 void CheckSelection(const RuleSet& rules, std::string_view path) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "redis/uri.h"
 
 namespace {

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/percent.h"
-#include "core/text.h"
+#include "base/percent.h"
+#include "base/text.h"
 #include "net/url.h"
 
 namespace {

@@ -16,9 +16,9 @@
 #include "net/access.h"
 #include "reload/keeper.h"
 #include "service/engine.h"
+#include "service/service_metrics.h"
 #include "telemetry/heavy_hitters.h"
 #include "telemetry/log.h"
-#include "telemetry/service_metrics.h"
 
 namespace sluice::api {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "rules/rule_set.h"
 
 namespace sluice::api {

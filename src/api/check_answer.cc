@@ -5,8 +5,8 @@
 #include <string>
 
 #include "api/decision_json.h"
-#include "core/text.h"
-#include "telemetry/service_metrics.h"
+#include "base/text.h"
+#include "service/service_metrics.h"
 
 namespace sluice::api {
 
@@ -42,7 +42,7 @@ void AppendOutcome(JsonWriter& json, const RuleCheck::Outcome& outcome, bool loo
   for (std::size_t i = 0; i < outcome.bands.size(); ++i) {
     const rules::Band& band = selected.bands[i];
     json.BeginObject().Field("label", band.label);
-    json.Field("algorithm", telemetry::UpperName(band.limit.algorithm()));
+    json.Field("algorithm", service::UpperName(band.limit.algorithm()));
     AppendDecision(json, outcome.bands[i]);
     AppendQueued(json, band.limit, outcome.bands[i]);
     json.EndObject();

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "core/json_writer.h"
+#include "base/json_writer.h"
 #include "service/rule_check.h"
 
 namespace sluice::api {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "api/permits.h"
-#include "core/parse_json.h"
-#include "core/text.h"
+#include "base/parse_json.h"
+#include "base/text.h"
 
 namespace sluice::api {
 namespace {
@@ -146,7 +146,7 @@ Expected<CheckDocument> CheckDocument::Read(json::value& value) {
 
 Expected<json::value> ParseJson(std::string_view body) {
   constexpr std::size_t kDepthMax = 16;
-  auto value = core::ParseJson(body, kDepthMax);
+  auto value = sluice::ParseJson(body, kDepthMax);
   if (!value) return Invalid(text::Cat("the body: ", value.error().message));
   return value;
 }

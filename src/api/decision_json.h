@@ -3,8 +3,8 @@
 
 #include <string_view>
 
-#include "core/json_writer.h"
-#include "http/rate_limit_fields.h"
+#include "base/json_writer.h"
+#include "service/rate_limit_fields.h"
 #include "sluice/decision.h"
 #include "sluice/limit.h"
 #include "sluice/store.h"
@@ -39,8 +39,8 @@ constexpr std::string_view LookMessage(bool allowed) {
 inline void AppendDecision(JsonWriter& json, const Decision& decision) {
   json.Field("allowed", decision.allowed);
   json.Field("limit", decision.limit).Field("remaining", decision.remaining);
-  json.Field("retryAfterSeconds", http::CeilSeconds(decision.retry_after));
-  json.Field("resetAfterSeconds", http::CeilSeconds(decision.reset_after));
+  json.Field("retryAfterSeconds", service::CeilSeconds(decision.retry_after));
+  json.Field("resetAfterSeconds", service::CeilSeconds(decision.reset_after));
   json.Field("retryAfterMicros", decision.retry_after.count());
   json.Field("resetAfterMicros", decision.reset_after.count());
   json.Field("delayMicros", decision.delay.count());

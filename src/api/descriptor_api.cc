@@ -9,8 +9,8 @@
 
 #include "api/audit.h"
 #include "api/decision_json.h"
-#include "core/json_writer.h"
-#include "core/text.h"
+#include "base/json_writer.h"
+#include "base/text.h"
 #include "net/url.h"
 #include "rules/envoy.h"
 
@@ -138,7 +138,7 @@ void AnswerInspection(DescriptorCall& call) {
     const Decision& decision = *call.request.outcome;
     json.Field("spec", limit.limit->ToString());
     json.Field("limit", decision.limit).Field("remaining", decision.remaining);
-    json.Field("resetAfterSeconds", http::CeilSeconds(decision.reset_after));
+    json.Field("resetAfterSeconds", service::CeilSeconds(decision.reset_after));
     json.Field("source", SourceName(call.request.source));
   }
   json.EndObject();

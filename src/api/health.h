@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json_writer.h"
+#include "base/json_writer.h"
 #include "reload/managed_rules.h"
 #include "sluice/time.h"
 

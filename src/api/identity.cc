@@ -5,7 +5,7 @@
 #include <array>
 #include <span>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::api {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "api/key_state.h"
 #include "api/rate_limit_api.h"
-#include "core/text.h"
+#include "base/text.h"
 #include "rules/key.h"
 #include "rules/rls_key.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/json_writer.h"
+#include "base/json_writer.h"
 #include "rules/rule_set.h"
 #include "service/catalog.h"
 #include "sluice/limit.h"

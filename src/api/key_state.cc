@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "rules/key.h"
 #include "rules/override_index.h"
 

@@ -44,7 +44,7 @@ class Routes : public testing::Test {
  protected:
   MemoryStore store_;
   telemetry::Registry registry_;
-  telemetry::ServiceMetrics metrics_{registry_};
+  service::ServiceMetrics metrics_{registry_};
   telemetry::HeavyHitters keys_;
   telemetry::Logger logger_{{.level = telemetry::LogLevel::kOff}};
   service::Engine engine_{{.store = store_, .metrics = metrics_, .keys = keys_, .logger = logger_},

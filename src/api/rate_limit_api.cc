@@ -11,16 +11,16 @@
 #include "api/decision_json.h"
 #include "api/permits.h"
 #include "api/reply.h"
-#include "core/json_writer.h"
+#include "base/json_writer.h"
+#include "base/text.h"
 #include "core/seen.h"
-#include "core/text.h"
-#include "http/rate_limit_fields.h"
 #include "net/url.h"
+#include "service/rate_limit_fields.h"
 
 namespace sluice::api {
 namespace {
 
-using telemetry::UpperName;
+using service::UpperName;
 
 // What the state of these checks is called, so that it stays when the defaults change. The budget
 // of a client's address is kept apart from that of a key which somebody names: otherwise anyone who
@@ -139,11 +139,11 @@ void RateLimitApi::Answer(Call& call) const {
   if (!call.request.outcome) return reply.Fail(call.request.outcome.error());
   const Decision& decision = *call.request.outcome;
   const std::string_view algorithm = UpperName(call.limit->algorithm());
-  const http::Policy policy{.name = algorithm, .limit = &*call.limit, .decision = decision};
-  http::AppendRateLimitFields(reply.headers, decision, {&policy, 1}, call.asked);
+  const service::Policy policy{.name = algorithm, .limit = &*call.limit, .decision = decision};
+  service::AppendRateLimitFields(reply.headers, decision, {&policy, 1}, call.asked);
   if (!decision.allowed && reply.wants_problem()) {
-    http::AppendQuotaExceeded(reply.body, {&policy, 1});
-    return reply.Send(429, http::kProblemContentType);
+    service::AppendQuotaExceeded(reply.body, {&policy, 1});
+    return reply.Send(429, service::kProblemContentType);
   }
   // A look is answered with what a request of 1 would get; the status is its own.
   const Decision told =
@@ -154,8 +154,8 @@ void RateLimitApi::Answer(Call& call) const {
   json.BytesField("key", call.key).Field("algorithm", algorithm);
   if (call.peek) json.Field("limit", decision.limit);
   json.Field("remaining", decision.remaining);
-  json.Field("resetAfterSeconds", http::CeilSeconds(decision.reset_after));
-  if (!call.peek) json.Field("retryAfterSeconds", http::CeilSeconds(told.retry_after));
+  json.Field("resetAfterSeconds", service::CeilSeconds(decision.reset_after));
+  if (!call.peek) json.Field("retryAfterSeconds", service::CeilSeconds(told.retry_after));
   AppendQueued(json, *call.limit, decision);
   if (!call.peek && decision.delay > Micros{0}) {
     json.Field("delayMicros", decision.delay.count());

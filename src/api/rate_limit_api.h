@@ -9,8 +9,8 @@
 #include "http/message.h"
 #include "http/server.h"
 #include "service/engine.h"
+#include "service/service_metrics.h"
 #include "sluice/limit.h"
-#include "telemetry/service_metrics.h"
 
 namespace sluice::api {
 

@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "core/json_writer.h"
-#include "core/text.h"
-#include "http/rate_limit_fields.h"
+#include "base/json_writer.h"
+#include "base/text.h"
+#include "service/rate_limit_fields.h"
 
 namespace sluice::api {
 namespace {
@@ -57,7 +57,7 @@ Reply::Reply(http::Exchange exchange, const http::Request& request, const Instru
     switch (header.name.size()) {
       case 6:
         if (text::EqualsIgnoreCase(header.name, "accept")) {
-          wants_problem_ = Accepts(header.value, http::kProblemContentType);
+          wants_problem_ = Accepts(header.value, service::kProblemContentType);
         }
         break;
       case 11:
@@ -103,10 +103,10 @@ void Reply::Fail(int status, std::string_view code, std::string_view message) {
   CountError(code);
   body.clear();
   if (wants_problem_) {
-    http::AppendProblem(
+    service::AppendProblem(
         body,
         {.title = http::ReasonPhrase(status), .status = status, .detail = message, .code = code});
-    return Send(status, http::kProblemContentType);
+    return Send(status, service::kProblemContentType);
   }
   JsonWriter json(body);
   json.BeginObject().Key("error").BeginObject();

@@ -6,12 +6,12 @@
 #include <string>
 #include <string_view>
 
-#include "core/problem.h"
+#include "base/problem.h"
 #include "http/message.h"
 #include "http/server.h"
+#include "service/service_metrics.h"
 #include "sluice/error.h"
 #include "telemetry/log.h"
-#include "telemetry/service_metrics.h"
 #include "telemetry/trace.h"
 
 namespace sluice::api {
@@ -20,7 +20,7 @@ inline constexpr std::string_view kJson = "application/json";
 
 // What answers are counted in and logged to.
 struct Instruments {
-  const telemetry::ServiceMetrics& metrics;
+  const service::ServiceMetrics& metrics;
   telemetry::Logger& logger;
 
   // An answer that the HTTP server made itself.

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "api/reply.h"
-#include "core/text.h"
+#include "base/text.h"
 #include "net/url.h"
 
 namespace sluice::api {

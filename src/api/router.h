@@ -10,7 +10,7 @@
 #include "api/reply.h"
 #include "http/message.h"
 #include "http/server.h"
-#include "telemetry/service_metrics.h"
+#include "service/service_metrics.h"
 
 namespace sluice::api {
 

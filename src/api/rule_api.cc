@@ -14,8 +14,8 @@
 #include "api/decision_json.h"
 #include "api/permits.h"
 #include "api/reply.h"
-#include "core/json_writer.h"
-#include "core/text.h"
+#include "base/json_writer.h"
+#include "base/text.h"
 #include "net/url.h"
 #include "service/rule_check.h"
 
@@ -33,8 +33,8 @@ Decision InFields(Decision decision, const RuleCheck& check) {
 }
 
 // The limits that counted, for the header fields.
-std::vector<http::Policy> PoliciesOf(const RuleCheck& check) {
-  std::vector<http::Policy> policies;
+std::vector<service::Policy> PoliciesOf(const RuleCheck& check) {
+  std::vector<service::Policy> policies;
   for (const RuleCheck::Outcome& outcome : check.outcomes()) {
     if (outcome.selected->rule->shadow) continue;
     for (std::size_t i = 0; i < outcome.bands.size(); ++i) {
@@ -87,13 +87,13 @@ void Answer(Call& call, TimePoint now) {
   Reply& reply = call.reply;
   const RuleCheck& check = call.check;
   if (!check.decision()) return reply.Fail(check.decision().error());
-  const std::vector<http::Policy> policies = PoliciesOf(check);
+  const std::vector<service::Policy> policies = PoliciesOf(check);
   const Decision& decision = *check.decision();
   LogDenial(reply, check);
   // A request that a rule refuses without a limit has no numbers, and no time when it would pass.
   const bool has_numbers = check.limited() && (decision.allowed || check.denied_band());
   if (has_numbers) {
-    http::AppendRateLimitFields(reply.headers, InFields(decision, check), policies, now);
+    service::AppendRateLimitFields(reply.headers, InFields(decision, check), policies, now);
   }
   if (check.source() != Source::kStore) {
     reply.headers += text::Cat("X-Sluice-Source: ", SourceName(check.source()), "\r\n");
@@ -105,8 +105,8 @@ void Answer(Call& call, TimePoint now) {
   const int status = IsRefused(check) ? call.denied_status : 200;
   if (status == 403) reply.headers += "X-Sluice-Status: 429\r\n";
   if (status != 200 && reply.wants_problem()) {
-    http::AppendQuotaExceeded(reply.body, policies);
-    return reply.Send(status, http::kProblemContentType);
+    service::AppendQuotaExceeded(reply.body, policies);
+    return reply.Send(status, service::kProblemContentType);
   }
   JsonWriter json(reply.body);
   json.BeginObject();

@@ -9,7 +9,7 @@
 #include "http/message.h"
 #include "http/server.h"
 #include "service/engine.h"
-#include "telemetry/service_metrics.h"
+#include "service/service_metrics.h"
 
 namespace sluice::api {
 

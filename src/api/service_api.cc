@@ -6,7 +6,7 @@
 
 #include "api/assets.h"
 #include "api/reply.h"
-#include "core/json_writer.h"
+#include "base/json_writer.h"
 
 namespace sluice::api {
 namespace {

@@ -10,8 +10,8 @@
 #include "http/message.h"
 #include "http/server.h"
 #include "service/engine.h"
+#include "service/service_metrics.h"
 #include "telemetry/metrics.h"
-#include "telemetry/service_metrics.h"
 
 namespace sluice::api {
 

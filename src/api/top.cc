@@ -12,9 +12,9 @@
 
 #include "api/decision_json.h"
 #include "api/key_search.h"
-#include "core/json_writer.h"
+#include "base/json_writer.h"
+#include "base/text.h"
 #include "core/seen.h"
-#include "core/text.h"
 #include "net/url.h"
 
 namespace sluice::api {

@@ -6,16 +6,15 @@
 #include <string_view>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
+#include "base/yaml.h"
 #include "rules/rule_set.h"
-#include "rules/yaml.h"
-#include "telemetry/service_metrics.h"
+#include "service/service_metrics.h"
 
 namespace sluice::cli {
 namespace {
 
 namespace json = boost::json;
-using rules::YamlScalar;
 
 bool IsLeaf(const json::value& value) {
   return (!value.is_object() && !value.is_array()) ||
@@ -75,8 +74,7 @@ std::string ToYaml(const service::Catalog& catalog) {
   }
   out += "\ndefaults:\n";
   for (const auto& [algorithm, limit] : catalog.defaults) {
-    out +=
-        text::Cat("  ", telemetry::UpperName(algorithm), ": ", YamlScalar(FieldsOf(limit)), "\n");
+    out += text::Cat("  ", service::UpperName(algorithm), ": ", YamlScalar(FieldsOf(limit)), "\n");
   }
   json::array rule_sets;
   for (const auto& rule_set : catalog.rules->rule_sets()) {

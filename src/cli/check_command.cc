@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "cli/exit_code.h"
 #include "cli/spool.h"
 #include "cli/stores.h"
 #include "core/combine.h"
 #include "core/seen.h"
-#include "core/text.h"
 #include "sluice/memory_store.h"
 #include "sluice/redis_store.h"
 

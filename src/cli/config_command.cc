@@ -4,12 +4,12 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "base/text.h"
 #include "cli/catalog_yaml.h"
 #include "cli/exit_code.h"
 #include "cli/settings_options.h"
 #include "cli/spool.h"
 #include "config/load.h"
-#include "core/text.h"
 #include "reload/sources.h"
 
 namespace sluice::cli {

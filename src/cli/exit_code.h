@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "sluice/error.h"
 
 namespace sluice::cli {

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text.h"
 #include "cli/check_command.h"
 #include "cli/config_command.h"
 #include "cli/exit_code.h"
@@ -23,7 +24,6 @@
 #include "cli/replay_command.h"
 #include "cli/serve_command.h"
 #include "cli/validate_command.h"
-#include "core/text.h"
 #include "telemetry/log.h"
 
 namespace {

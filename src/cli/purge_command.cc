@@ -4,11 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "base/text.h"
 #include "cli/exit_code.h"
 #include "cli/progress.h"
 #include "cli/spool.h"
 #include "cli/stores.h"
-#include "core/text.h"
 #include "rules/key.h"
 #include "sluice/redis_store.h"
 

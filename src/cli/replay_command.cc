@@ -17,12 +17,12 @@
 #include <system_error>
 #include <utility>
 
+#include "base/text.h"
 #include "cli/exit_code.h"
 #include "cli/hide_secrets.h"
 #include "cli/progress.h"
 #include "cli/spool.h"
 #include "cli/stores.h"
-#include "core/text.h"
 #include "replay/line_reader.h"
 #include "replay/summary.h"
 #include "sluice/memory_store.h"

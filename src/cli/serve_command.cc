@@ -3,9 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cli/daemon.h"
 #include "cli/exit_code.h"
 #include "cli/hide_secrets.h"
+#include "daemon/daemon.h"
 #include "telemetry/log.h"
 
 namespace sluice::cli {
@@ -27,9 +27,10 @@ ServeCommand::ServeCommand(CLI::App& app)
 int ServeCommand::Run() const {
   const auto settings = options_.Load();
   if (!settings) return CannotStart(settings.error());
-  auto daemon = Daemon::Start(*settings, options_.config_path(), UnknownVariables());
-  if (!daemon) return CannotStart(daemon.error());
-  return (*daemon)->Run();
+  auto started = daemon::Daemon::Start(*settings, options_.config_path(), UnknownVariables());
+  if (!started) return CannotStart(started.error());
+  (*started)->Run();
+  return kExitOk;
 }
 
 int ServeCommand::CannotStart(const Problems& problems) const {

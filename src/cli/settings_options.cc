@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "cli/hide_secrets.h"
-#include "core/text.h"
 #include "rules/schema.h"
 
 namespace sluice::cli {

@@ -6,8 +6,8 @@
 #include <map>
 #include <string>
 
+#include "base/problem.h"
 #include "config/load.h"
-#include "core/problem.h"
 #include "telemetry/log.h"
 
 namespace sluice::cli {

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::cli {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <future>
 
+#include "base/text.h"
 #include "cli/hide_secrets.h"
-#include "core/text.h"
 
 namespace sluice::cli {
 

@@ -9,13 +9,13 @@
 #include <set>
 #include <utility>
 
+#include "base/text.h"
+#include "base/yaml.h"
 #include "cli/exit_code.h"
 #include "cli/settings_options.h"
 #include "config/load.h"
-#include "core/text.h"
 #include "net/tls.h"
 #include "reload/sources.h"
-#include "rules/yaml.h"
 
 namespace sluice::cli {
 namespace {
@@ -23,8 +23,8 @@ namespace {
 // Whether it is a file of envoyproxy/ratelimit. One that is no YAML is not: any reader says so.
 bool IsRls(const reload::Text& text) {
   Problems reported_later;  // When all is built.
-  const auto document = rules::YamlDocument::Load(text.content, text.file, reported_later);
-  if (!document || document->root().kind != rules::YamlNode::Kind::kMapping) return false;
+  const auto document = YamlDocument::Load(text.content, text.file, reported_later);
+  if (!document || document->root().kind != YamlNode::Kind::kMapping) return false;
   const auto& items = document->root().items;
   for (std::size_t i = 0; i < items.size(); i += 2) {
     if (items[i]->text == "domain") return true;

@@ -12,12 +12,12 @@
 #include <system_error>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
+#include "base/yaml.h"
 #include "net/address.h"
 #include "net/listen_address.h"
 #include "net/trusted_headers.h"
 #include "redis/uri.h"
-#include "rules/yaml.h"
 #include "telemetry/metrics.h"
 
 namespace sluice::config {
@@ -25,7 +25,6 @@ namespace {
 
 constexpr std::size_t kListMax = 10'000;
 
-using rules::YamlNode;
 using Kind = YamlNode::Kind;
 
 // Walks the file and gathers what is wrong with it.
@@ -252,7 +251,7 @@ File Parse(std::string_view yaml, std::string_view file, Problems& problems) {
   if (yaml.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     problems.push_back({std::string(file), 1, 1,
                         "the file is empty; expected settings, or a comment if there are none"});
-  } else if (const auto document = rules::YamlDocument::Load(yaml, file, problems)) {
+  } else if (const auto document = YamlDocument::Load(yaml, file, problems)) {
     Reader(file, out, problems).Read(document->root());
   }
   return out;

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/problem.h"
 #include "config/settings.h"
-#include "core/problem.h"
 #include "net/access.h"
 #include "sluice/limit.h"
 

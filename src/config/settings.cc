@@ -6,10 +6,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/duration.h"
-#include "core/text.h"
+#include "base/duration.h"
+#include "base/text.h"
+#include "base/yaml.h"
 #include "redis/uri.h"
-#include "rules/yaml.h"
 
 namespace sluice::config {
 namespace {
@@ -398,7 +398,7 @@ std::string ToYaml(const Settings& settings) {
     // Read back, a redacted token would be one that anybody can guess.
     const bool hidden = setting.secret == Secret::kYes && !value.empty();
     out += text::Cat(indent, "# ", setting.help, ". ", setting.flag, ", ", setting.Environment(),
-                     "\n", indent, hidden ? "# " : "", name, ": ", rules::YamlScalar(value), "\n");
+                     "\n", indent, hidden ? "# " : "", name, ": ", YamlScalar(value), "\n");
   }
   return out;
 }

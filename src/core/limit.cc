@@ -8,9 +8,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/text.h"
 #include "core/bucket.h"
 #include "core/make_limit.h"
-#include "core/text.h"
 #include "core/window_counter.h"
 
 namespace sluice {

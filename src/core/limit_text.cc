@@ -6,8 +6,8 @@
 #include <span>
 #include <utility>
 
-#include "core/duration.h"
-#include "core/text.h"
+#include "base/duration.h"
+#include "base/text.h"
 #include "sluice/limit.h"
 
 namespace sluice {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::grpc {
 namespace {

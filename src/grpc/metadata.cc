@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::grpc {
 

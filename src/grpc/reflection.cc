@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "grpc/status.h"
 
 namespace sluice::grpc {

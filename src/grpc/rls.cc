@@ -6,9 +6,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/text.h"
 #include "core/combine.h"
-#include "core/text.h"
-#include "http/rate_limit_fields.h"
+#include "service/rate_limit_fields.h"
 
 namespace sluice::grpc {
 namespace {
@@ -25,14 +25,14 @@ std::uint32_t Clamp(std::int64_t number) {
 }
 
 template <typename Key>
-const telemetry::RlsMetrics* Find(
-    const std::unordered_map<const Key*, telemetry::RlsMetrics>& metrics, const Key* key) {
+const service::RlsMetrics* Find(const std::unordered_map<const Key*, service::RlsMetrics>& metrics,
+                                const Key* key) {
   const auto found = metrics.find(key);
   return found == metrics.end() ? nullptr : &found->second;
 }
 
-telemetry::RlsOutcome OutcomeOf(const Decision& decision) {
-  using enum telemetry::RlsOutcome;
+service::RlsOutcome OutcomeOf(const Decision& decision) {
+  using enum service::RlsOutcome;
   const std::int64_t used = decision.limit - decision.remaining;
   return used * 5 >= decision.limit * 4 ? kNear : kOk;
 }
@@ -234,8 +234,8 @@ void RlsBatch::CountLimit(service::Engine& engine, const Asked& asked, bool over
                           const service::Engine::Span& span) const {
   if (asked.kind == Asked::Kind::kFree || asked.gives) return;
   // A quota that is used up denies only together with all others.
-  const auto standing = asked.shadow || (asked.quota && !over) ? telemetry::Standing::kShadow
-                                                               : telemetry::Standing::kCounts;
+  const auto standing = asked.shadow || (asked.quota && !over) ? service::Standing::kShadow
+                                                               : service::Standing::kCounts;
   if (asked.refused()) {
     // What a client brings with its request and blocks itself with has no key.
     if (asked.match.limit || asked.brought) {
@@ -285,7 +285,7 @@ Status RlsBatch::Answer(std::size_t index, std::string& reply) {
 
 // Looks are nobody's request, nor is what is given back.
 void RlsBatch::Count(const Call& call) {
-  using enum telemetry::RlsOutcome;
+  using enum service::RlsOutcome;
   for (const Asked& asked : AskedBy(call)) {
     if (!asked.metrics || asked.kind == Asked::Kind::kFree || !asked.takes()) continue;
     if (IsOver(asked)) {
@@ -357,7 +357,7 @@ void RlsBatch::AddStatus(const Asked& asked) {
   if (asked.never) return;  // No wait would help.
   const Micros wait = decision.allowed ? decision.reset_after : decision.retry_after;
   status.mutable_duration_until_reset()->set_seconds(
-      std::min(http::CeilSeconds(wait), kDurationSecondsMax));
+      std::min(service::CeilSeconds(wait), kDurationSecondsMax));
 }
 
 std::string_view RlsBatch::NameOf(const Asked& asked) const {
@@ -413,7 +413,7 @@ void RlsBatch::AddMetadata(const Call& call) {
 }
 
 void RlsBatch::AddHeaders(const Call& call) {
-  std::vector<http::Policy> policies;
+  std::vector<service::Policy> policies;
   std::vector<Decision> each;
   bool never = false;
   const bool over = response_.overall_code() == Response::OVER_LIMIT;
@@ -429,21 +429,21 @@ void RlsBatch::AddHeaders(const Call& call) {
   if (policies.empty()) return;
   Decision overall = core::Combine(each);
   if (never) overall.retry_after = Micros{0};  // No wait would help.
-  const Decision& binding = http::Binding(policies).decision;
+  const Decision& binding = service::Binding(policies).decision;
   AddHeader("X-RateLimit-Limit", text::Cat(binding.limit));
   AddHeader("X-RateLimit-Remaining", text::Cat(binding.remaining));
-  AddHeader("X-RateLimit-Reset", text::Cat(http::ResetSeconds(binding, now_)));
+  AddHeader("X-RateLimit-Reset", text::Cat(service::ResetSeconds(binding, now_)));
   if (!overall.allowed && !never) {
-    AddHeader("Retry-After", text::Cat(http::RetryAfterSeconds(overall)));
+    AddHeader("Retry-After", text::Cat(service::RetryAfterSeconds(overall)));
   }
   if (const Micros delay = DelayOf(call); delay > Micros{0}) {
     AddHeader("X-Sluice-Delay-Micros", text::Cat(delay.count()));
   }
   std::string value;
-  http::AppendPolicyValue(value, policies);
+  service::AppendPolicyValue(value, policies);
   AddHeader("RateLimit-Policy", value);
   value.clear();
-  http::AppendRateLimitValue(value, overall, policies);
+  service::AppendRateLimitValue(value, overall, policies);
   AddHeader("RateLimit", value);
 }
 

@@ -84,7 +84,7 @@ class RlsBatch {
     bool gives = false;  // The cost is given back.
     bool never = false;  // The cost is more than can ever be granted.
     std::int64_t cost = 1;
-    const telemetry::RlsMetrics* metrics = nullptr;
+    const service::RlsMetrics* metrics = nullptr;
     rules::RlsMatch match;
     std::optional<Limit> brought;  // By the request itself.
     std::string brought_state;     // The name of its state.

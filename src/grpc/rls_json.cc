@@ -7,9 +7,9 @@
 #include <memory>
 #include <utility>
 
-#include "core/parse_json.h"
-#include "core/text.h"
-#include "telemetry/service_metrics.h"
+#include "base/parse_json.h"
+#include "base/text.h"
+#include "service/service_metrics.h"
 
 namespace sluice::grpc {
 namespace {
@@ -62,7 +62,7 @@ void HandleJson(service::Engine& engine, const RlsOptions& options, std::string_
     return refuse(text::Cat("a body of ", body.size(), " bytes; expected at most ", kBodyBytesMax));
   }
   // Protobuf's parser takes what is no JSON, too, and the last of two equal members.
-  if (const auto json = core::ParseJson(body, kDepthMax); !json) {
+  if (const auto json = ParseJson(body, kDepthMax); !json) {
     return refuse("the body: " + json.error().message);
   }
   RateLimitRequest request;

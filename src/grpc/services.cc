@@ -7,9 +7,9 @@
 #include <array>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "grpc/reflection.h"
-#include "telemetry/service_metrics.h"
+#include "service/service_metrics.h"
 
 namespace sluice::grpc {
 namespace {

@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "grpc/gzip.h"
 #include "grpc/metadata.h"
 

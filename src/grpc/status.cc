@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "core/percent.h"
+#include "base/percent.h"
 
 namespace sluice::grpc {
 

@@ -8,7 +8,7 @@
 #include <cassert>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::http {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/message.h"
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::http {
 

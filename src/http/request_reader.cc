@@ -6,8 +6,8 @@
 #include <cstring>
 #include <optional>
 
-#include "core/hex.h"
-#include "core/text.h"
+#include "base/hex.h"
+#include "base/text.h"
 
 namespace sluice::http {
 namespace {

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <chrono>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::http {
 namespace {

@@ -1,7 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-sluice_test(http_text_test
-  SOURCES src/http/rate_limit_fields_test.cc
-  LIBRARIES sluice_http_text)
 sluice_test(http_test
   SOURCES src/http/request_reader_test.cc src/http/response_writer_test.cc src/http/server_test.cc
   LIBRARIES sluice_http sluice_test_support)

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::net {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::net {
 namespace {

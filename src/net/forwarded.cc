@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::net {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "net/address.h"
 
 namespace sluice::net {

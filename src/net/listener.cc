@@ -12,7 +12,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::net {
 namespace {

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string_view>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::net {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/percent.h"
-#include "core/text.h"
+#include "base/percent.h"
+#include "base/text.h"
 
 namespace sluice::net {
 namespace {

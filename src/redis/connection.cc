@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "redis/await.h"
 #include "redis/lookup.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::redis {
 namespace {

@@ -6,7 +6,7 @@
 #include <boost/asio/detached.hpp>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "redis/await.h"
 
 namespace sluice::redis {

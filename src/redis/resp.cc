@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::redis {
 namespace {

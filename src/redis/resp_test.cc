@@ -8,7 +8,7 @@
 #include <limits>
 #include <memory>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::redis {
 namespace {

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "redis/await.h"
 
 namespace sluice::redis {

@@ -11,9 +11,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/duration.h"
-#include "core/percent.h"
-#include "core/text.h"
+#include "base/duration.h"
+#include "base/percent.h"
+#include "base/text.h"
 
 namespace sluice::redis {
 namespace {

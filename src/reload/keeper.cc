@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/digest.h"
-#include "core/text.h"
+#include "base/digest.h"
+#include "base/text.h"
 #include "rules/parse.h"
 #include "rules/schema.h"
 
@@ -155,7 +155,7 @@ Expected<Sources> Keeper::ReadAll() {
 void Keeper::NoteUnreadable(const Error& error) {
   unreadable_ = error.message;
   NoteFiles(unreadable_);
-  metrics_.Reloaded(telemetry::ReloadResult::kInvalid, 0);
+  metrics_.Reloaded(service::ReloadResult::kInvalid, 0);
   logger_.Error("rules cannot be read; the old ones stay", {{"error", unreadable_}});
 }
 
@@ -249,7 +249,7 @@ Keeper::Outcome Keeper::Adopt(Sources sources) {
     // The first time there are no old ones: whoever loads them tells what is wrong.
     if (catalog_) {
       refused_ = std::move(sources);
-      metrics_.Reloaded(telemetry::ReloadResult::kInvalid, 0);
+      metrics_.Reloaded(service::ReloadResult::kInvalid, 0);
       std::size_t logged = 0;
       for (const Problem& problem : built.error()) {
         if (++logged > kProblemsLogged) break;
@@ -280,7 +280,7 @@ void Keeper::Publish(std::shared_ptr<service::Catalog> catalog) {
   service::AddDescriptorMetrics(*catalog, metrics_);
   catalog_ = std::move(catalog);
   options_.publish(catalog_);
-  metrics_.Reloaded(telemetry::ReloadResult::kOk, static_cast<std::int64_t>(catalog_->generation));
+  metrics_.Reloaded(service::ReloadResult::kOk, static_cast<std::int64_t>(catalog_->generation));
   logger_.Info("rules in force", {{"generation", catalog_->generation},
                                   {"rule_sets", catalog_->rules->rule_sets().size()},
                                   {"limits", catalog_->limits.size()},

@@ -12,14 +12,14 @@
 #include <string>
 #include <thread>
 
-#include "core/problem.h"
+#include "base/problem.h"
 #include "reload/managed_rules.h"
 #include "reload/rule_set_store.h"
 #include "reload/sources.h"
 #include "reload/watch.h"
 #include "service/catalog.h"
+#include "service/service_metrics.h"
 #include "telemetry/log.h"
-#include "telemetry/service_metrics.h"
 
 namespace sluice::reload {
 
@@ -42,7 +42,7 @@ class Keeper {
   struct Parts {
     RuleSetStore& managed;
     telemetry::Logger& logger;
-    telemetry::ServiceMetrics& metrics;
+    service::ServiceMetrics& metrics;
   };
 
   Keeper(Options options, const Parts& parts);
@@ -146,7 +146,7 @@ class Keeper {
   const Options options_;
   RuleSetStore& store_;
   telemetry::Logger& logger_;
-  telemetry::ServiceMetrics& metrics_;
+  service::ServiceMetrics& metrics_;
 
   // Of the keeper's thread.
   Sources sources_;                   // As adopted last.

@@ -141,7 +141,7 @@ class KeeperTest : public ::testing::Test {
   const testing_support::TemporaryFolder temporary_;
   const fs::path& folder_ = temporary_.path();
   telemetry::Registry registry_;
-  telemetry::ServiceMetrics metrics_{registry_};
+  service::ServiceMetrics metrics_{registry_};
   telemetry::Logger logger_{{.level = telemetry::LogLevel::kOff}};
   LossyStore managed_;
   Micros settle_ = 10ms;

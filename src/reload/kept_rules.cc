@@ -12,9 +12,9 @@
 #include <system_error>
 #include <utility>
 
+#include "base/digest.h"
+#include "base/text.h"
 #include "config/load.h"
-#include "core/digest.h"
-#include "core/text.h"
 
 namespace sluice::reload {
 namespace {

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <string>
 
-#include "core/digest.h"
+#include "base/digest.h"
 #include "support/temporary_folder.h"
 
 namespace sluice::reload {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "core/text.h"
-#include "core/utf8.h"
+#include "base/text.h"
+#include "base/utf8.h"
 #include "rules/parse.h"
 
 namespace sluice::reload {

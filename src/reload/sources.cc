@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "rules/parse.h"
 
 namespace sluice::reload {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/problem.h"
 #include "config/load.h"
-#include "core/problem.h"
 #include "service/catalog.h"
 #include "sluice/error.h"
 

@@ -5,8 +5,8 @@
 #include <limits>
 #include <utility>
 
-#include "core/parse_json.h"
-#include "core/text.h"
+#include "base/parse_json.h"
+#include "base/text.h"
 #include "sluice/time.h"
 
 namespace sluice::replay {
@@ -126,7 +126,7 @@ Expected<std::optional<Record>> RecordParser::ParseCsv(std::string_view line) {
 Expected<std::optional<Record>> RecordParser::ParseJson(std::string_view line) {
   constexpr std::size_t kDepthMax = 32;
   boost::json::monotonic_resource memory;
-  const auto value = core::ParseJson(line, kDepthMax, &memory);
+  const auto value = sluice::ParseJson(line, kDepthMax, &memory);
   if (!value) return std::unexpected(value.error());
   const auto* object = value->if_object();
   if (!object) {

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::replay {
 namespace {

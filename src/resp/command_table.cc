@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::resp {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/text.h"
+#include "base/glob.h"
+#include "base/text.h"
 #include "resp/session.h"
-#include "rules/glob.h"
 
 namespace sluice::resp {
 namespace {
@@ -67,7 +67,7 @@ bool IsWord(std::string_view text) {
 
 bool Asks(Arguments patterns, std::string_view name) {
   return std::ranges::any_of(
-      patterns, [&](std::string_view pattern) { return rules::GlobMatch(Lower(pattern), name); });
+      patterns, [&](std::string_view pattern) { return GlobMatch(Lower(pattern), name); });
 }
 
 void WriteKeys(ReplyWriter& reply, Arguments command_line) {

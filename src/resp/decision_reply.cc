@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::resp {
 namespace {

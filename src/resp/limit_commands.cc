@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "net/address.h"
 #include "resp/session.h"
 

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "redis/resp.h"
+#include "service/service_metrics.h"
 #include "sluice/error.h"
-#include "telemetry/service_metrics.h"
 
 namespace sluice::resp {
 
@@ -18,7 +18,7 @@ enum class Protocol : std::uint8_t { kResp2 = 2, kResp3 = 3 };
 // of it. Aggregates announce how many elements follow.
 class ReplyWriter {
  public:
-  ReplyWriter(std::string& out, Protocol protocol, const telemetry::ServiceMetrics& metrics)
+  ReplyWriter(std::string& out, Protocol protocol, const service::ServiceMetrics& metrics)
       : out_(out), protocol_(protocol), metrics_(metrics) {}
 
   void Ok() { out_ += "+OK\r\n"; }
@@ -62,7 +62,7 @@ class ReplyWriter {
 
   std::string& out_;
   const Protocol protocol_;
-  const telemetry::ServiceMetrics& metrics_;
+  const service::ServiceMetrics& metrics_;
 };
 
 }  // namespace sluice::resp

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice::resp {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "rules/envoy.h"
 #include "rules/parse.h"
 #include "rules/rule_set.h"

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "rules/parse.h"
 #include "rules/rule_set.h"
 

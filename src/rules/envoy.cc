@@ -7,13 +7,13 @@
 #include <limits>
 #include <utility>
 
-#include "core/digest.h"
-#include "core/percent.h"
-#include "core/text.h"
-#include "rules/glob.h"
+#include "base/digest.h"
+#include "base/glob.h"
+#include "base/percent.h"
+#include "base/text.h"
+#include "base/yaml.h"
 #include "rules/key.h"
 #include "rules/schema.h"
-#include "rules/yaml.h"
 #include "sluice/store.h"
 
 namespace sluice::rules {

@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rules/problem.h"
+#include "base/problem.h"
 #include "sluice/limit.h"
 
 namespace sluice::rules {

@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "sluice/store.h"
 
 namespace sluice::rules {

@@ -5,8 +5,8 @@
 #include <array>
 #include <utility>
 
-#include "core/digest.h"
-#include "core/hex.h"
+#include "base/digest.h"
+#include "base/hex.h"
 
 namespace sluice::rules {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/digest.h"
+#include "base/digest.h"
 
 namespace sluice::rules {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rules/override_index.h"
 
+#include "base/glob.h"
 #include "net/address.h"
-#include "rules/glob.h"
 #include "rules/key.h"
 
 namespace sluice::rules {

@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/text.h"
+#include "base/glob.h"
+#include "base/text.h"
+#include "base/yaml.h"
 #include "net/address.h"
-#include "rules/glob.h"
 #include "rules/key.h"
 #include "rules/schema.h"
-#include "rules/yaml.h"
 
 namespace sluice::rules {
 namespace {

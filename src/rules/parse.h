@@ -8,7 +8,7 @@
 #include <memory>
 #include <string_view>
 
-#include "rules/problem.h"
+#include "base/problem.h"
 #include "rules/rule_book.h"
 #include "rules/rule_set.h"
 

@@ -5,9 +5,9 @@
 #include <array>
 #include <functional>
 
-#include "core/percent.h"
-#include "core/text.h"
-#include "core/utf8.h"
+#include "base/percent.h"
+#include "base/text.h"
+#include "base/utf8.h"
 #include "rules/path_steps.h"
 
 namespace sluice::rules {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "rules/path.h"
 
 namespace sluice::rules {

@@ -5,8 +5,8 @@
 #include <array>
 #include <iterator>
 
-#include "core/hex.h"
-#include "core/utf8.h"
+#include "base/hex.h"
+#include "base/utf8.h"
 
 namespace sluice::rules {
 namespace {

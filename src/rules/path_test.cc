@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "rules/glob.h"
+#include "base/glob.h"
 #include "rules/path_pattern.h"
 
 namespace sluice::rules {

@@ -7,7 +7,7 @@
 #include <functional>
 #include <map>
 
-#include "rules/glob.h"
+#include "base/glob.h"
 
 namespace sluice::rules {
 namespace {

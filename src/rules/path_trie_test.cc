@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-#include "rules/glob.h"
+#include "base/glob.h"
 #include "rules/path.h"
 
 namespace sluice::rules {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/percent.h"
+#include "base/percent.h"
 #include "sluice/store.h"
 
 namespace sluice::rules {

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rules/problem.h"
+#include "base/problem.h"
 #include "rules/rule_set.h"
 
 namespace sluice::rules {

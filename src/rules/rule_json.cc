@@ -2,7 +2,7 @@
 #include <boost/json.hpp>
 #include <string_view>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "rules/rule_set.h"
 
 namespace sluice::rules {

@@ -9,10 +9,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/digest.h"
-#include "core/text.h"
+#include "base/digest.h"
+#include "base/glob.h"
+#include "base/text.h"
 #include "rules/attribute_index.h"
-#include "rules/glob.h"
 #include "rules/key.h"
 #include "rules/override_index.h"
 #include "rules/path.h"

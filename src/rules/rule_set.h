@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/problem.h"
 #include "rules/context.h"
-#include "rules/problem.h"
 #include "rules/rule.h"
 #include "sluice/error.h"
 #include "sluice/store.h"

@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "rules/parse.h"
 #include "rules/path.h"
 #include "rules/rule_book.h"

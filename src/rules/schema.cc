@@ -6,7 +6,7 @@
 #include <span>
 #include <tuple>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "rules/rule.h"
 
 namespace sluice::rules {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "rules/problem.h"
-#include "rules/yaml.h"
+#include "base/problem.h"
+#include "base/yaml.h"
 #include "sluice/limit.h"
 
 namespace sluice::rules {

@@ -7,7 +7,7 @@
 
 namespace sluice::service {
 
-void AddDescriptorMetrics(Catalog& catalog, const telemetry::ServiceMetrics& metrics) {
+void AddDescriptorMetrics(Catalog& catalog, const service::ServiceMetrics& metrics) {
   const auto path_of = [](const rules::RlsDomain& domain, const rules::RlsLimit& limit) {
     return std::string_view(limit.path).substr(domain.name().size() + 1);
   };

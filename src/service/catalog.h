@@ -10,8 +10,8 @@
 
 #include "rules/envoy.h"
 #include "rules/rule_book.h"
+#include "service/service_metrics.h"
 #include "sluice/limit.h"
-#include "telemetry/service_metrics.h"
 
 namespace sluice::service {
 
@@ -29,16 +29,16 @@ struct Catalog {
   std::set<std::string, std::less<>> managed;  // Rule sets that the admin API may change, by id.
 
   std::shared_ptr<const rules::RuleBook> rules;  // Never null.
-  std::unordered_map<const rules::Rule*, telemetry::RuleMetrics> rule_metrics;
+  std::unordered_map<const rules::Rule*, service::RuleMetrics> rule_metrics;
 
   std::shared_ptr<const rules::RlsConfig> domains;  // Of the Envoy Rate Limit Service; never null.
-  std::unordered_map<const rules::RlsLimit*, telemetry::RlsMetrics> rls_metrics;
+  std::unordered_map<const rules::RlsLimit*, service::RlsMetrics> rls_metrics;
   // Of limits that requests to a domain bring themselves.
-  std::unordered_map<const rules::RlsDomain*, telemetry::RlsMetrics> rls_override_metrics;
+  std::unordered_map<const rules::RlsDomain*, service::RlsMetrics> rls_override_metrics;
 };
 
 // Gives each descriptor of the Rate Limit Service its counters, and takes those away that no
 // descriptor of this catalog has.
-void AddDescriptorMetrics(Catalog& catalog, const telemetry::ServiceMetrics& metrics);
+void AddDescriptorMetrics(Catalog& catalog, const service::ServiceMetrics& metrics);
 
 }  // namespace sluice::service

@@ -3,9 +3,9 @@
 
 #include <utility>
 
+#include "service/service_metrics.h"
 #include "telemetry/heavy_hitters.h"
 #include "telemetry/log.h"
-#include "telemetry/service_metrics.h"
 
 namespace sluice::service {
 namespace {
@@ -105,7 +105,7 @@ void Engine::CountLimit(const Checked& checked, Steady::time_point now) {
   if (charge.cost == 0) return;
   metrics_.LimitChecked(charge.limit->algorithm(), decision.allowed, standing);
   HeavyHitters::Kinds kinds;
-  if (standing == telemetry::Standing::kShadow) {
+  if (standing == service::Standing::kShadow) {
     if (!decision.allowed) kinds.Add(HeavyHitters::Kind::kShadowDenied);
   } else {
     if (first) kinds.Add(HeavyHitters::Kind::kBusy);
@@ -115,10 +115,9 @@ void Engine::CountLimit(const Checked& checked, Steady::time_point now) {
   if (!kinds.empty()) keys_.Record(kinds, charge.name, charge.key, now);
 }
 
-void Engine::CountBlocked(std::string_view name, std::string_view key,
-                          telemetry::Standing standing) {
+void Engine::CountBlocked(std::string_view name, std::string_view key, service::Standing standing) {
   using enum HeavyHitters::Kind;
-  const bool shadow = standing == telemetry::Standing::kShadow;
+  const bool shadow = standing == service::Standing::kShadow;
   keys_.Record(shadow ? HeavyHitters::Kinds{kShadowDenied} : HeavyHitters::Kinds{kBusy, kDenied},
                name, key, Steady::now());
 }
@@ -126,7 +125,7 @@ void Engine::CountBlocked(std::string_view name, std::string_view key,
 void Engine::CountNeverGranted(const Charge& charge) {
   using enum HeavyHitters::Kind;
   metrics_.RequestNeverGranted(charge.limit->algorithm());
-  metrics_.LimitChecked(charge.limit->algorithm(), false, telemetry::Standing::kCounts);
+  metrics_.LimitChecked(charge.limit->algorithm(), false, service::Standing::kCounts);
   keys_.Record({kBusy, kDenied}, charge.name, charge.key, Steady::now());
 }
 

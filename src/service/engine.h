@@ -15,10 +15,11 @@ namespace sluice::telemetry {
 class HeavyHitters;
 class LimitedLog;
 class Logger;
-class ServiceMetrics;
 }  // namespace sluice::telemetry
 
 namespace sluice::service {
+
+class ServiceMetrics;
 
 // Whether 80 % and more of a budget are used.
 inline bool IsNear(const Decision& decision) { return decision.remaining <= decision.limit / 5; }
@@ -47,7 +48,7 @@ class Engine {
  public:
   struct Parts {
     Store& store;
-    telemetry::ServiceMetrics& metrics;
+    service::ServiceMetrics& metrics;
     telemetry::HeavyHitters& keys;  // Which are asked for most, and denied most.
     telemetry::Logger& logger;
     const Clock& clock = SystemClock();
@@ -80,14 +81,14 @@ class Engine {
     const Charge& charge;
     const Decision& decision;  // Its own.
     Source source = Source::kStore;
-    telemetry::Standing standing = telemetry::Standing::kCounts;
+    service::Standing standing = service::Standing::kCounts;
     bool first = true;  // Of the limits of a rule: those count a request of their key once.
   };
   void CountLimit(const Checked& checked, Steady::time_point now);
 
   // A key that a rule denies without a limit. `name` is that of its bands, up to their label.
   void CountBlocked(std::string_view name, std::string_view key,
-                    telemetry::Standing standing = telemetry::Standing::kCounts);
+                    service::Standing standing = service::Standing::kCounts);
 
   // A client's request was answered. `deciding` is null if no limit had a say.
   void CountRequest(const Limit* deciding, bool allowed, const Span& span) const;
@@ -105,7 +106,7 @@ class Engine {
   TimePoint Now() const { return clock_.Now(); }
 
   // Where doors count their answers.
-  const telemetry::ServiceMetrics& metrics() const { return metrics_; }
+  const service::ServiceMetrics& metrics() const { return metrics_; }
 
   // The current catalog; a few nanoseconds. Keep it as long as anything in it is in use.
   std::shared_ptr<const Catalog> catalog() const {
@@ -123,7 +124,7 @@ class Engine {
 
   // Constant after construction.
   Store& store_;
-  telemetry::ServiceMetrics& metrics_;
+  service::ServiceMetrics& metrics_;
   telemetry::HeavyHitters& keys_;
   telemetry::Logger& logger_;
   const Clock& clock_;

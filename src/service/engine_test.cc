@@ -6,10 +6,10 @@
 
 #include <array>
 
+#include "service/service_metrics.h"
 #include "sluice/memory_store.h"
 #include "telemetry/heavy_hitters.h"
 #include "telemetry/log.h"
-#include "telemetry/service_metrics.h"
 
 namespace sluice::service {
 namespace {
@@ -43,7 +43,7 @@ class LateStore final : public Store {
 class EngineTest : public ::testing::Test {
  protected:
   telemetry::Registry registry_;
-  telemetry::ServiceMetrics metrics_{registry_};
+  service::ServiceMetrics metrics_{registry_};
   telemetry::HeavyHitters keys_;
   telemetry::Logger logger_{{.level = telemetry::LogLevel::kOff}};
   const Limit limit_ = *Limit::Parse("algorithm=fixed_window,limit=2,window=1h");

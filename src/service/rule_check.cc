@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
 #include "core/combine.h"
 #include "core/seen.h"
-#include "core/text.h"
 
 namespace sluice::service {
 
@@ -182,7 +182,7 @@ void RuleCheck::CountLimits(Engine& engine, const Outcome& outcome,
                             const Engine::Span& span) const {
   const rules::Selected& selected = *outcome.selected;
   const bool shadow = selected.rule->shadow;
-  const auto standing = shadow ? telemetry::Standing::kShadow : telemetry::Standing::kCounts;
+  const auto standing = shadow ? service::Standing::kShadow : service::Standing::kCounts;
   if (selected.verdict == Verdict::kBlocked) {
     const rules::Band& band = selected.rule->bands.front();
     const auto name = std::string_view(band.name).substr(0, band.name.size() - band.label.size());
@@ -214,7 +214,7 @@ const Limit* RuleCheck::DecidingLimit() const {
 }
 
 void RuleCheck::CountRule(const Outcome& outcome) const {
-  using telemetry::RuleOutcome;
+  using service::RuleOutcome;
   const auto metrics = catalog_->rule_metrics.find(outcome.selected->rule);
   if (metrics == catalog_->rule_metrics.end()) return;
   const bool shadow = outcome.selected->rule->shadow;

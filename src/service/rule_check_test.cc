@@ -68,7 +68,7 @@ class RuleCheckTest : public ::testing::Test {
   ManualClock clock_{TimePoint{Micros{3'600'000'000}}};
   MemoryStore store_{{.clock = &clock_}};
   telemetry::Registry registry_;
-  telemetry::ServiceMetrics metrics_{registry_};
+  service::ServiceMetrics metrics_{registry_};
   telemetry::HeavyHitters keys_;
   telemetry::Logger logger_{{.level = telemetry::LogLevel::kOff}};
   Engine engine_{{.store = store_, .metrics = metrics_, .keys = keys_, .logger = logger_}, nullptr};

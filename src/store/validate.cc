@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/validate.h"
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace sluice {
 namespace {

@@ -8,9 +8,9 @@
 #include <set>
 #include <variant>
 
-#include "core/json_writer.h"
-#include "core/text.h"
-#include "core/utf8.h"
+#include "base/json_writer.h"
+#include "base/text.h"
+#include "base/utf8.h"
 
 namespace sluice::telemetry {
 namespace {

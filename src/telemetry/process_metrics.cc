@@ -7,7 +7,7 @@
 #include <string>
 #include <system_error>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "telemetry/metrics.h"
 
 namespace sluice::telemetry {

@@ -7,7 +7,7 @@
 #include <bit>
 #include <cstdlib>
 
-#include "core/hex.h"
+#include "base/hex.h"
 
 namespace sluice::telemetry {
 namespace {

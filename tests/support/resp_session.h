@@ -15,10 +15,10 @@
 #include "resp/session.h"
 #include "rules/parse.h"
 #include "service/engine.h"
+#include "service/service_metrics.h"
 #include "sluice/memory_store.h"
 #include "telemetry/heavy_hitters.h"
 #include "telemetry/log.h"
-#include "telemetry/service_metrics.h"
 
 namespace sluice::testing_support {
 
@@ -65,7 +65,7 @@ struct RespEngine {
   ManualClock clock{TimePoint{Micros{1'700'000'000'000'000}}};
   MemoryStore memory{{.clock = &clock, .keys_max = 1 << 16}};
   telemetry::Registry registry;
-  telemetry::ServiceMetrics metrics{registry};
+  service::ServiceMetrics metrics{registry};
   telemetry::HeavyHitters keys;
   telemetry::Logger logger{{.level = telemetry::LogLevel::kOff, .clock = &clock}};
   service::Engine engine;

@@ -13,11 +13,11 @@
 #include "rules/rule_book.h"
 #include "service/catalog.h"
 #include "service/engine.h"
+#include "service/service_metrics.h"
 #include "sluice/memory_store.h"
 #include "telemetry/heavy_hitters.h"
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
-#include "telemetry/service_metrics.h"
 
 namespace sluice::test {
 
@@ -47,7 +47,7 @@ class RlsEngine {
 
  private:
   telemetry::Registry registry_;
-  telemetry::ServiceMetrics metrics_{registry_};
+  service::ServiceMetrics metrics_{registry_};
   telemetry::HeavyHitters keys_;
   telemetry::Logger logger_{{.level = telemetry::LogLevel::kOff}};
   service::Engine engine_;

@@ -6,10 +6,10 @@
 #include <mutex>
 #include <utility>
 
+#include "base/text.h"
 #include "core/combine.h"
 #include "core/make_limit.h"
 #include "core/seen.h"
-#include "core/text.h"
 #include "store/validate.h"
 
 namespace sluice::guard {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "store/guard/breaker.h"
 #include "store/guard/deny_cache.h"
 #include "store/guard/fallback.h"

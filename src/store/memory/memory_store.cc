@@ -5,8 +5,8 @@
 #include <bitset>
 #include <mutex>
 
+#include "base/text.h"
 #include "core/combine.h"
-#include "core/text.h"
 #include "store/memory/memory_store_impl.h"
 #include "store/memory/snapshot.h"
 #include "store/validate.h"

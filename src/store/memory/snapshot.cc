@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "core/make_limit.h"
 #include "core/sound.h"
-#include "core/text.h"
 
 namespace sluice::memory {
 namespace {

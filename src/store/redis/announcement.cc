@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/redis/announcement.h"
 
-#include "core/text.h"
+#include "base/text.h"
 #include "redis/connection.h"
 #include "redis/resp.h"
 

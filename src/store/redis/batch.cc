@@ -7,10 +7,10 @@
 #include <utility>
 #include <variant>
 
+#include "base/text.h"
 #include "core/combine.h"
 #include "core/seen.h"
 #include "core/sound.h"
-#include "core/text.h"
 #include "redis/connection.h"
 #include "store/redis/state_key.h"
 #include "store/validate.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "redis/client.h"
 #include "redis/slots.h"
 #include "sluice/redis_store.h"

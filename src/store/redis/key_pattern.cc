@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/text.h"
-#include "core/utf8.h"
+#include "base/text.h"
+#include "base/utf8.h"
 #include "store/redis/state_key.h"
 
 namespace sluice::redis {

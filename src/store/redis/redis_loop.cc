@@ -7,7 +7,7 @@
 #include <functional>
 #include <utility>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "store/redis/announcement.h"
 #include "store/redis/script.h"
 #include "store/redis/state_key.h"

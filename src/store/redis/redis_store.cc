@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "redis/loop_thread.h"
 #include "store/redis/announcement.h"
 #include "store/redis/key_pattern.h"

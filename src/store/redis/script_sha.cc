@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "core/hex.h"
+#include "base/hex.h"
 #include "store/redis/script.h"
 
 namespace sluice::redis {

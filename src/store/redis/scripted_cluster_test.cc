@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/text.h"
+#include "base/text.h"
 #include "sluice/redis_store.h"
 #include "store/redis/script.h"
 #include "support/eventually.h"

@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "core/digest.h"
-#include "core/hex.h"
-#include "core/text.h"
+#include "base/digest.h"
+#include "base/hex.h"
+#include "base/text.h"
 
 namespace sluice::redis {
 namespace {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <expected>
+#include <memory>
+#include <string>
+
+#include "base/problem.h"
+#include "config/settings.h"
+
+namespace sluice::daemon {
+
+// The service, put together: the one place that names every part.
+class Daemon {
+ public:
+  // Starts everything; the doors are open when it returns. All that keeps it from starting is
+  // reported, a problem each. The warnings are logged when it has started.
+  static std::expected<std::unique_ptr<Daemon>, Problems> Start(const config::Settings& settings,
+                                                                const std::string& config_path,
+                                                                const Problems& warnings);
+  ~Daemon();
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  // Serves until SIGTERM or SIGINT.
+  void Run();
+
+ private:
+  class Impl;
+  explicit Daemon(std::unique_ptr<Impl> impl);
+
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice::daemon

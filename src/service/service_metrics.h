@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// The metrics of the service; docs/reference/metrics.md says what each means. Keys of clients are
+// never labels.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sluice/limit.h"
+#include "sluice/memory_store.h"
+#include "sluice/redis_store.h"
+#include "sluice/store.h"
+#include "telemetry/metrics.h"
+
+namespace sluice::service {
+
+using telemetry::Counter;
+using telemetry::CounterFamily;
+using telemetry::Gauge;
+using telemetry::Histogram;
+using telemetry::Labels;
+using telemetry::Registry;
+
+enum class RuleOutcome : std::uint8_t { kAllowed, kDenied, kShadowDenied, kError };
+enum class Standing : std::uint8_t { kCounts, kShadow };  // Whether a limit can deny.
+enum class ReloadResult : std::uint8_t { kOk, kInvalid };
+enum class Door : std::uint8_t { kHttp, kAdmin, kGrpc, kResp };
+
+// A rule's counters, kept in the catalog beside the rule: counting takes no lock.
+class RuleMetrics {
+ public:
+  RuleMetrics() = default;
+  void Count(RuleOutcome outcome) const { set_[static_cast<std::size_t>(outcome)].Add(); }
+
+ private:
+  friend class ServiceMetrics;
+  explicit RuleMetrics(CounterFamily::Set set) : set_(set) {}
+  CounterFamily::Set set_;
+};
+
+// What became of a descriptor of the Rate Limit Service. Near: it passed, and four fifths of its
+// limit or more are used.
+enum class RlsOutcome : std::uint8_t { kOk, kNear, kOver, kShadowOver, kError };
+
+// A descriptor's counters, as RuleMetrics are a rule's.
+class RlsMetrics {
+ public:
+  RlsMetrics() = default;
+  void Count(RlsOutcome outcome) const { set_[static_cast<std::size_t>(outcome)].Add(); }
+
+ private:
+  friend class ServiceMetrics;
+  explicit RlsMetrics(CounterFamily::Set set) : set_(set) {}
+  CounterFamily::Set set_;
+};
+
+// Every code that an answer can have, at any door.
+inline constexpr std::array kErrorCodes = {
+    // What stores and rules say of a request; ErrorCode has their meanings.
+    "INVALID_KEY", "INVALID_COST", "COST_EXCEEDS_LIMIT", "INVALID_TIME", "INVALID_REQUEST",
+    "INVALID_INPUT", "STORE_FULL", "NOT_FOUND", "IO", "UNAVAILABLE", "OUTCOME_UNKNOWN",
+    "ACCESS_DENIED", "STORE_ERROR", "FOREIGN_STATE",
+    // The APIs over HTTP.
+    "INVALID_QUERY", "INVALID_ALGORITHM", "INVALID_PERMITS", "INVALID_MODE", "INVALID_LEVEL",
+    "METHOD_NOT_ALLOWED", "PRECONDITION_FAILED", "UNAUTHORIZED", "FORBIDDEN", "CONFLICT",
+    // What is no request of HTTP.
+    "BAD_REQUEST", "REQUEST_TIMEOUT", "BODY_TOO_LARGE", "TARGET_TOO_LONG", "HEADERS_TOO_LARGE",
+    "EXPECTATION_FAILED", "NOT_IMPLEMENTED", "VERSION_NOT_SUPPORTED",
+    // The first words of RESP's errors.
+    "ERR", "NOAUTH", "WRONGPASS", "NOPROTO",
+    // The statuses of gRPC that are not among the above.
+    "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "INTERNAL",
+    "UNAUTHENTICATED"};
+
+// Every method may be called from any thread; all but those that say otherwise cost nanoseconds.
+class ServiceMetrics {
+ public:
+  static constexpr std::size_t kRulesMax = 4000;
+  // Beyond it descriptors are counted together, as "other".
+  static constexpr std::size_t kDescriptorsMax = 1000;
+
+  struct Options {
+    std::string_view version = "unknown";
+
+    // Beyond it rules are counted together, as "other". At most kRulesMax.
+    std::size_t rules_max = 1000;
+  };
+
+  // The registry outlives it. All series but those of rules exist from now on, with 0.
+  ServiceMetrics(Registry& registry, const Options& options);
+  explicit ServiceMetrics(Registry& registry) : ServiceMetrics(registry, Options{}) {}
+  ServiceMetrics(const ServiceMetrics&) = delete;
+  ServiceMetrics& operator=(const ServiceMetrics&) = delete;
+
+  // A client's request was decided, by a limit of this algorithm, and that took so long.
+  void RequestDecided(Algorithm algorithm, bool allowed, std::chrono::nanoseconds duration) const {
+    const Requests& requests = requests_[static_cast<std::size_t>(algorithm)][allowed ? 1 : 0];
+    requests.count.Add();
+    requests.seconds.Observe(duration);
+  }
+
+  // Likewise, but nobody had to ask for its numbers: it costs more than can ever be granted.
+  void RequestNeverGranted(Algorithm algorithm) const {
+    requests_[static_cast<std::size_t>(algorithm)][0].count.Add();
+  }
+
+  // Likewise, but no limit had a say: none applied, or a rule refuses the request by itself.
+  void RequestDecidedWithoutLimit(bool allowed) const { without_limit_[allowed ? 1 : 0].Add(); }
+
+  // One limit of a request was checked, and would have allowed it or not.
+  void LimitChecked(Algorithm algorithm, bool allowed, Standing standing) const {
+    limits_[static_cast<std::size_t>(standing)][static_cast<std::size_t>(algorithm)]
+           [allowed ? 1 : 0]
+               .Add();
+  }
+
+  // A request was answered without its store. Does nothing for kStore; kDenyCache counts there.
+  void Decided(Source source) const;
+
+  // The store failed a charge that has this policy.
+  void StoreFailed(OnStoreFailure policy) const {
+    store_failures_[static_cast<std::size_t>(policy)].Add();
+  }
+
+  // A request was answered with this error, one of kErrorCodes. Called where the answer is made.
+  void Failed(std::string_view code) const;
+
+  // Takes a lock: ask when rules are compiled, and keep the answer.
+  RuleMetrics Rule(std::string_view rule_set, std::string_view rule) const;
+
+  // Forgets all rules but these pairs of rule set and rule. Takes a lock.
+  void RetainRules(std::span<const std::pair<std::string_view, std::string_view>> rules) const;
+
+  // The same for descriptors of the Rate Limit Service: pairs of a domain and a descriptor's path.
+  RlsMetrics Descriptor(std::string_view domain, std::string_view path) const;
+  void RetainDescriptors(
+      std::span<const std::pair<std::string_view, std::string_view>> descriptors) const;
+
+  // The generation counts only if the result is kOk.
+  void Reloaded(ReloadResult result, std::int64_t generation) const;
+
+  // The certificate of a door was read again, or could not be.
+  void CertificateReloaded(ReloadResult result) const {
+    certificate_reloads_[static_cast<std::size_t>(result)].Add();
+  }
+
+  // The tokens of a door were read again, or could not be.
+  void TokensReloaded(ReloadResult result) const {
+    token_reloads_[static_cast<std::size_t>(result)].Add();
+  }
+
+  void HttpResponse(int status) const;
+
+  // A call to Redis was answered, or given up, after so long.
+  void RedisCall(std::chrono::nanoseconds duration) const { redis_seconds_.Observe(duration); }
+
+  struct Connections {
+    std::uint64_t open = 0;
+    std::uint64_t accepted = 0;
+    std::uint64_t refused = 0;
+    std::uint64_t accept_errors = 0;
+    std::uint64_t handshakes_failed = 0;
+  };
+
+  // The rule sets that the admin API manages.
+  struct ManagedRules {
+    bool ready = false;
+    bool store_works = false;
+    std::int64_t revision = 0;
+    std::uint64_t restored = 0;
+    std::uint64_t keep_failures = 0;
+    std::size_t rejected = 0;
+    std::vector<std::string> rejected_names;  // The first of them; a bounded number.
+  };
+
+  // Numbers that doors and stores keep themselves; what is given here runs when metrics are read.
+  // Once each.
+  void WatchConnections(Door door, std::function<Connections()> connections);
+  void WatchRules(std::function<ManagedRules()> rules);
+  void WatchMemory(std::function<MemoryStore::Stats()> stats);
+  void WatchRedis(std::function<RedisStore::Stats()> stats);
+
+ private:
+  static constexpr std::size_t kAlgorithms = 6;
+
+  void AddRequests();
+
+  struct Requests {
+    Counter count;
+    Histogram seconds;
+  };
+  // By algorithm, then denied, allowed.
+  template <typename T>
+  using ByDecision = std::array<std::array<T, 2>, kAlgorithms>;
+
+  // Constant after construction.
+  Registry& registry_;
+  ByDecision<Requests> requests_;
+  std::array<Counter, 2> without_limit_;
+  std::array<ByDecision<Counter>, 2> limits_;  // By standing.
+  Counter local_;
+  Counter overload_;
+  Counter fail_open_;
+  Counter deny_cache_hits_;
+  std::array<Counter, 3> store_failures_;
+  std::array<Counter, kErrorCodes.size()> errors_;
+  CounterFamily* rules_;
+  CounterFamily* descriptors_;
+  std::array<Counter, 2> reloads_;
+  std::array<Counter, 2> certificate_reloads_;
+  std::array<Counter, 2> token_reloads_;
+  Gauge generation_;
+  std::array<Counter, 5> responses_;  // 1xx to 5xx
+  Histogram redis_seconds_;
+};
+
+// The algorithm as the API and the label write it: "TOKEN_BUCKET".
+std::string_view UpperName(Algorithm algorithm);
+
+}  // namespace sluice::service
