@@ -28,10 +28,6 @@ class RenewableStore final : public sluice::Store {
   void Apply(std::span<sluice::Request> requests, std::move_only_function<void()> done) override {
     memory_->Apply(requests, std::move(done));
   }
-  void Reset(const sluice::Charge& charge,
-             std::move_only_function<void(sluice::Expected<bool>)> done) override {
-    memory_->Reset(charge, std::move(done));
-  }
   bool AnswersInline() const override { return true; }
 
  private:

@@ -50,6 +50,9 @@ namespace sluice {
 // asked again after Options::deny_cache_trust. If another instance takes from the budget, waits
 // reported here are as early as the client was told the first time.
 //
+// A reset (Action::kReset) forgets what is known and used locally, whether or not the store can be
+// asked. No policy stands in for the store: if that fails, so does the reset.
+//
 // States (Request::seen) are those that the store tells; what it was not asked about, it tells
 // nothing of.
 //
@@ -235,10 +238,6 @@ class GuardedStore final : public Store {
   // Does not wait. `done` runs before this returns, on a thread of the inner store, or on the
   // guard's own, which it must not hold up. It must not destroy the guard.
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override;
-
-  // Makes the inner store's budget whole and, whether or not that succeeds, the local one. Without
-  // deadline or policy: the answer is the inner store's.
-  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override;
 
   bool AnswersInline() const override;
 

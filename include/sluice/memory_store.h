@@ -70,11 +70,10 @@ class MemoryStore final : public Store {
   // Decides at once, all as of one moment; `done` runs before this returns.
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override;
 
-  // Makes the budget of this key and name, or of this key and limit, whole. Says whether state was
-  // held. The limit is needed in either case. One short lock. Error: kStoreFull if the sketch holds
-  // what the key has used together with what others have, which must stay.
+  // Action::kReset of one charge: returns whether there was any state. The limit is needed even if
+  // the charge has a name. Error: kStoreFull if the sketch holds what the key has used together
+  // with what others have, which must stay.
   Expected<bool> Reset(const Charge& charge);
-  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override;
 
   bool AnswersInline() const override { return true; }
 

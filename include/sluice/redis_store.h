@@ -89,13 +89,9 @@ class RedisStore final : public Store {
   Expected<Decision> CheckAll(std::span<const Charge> charges, std::span<Decision> each = {},
                               std::optional<TimePoint> now = {});
 
-  // Makes the budget of this key and limit (or name) whole, and announces that to all who watch.
-  // Says whether state was held. An error may also mean that only the announcement failed: it does
-  // no harm to reset again.
+  // Action::kReset of one charge, and wait: returns whether there was any state. All who watch are
+  // told in the same step; if they cannot be, nothing is reset.
   Expected<bool> Reset(const Charge& charge);
-
-  // Does not wait; `done` runs on the store's own thread, or at once if the charge is invalid.
-  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override;
 
   // Listens to what the stores on this Redis and prefix announce: resets, purges, and what requests
   // over several slots of a Cluster give back. `on_raised(nullptr)` also runs each time that it
@@ -135,6 +131,8 @@ class RedisStore final : public Store {
  private:
   class Impl;
   explicit RedisStore(std::unique_ptr<Impl> impl);
+
+  void ApplyAndWait(Request& request);
 
   std::unique_ptr<Impl> impl_;
 };

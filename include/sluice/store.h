@@ -85,6 +85,11 @@ enum class Action : std::uint8_t {
   // a window, what was taken last. A budget never has more than an untouched one. Never denies; all
   // numbers are those after it. A cost may exceed its limit.
   kGive,
+
+  // Make each charge's budget untouched, whatever its cost. Never denies; all numbers are those
+  // afterwards, and Request::existed says whether there was anything to forget. If it fails, some
+  // charges may have been reset: it does no harm to reset again.
+  kReset,
 };
 
 // A charge's state as a decision left it, in the terms of its algorithm; see core/seen.h. Whoever
@@ -117,6 +122,9 @@ struct Request {
   // Out. Allowed if every charge is; the smallest remaining, the longest waits.
   Expected<Decision> outcome = Decision{};
 
+  // Out, of kReset: whether any of the charges had state.
+  bool existed = false;
+
   // Out. kStore unless a guard says otherwise: the least trustworthy source of any charge. If the
   // outcome is an error, kOverload says that the store answers but cannot keep up.
   Source source = Source::kStore;
@@ -132,13 +140,8 @@ class Store {
   // store that cannot decide sets an error: a denial always comes from a limit.
   virtual void Apply(std::span<Request> requests, std::move_only_function<void()> done) = 0;
 
-  // Makes the budget of this key and name, or of this key and limit, whole, and then calls `done`
-  // exactly once, perhaps before it returns, with whether state was held. What the charge points to
-  // is needed only during the call; its cost is ignored.
-  virtual void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) = 0;
-
   // Someone, perhaps in another process, has made this charge's budget larger than what was taken
-  // from it and the time say: whatever was known of it is void. Null: that may be so of any.
+  // from it and the time say: whatever was known of it is void. Null: any state may be affected.
   using OnRaised = std::function<void(const Charge*)>;
 
   // Has `on_raised` called on a thread of the store from now on, as soon as the store learns of it.

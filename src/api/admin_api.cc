@@ -161,8 +161,6 @@ struct KeyCall {
   std::vector<Charge> charges;
   std::vector<SeenState> seen;
   std::vector<Request> requests;
-  std::vector<Expected<bool>> held;   // Of a reset.
-  std::atomic<std::size_t> open = 1;  // Under way, and one for whoever starts them.
 };
 
 // Says that the key is most likely a typing error, and not a whole budget.
@@ -212,9 +210,9 @@ void AnswerInspection(KeyCall& call) {
 
 void AnswerReset(KeyCall& call) {
   std::size_t reset = 0;
-  for (const auto& held : call.held) {
-    if (!held) return call.reply.Fail(held.error());
-    reset += *held ? 1 : 0;
+  for (const Request& request : call.requests) {
+    if (!request.outcome) return call.reply.Fail(request.outcome.error());
+    reset += request.existed ? 1 : 0;
   }
   JsonWriter json(call.reply.body);
   json.BeginObject().BytesField("key", call.key).Field("bands", call.limits.size());
@@ -473,21 +471,15 @@ void AdminApi::ResetKey(const http::Request& request, http::Exchange exchange,
   const auto call =
       PrepareKey(parts_.engine, parts_.instruments, request, std::move(exchange), rule_set);
   if (!call) return;
-  call->held.assign(call->charges.size(), false);
-  const auto finish = [call, author = AuthorOf(request), id = std::string(rule_set)] {
-    if (call->open.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    LogReset(call->reply.logger(), author, call->reply.request_id(),
-             text::Cat("key ", call->key, " of rule set ", id), call->held);
-    AnswerReset(*call);
-  };
-  for (std::size_t i = 0; i < call->charges.size(); ++i) {
-    call->open.fetch_add(1, std::memory_order_relaxed);
-    parts_.engine.Reset(call->charges[i], [call, i, finish](Expected<bool> held) {
-      call->held[i] = std::move(held);
-      finish();
-    });
+  for (const Charge& charge : call->charges) {
+    call->requests.push_back({.charges = {&charge, 1}, .action = Action::kReset});
   }
-  finish();
+  parts_.engine.Apply(call->requests,
+                      [call, author = AuthorOf(request), id = std::string(rule_set)] {
+                        LogReset(call->reply.logger(), author, call->reply.request_id(),
+                                 text::Cat("key ", call->key, " of rule set ", id), call->requests);
+                        AnswerReset(*call);
+                      });
 }
 
 void AdminApi::Top(const http::Request& request, http::Exchange exchange) const {

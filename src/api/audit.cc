@@ -77,11 +77,12 @@ void LogChange(telemetry::Logger& logger, const Author& author, std::string_view
 }
 
 void LogReset(telemetry::Logger& logger, const Author& author, std::string_view request_id,
-              std::string_view target, std::span<const Expected<bool>> held) {
-  const auto was_used = [](const Expected<bool>& one) { return one.value_or(false); };
-  const bool known = std::ranges::all_of(held, &Expected<bool>::has_value);
+              std::string_view target, std::span<const Request> resets) {
+  const auto succeeded = [](const Request& reset) { return reset.outcome.has_value(); };
+  const auto was_used = [&](const Request& reset) { return succeeded(reset) && reset.existed; };
+  const bool known = std::ranges::all_of(resets, succeeded);
   const std::string before =
-      text::Cat(std::ranges::count_if(held, was_used), " of ", held.size(), " budgets used");
+      text::Cat(std::ranges::count_if(resets, was_used), " of ", resets.size(), " budgets used");
   LogChange(logger, author, request_id,
             {.action = "reset",
              .target = target,

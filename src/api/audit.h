@@ -9,7 +9,7 @@
 #include "http/message.h"
 #include "net/access.h"
 #include "reload/keeper.h"
-#include "sluice/error.h"
+#include "sluice/store.h"
 #include "telemetry/log.h"
 
 namespace sluice::api {
@@ -33,9 +33,9 @@ struct AuditedChange {
 void LogChange(telemetry::Logger& logger, const Author& author, std::string_view request_id,
                const AuditedChange& change);
 
-// Of budgets that were made whole: for each, whether anything was used, if that is known.
+// Of budgets that were reset: for each, whether anything was used, if that is known.
 void LogReset(telemetry::Logger& logger, const Author& author, std::string_view request_id,
-              std::string_view target, std::span<const Expected<bool>> held);
+              std::string_view target, std::span<const Request> resets);
 
 // Of a rule set: hash, number of rules and, of rules that differ, what they are and their bands.
 // Overrides are not shown: they may name secrets.

@@ -145,12 +145,12 @@ void AnswerInspection(DescriptorCall& call) {
   call.reply.Send(200);
 }
 
-void AnswerReset(DescriptorCall& call, const Expected<bool>& held) {
-  if (!held) return call.reply.Fail(held.error());
+void AnswerReset(DescriptorCall& call) {
+  if (!call.request.outcome) return call.reply.Fail(call.request.outcome.error());
   JsonWriter json(call.reply.body);
   json.BeginObject();
   AppendDescriptor(json, call);
-  json.Field("reset", *held).EndObject();
+  json.Field("reset", call.request.existed).EndObject();
   call.reply.Send(200);
 }
 
@@ -194,11 +194,12 @@ void DescriptorApi::Reset(const http::Request& request, http::Exchange exchange,
                           std::string_view domain) const {
   const auto call = Prepare(engine_, instruments_, request, std::move(exchange), domain);
   if (!call) return;
-  if (!call->limited()) return AnswerReset(*call, false);
-  engine_.Reset(call->charge, [call, author = Author::Of(request, access_)](Expected<bool> held) {
+  if (!call->limited()) return AnswerReset(*call);
+  call->request = {.charges = {&call->charge, 1}, .action = Action::kReset};
+  engine_.Apply({&call->request, 1}, [call, author = Author::Of(request, access_)] {
     LogReset(call->reply.logger(), author, call->reply.request_id(),
-             text::Cat("key ", call->match.key, " of domain ", call->domain), {&held, 1});
-    AnswerReset(*call, held);
+             text::Cat("key ", call->match.key, " of domain ", call->domain), {&call->request, 1});
+    AnswerReset(*call);
   });
 }
 

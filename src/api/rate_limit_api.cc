@@ -169,9 +169,10 @@ void RateLimitApi::Answer(Call& call) const {
 void RateLimitApi::Reset(const http::Request& request, http::Exchange exchange) const {
   auto call = Read(request, std::move(exchange), Caller::kTrusted);
   if (!call) return;
-  const Charge charge = call->charge;
-  engine_.Reset(charge, [call = std::move(call)](Expected<bool> held) {
-    if (!held) return call->reply.Fail(held.error());
+  call->request = {.charges = {&call->charge, 1}, .action = Action::kReset};
+  const std::span<Request> requests{&call->request, 1};
+  engine_.Apply(requests, [call = std::move(call)] {
+    if (!call->request.outcome) return call->reply.Fail(call->request.outcome.error());
     JsonWriter json(call->reply.body);
     json.BeginObject().BytesField("key", call->key);
     json.Field("algorithm", UpperName(call->limit->algorithm()));

@@ -128,9 +128,6 @@ class BrokenStore final : public Store {
     }
     done();
   }
-  void Reset(const Charge&, std::move_only_function<void(Expected<bool>)> done) override {
-    done(false);
-  }
 };
 
 class RlsTest : public testing::Test {
@@ -648,9 +645,6 @@ class BusyStore final : public Store {
       if (outcome) std::ranges::fill(request.each, *outcome);
     }
     done();
-  }
-  void Reset(const Charge&, std::move_only_function<void(Expected<bool>)> done) override {
-    done(false);
   }
 
   Expected<Decision> outcome = Decision{.allowed = true, .limit = 3, .remaining = 2};

@@ -52,9 +52,6 @@ class SlowStore final : public Store {
       store_.Apply(requests, std::move(done));
     });
   }
-  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override {
-    store_.Reset(charge, std::move(done));
-  }
   void Decide() {
     for (auto& work : std::exchange(waiting_, {})) work();
   }

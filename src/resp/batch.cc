@@ -70,7 +70,10 @@ void Batch::AddRules(bool detail, Protocol protocol) {
 void Batch::AddReset(const Limit& limit, std::string_view name,
                      std::span<const std::string_view> keys) {
   for (const std::string_view key : keys) {
-    resets_.push_back({.limit = limit, .name = name, .key = key});
+    asked_.push_back({.limit = limit,
+                      .said = {},
+                      .charge = {.key = key, .limit = nullptr, .name = name},
+                      .action = Action::kReset});
   }
   steps_.push_back(
       {.kind = Kind::kReset, .dialect = {}, .protocol = {}, .detail = false, .size = keys.size()});
@@ -80,7 +83,8 @@ void Batch::AddReset(const Limit& limit, std::string_view name,
 void Batch::AddRulesReset() {
   const std::span<const Charge> charges = rules_[rules_count_++]->charges();
   for (const Charge& charge : charges) {
-    resets_.push_back({.limit = *charge.limit, .name = charge.name, .key = charge.key});
+    asked_.push_back(
+        {.limit = *charge.limit, .said = {}, .charge = charge, .action = Action::kReset});
   }
   steps_.push_back({.kind = Kind::kRulesReset,
                     .dialect = {},
@@ -90,15 +94,13 @@ void Batch::AddRulesReset() {
 }
 
 bool Batch::Run(std::move_only_function<void()>& ready) {
+  if (std::exchange(begun_, true)) return true;
   ready_ = &ready;
-  if (next_step_ == 0) Link();
-  while (next_step_ < steps_.size()) {
-    // One more than there is to decide, so that `ready` is not called from within.
-    undecided_.store(1, std::memory_order_relaxed);
-    BeginStage();
-    if (undecided_.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
-  }
-  return true;
+  Link();
+  // One more than there is to decide, so that `ready` is not called from within.
+  undecided_.store(1, std::memory_order_relaxed);
+  Begin();
+  return undecided_.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }
 
 // Only now do the vectors stand still.
@@ -108,54 +110,46 @@ void Batch::Link() {
   auto seen = seen_.begin();
   for (Asked& asked : asked_) {
     asked.charge.limit = &asked.limit;
-    requests_.push_back({.charges = {&asked.charge, 1}});
+    requests_.push_back({.charges = {&asked.charge, 1}, .action = asked.action});
     if (asked.foresees()) requests_.back().seen = {&*seen++, 1};
   }
 }
 
-// All up to the next reset, or that reset alone.
-void Batch::BeginStage() {
-  if (rules_count_ == 0 && resets_.empty()) {
-    next_step_ = steps_.size();
-    BeginChecks(requests_.size());
-    return;
+// In the order of the commands, which is that in which the store decides.
+void Batch::Begin() {
+  if (rules_count_ == 0) return BeginRequests(requests_.size());
+  std::size_t requests = 0;
+  std::size_t rules = 0;
+  for (const Step& step : steps_) {
+    switch (step.kind) {
+      case Kind::kText:
+        break;
+      case Kind::kCheck:
+      case Kind::kNever:
+        ++requests;
+        break;
+      case Kind::kRulesReset:
+        ++rules;
+        [[fallthrough]];
+      case Kind::kReset:
+        requests += step.size;
+        break;
+      case Kind::kRules:
+        BeginRequests(std::exchange(requests, 0));
+        undecided_.fetch_add(1, std::memory_order_relaxed);
+        rules_[rules++]->Run(engine_, [this] { Decided(); });
+        break;
+    }
   }
-  if (IsReset(steps_[next_step_].kind)) {
-    const Step& step = steps_[next_step_++];
-    if (step.kind == Kind::kRulesReset) ++next_rules_;
-    BeginReset(step.size);
-    return;
-  }
-  std::size_t checks = 0;
-  for (; next_step_ < steps_.size() && !IsReset(steps_[next_step_].kind); ++next_step_) {
-    const Kind kind = steps_[next_step_].kind;
-    if (kind == Kind::kCheck || kind == Kind::kNever) ++checks;
-    if (kind != Kind::kRules) continue;
-    BeginChecks(std::exchange(checks, 0));
-    undecided_.fetch_add(1, std::memory_order_relaxed);
-    rules_[next_rules_++]->Run(engine_, [this] { Decided(); });
-  }
-  BeginChecks(checks);
+  BeginRequests(requests);
 }
 
-void Batch::BeginChecks(std::size_t count) {
+void Batch::BeginRequests(std::size_t count) {
   if (count == 0) return;
   const std::span<Request> run = std::span(requests_).subspan(next_request_, count);
   next_request_ += count;
   undecided_.fetch_add(1, std::memory_order_relaxed);
   engine_.Apply(run, [this] { Decided(); });
-}
-
-void Batch::BeginReset(std::size_t keys) {
-  undecided_.fetch_add(keys, std::memory_order_relaxed);
-  for (const std::size_t end = next_reset_ + keys; next_reset_ < end; ++next_reset_) {
-    Reset& reset = resets_[next_reset_];
-    const Charge charge{.key = reset.key, .limit = &reset.limit, .name = reset.name};
-    engine_.Reset(charge, [this, &reset](Expected<bool> outcome) {
-      reset.outcome = std::move(outcome);
-      Decided();
-    });
-  }
 }
 
 void Batch::Decided() {
@@ -166,7 +160,6 @@ void Batch::Write(std::string& out) {
   std::size_t text = 0;
   std::size_t request = 0;
   std::size_t rules = 0;
-  std::size_t reset = 0;
   for (const Step& step : steps_) {
     switch (step.kind) {
       case Kind::kText:
@@ -185,8 +178,8 @@ void Batch::Write(std::string& out) {
         ++rules;
         [[fallthrough]];
       case Kind::kReset:
-        WriteReset(out, std::span(resets_).subspan(reset, step.size));
-        reset += step.size;
+        WriteReset(out, std::span(requests_).subspan(request, step.size));
+        request += step.size;
         break;
     }
   }
@@ -211,14 +204,12 @@ void Batch::WriteCheck(std::string& out, const Step& step, std::size_t index) co
   }
 }
 
-void Batch::WriteReset(std::string& out, std::span<const Reset> resets) const {
+void Batch::WriteReset(std::string& out, std::span<const Request> resets) const {
   ReplyWriter reply(out, Protocol::kResp2, engine_.metrics());
-  std::int64_t held = 0;
-  for (const Reset& reset : resets) {
+  for (const Request& reset : resets) {
     if (!reset.outcome) return reply.Error(reset.outcome.error());
-    held += *reset.outcome ? 1 : 0;
   }
-  reply.Integer(held);
+  reply.Integer(std::ranges::count_if(resets, &Request::existed));
 }
 
 void Batch::Clear() {
@@ -232,11 +223,8 @@ void Batch::Clear() {
   // A catalog that was replaced meanwhile is not to be kept for our sake.
   for (std::size_t i = 0; i < rules_count_; ++i) rules_[i]->Reuse(nullptr);
   rules_count_ = 0;
-  resets_.clear();
-  next_step_ = 0;
+  begun_ = false;
   next_request_ = 0;
-  next_rules_ = 0;
-  next_reset_ = 0;
 }
 
 }  // namespace sluice::resp

@@ -70,40 +70,31 @@ class Batch {
  private:
   enum class Kind : std::uint8_t { kText, kCheck, kNever, kRules, kReset, kRulesReset };
 
-  static bool IsReset(Kind kind) { return kind == Kind::kReset || kind == Kind::kRulesReset; }
-
   struct Step {
     Kind kind;
     Dialect dialect;
     Protocol protocol;
     bool detail;
-    std::size_t size;  // kText: bytes of text_. Of resets: how many of resets_.
+    std::size_t size;  // kText: bytes of text_. Of resets: how many of requests_.
   };
 
   struct Asked {
     Limit limit;
     std::string_view said;
     Charge charge;
+    Action action = Action::kCheck;
 
     // A look that is told what a request of 1 would get.
     bool foresees() const { return charge.cost == 0 && !said.empty(); }
   };
 
-  struct Reset {
-    Limit limit;
-    std::string_view name;
-    std::string_view key;
-    Expected<bool> outcome = false;
-  };
-
   void Ask(const Check& check, std::int64_t cost);
   void Link();
-  void BeginStage();
-  void BeginChecks(std::size_t count);
-  void BeginReset(std::size_t keys);
+  void Begin();
+  void BeginRequests(std::size_t count);
   void Decided();
   void WriteCheck(std::string& out, const Step& step, std::size_t index) const;
-  void WriteReset(std::string& out, std::span<const Reset> resets) const;
+  void WriteReset(std::string& out, std::span<const Request> resets) const;
   void Clear();
 
   service::Engine& engine_;
@@ -116,13 +107,9 @@ class Batch {
   std::vector<SeenState> seen_;  // One for each that foresees.
   std::vector<std::unique_ptr<service::RuleCheck>> rules_;
   std::size_t rules_count_ = 0;
-  std::vector<Reset> resets_;
 
-  // Where Run goes on.
-  std::size_t next_step_ = 0;
-  std::size_t next_request_ = 0;
-  std::size_t next_rules_ = 0;
-  std::size_t next_reset_ = 0;
+  bool begun_ = false;
+  std::size_t next_request_ = 0;  // The first that the engine was not asked.
 
   std::move_only_function<void()>* ready_ = nullptr;
   std::atomic<std::size_t> undecided_ = 0;

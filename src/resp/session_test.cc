@@ -541,12 +541,6 @@ class LaterStore final : public Store {
       }
     });
   }
-  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override {
-    calls_.push_back([this, key = std::string(charge.key), name = std::string(charge.name),
-                      limit = *charge.limit, done = std::move(done)]() mutable {
-      store_.Reset({.key = key, .limit = &limit, .name = name}, std::move(done));
-    });
-  }
 
   std::size_t calls() const { return calls_.size(); }
   void Fail(Error error) { failure_ = std::move(error); }

@@ -31,6 +31,9 @@ const Charge& DecidingOf(const Request& request) {
   return request.charges[static_cast<std::size_t>(denied - request.each.begin())];
 }
 
+// Whether somebody's request is decided. Giving back and resets are corrections.
+bool Decides(Action action) { return action != Action::kGive && action != Action::kReset; }
+
 }  // namespace
 
 Engine::Engine(const Parts& parts, std::shared_ptr<const Catalog> catalog)
@@ -75,14 +78,10 @@ void Engine::ApplyParts(std::span<Request> requests,
   });
 }
 
-void Engine::Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) {
-  store_.Reset(charge, std::move(done));
-}
-
 void Engine::CountWhole(std::span<const Request> requests, const Span& span) {
   Account(requests);
   for (const Request& request : requests) {
-    if (!request.outcome || request.action == Action::kGive) continue;
+    if (!request.outcome || !Decides(request.action)) continue;
     Deciding deciding;
     for (std::size_t i = 0; i < request.charges.size(); ++i) {
       const Charge& charge = request.charges[i];
@@ -136,7 +135,7 @@ void Engine::Account(std::span<const Request> requests) {
       AccountFailure(request);
       continue;
     }
-    if (request.action == Action::kGive) continue;  // Nobody's request was decided.
+    if (!Decides(request.action)) continue;
     const bool allowed = request.outcome->allowed;
     if (request.source != Source::kStore) AccountWithoutStore(request);
     if (logger_.Enabled(LogLevel::kDebug)) [[unlikely]] {

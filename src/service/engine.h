@@ -96,9 +96,6 @@ class Engine {
   // A client's request was denied because it costs more than its limit can ever grant.
   void CountNeverGranted(const Charge& charge);
 
-  // As Store::Reset.
-  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done);
-
   // Whether `done` always runs before Apply returns, on the same thread.
   bool AnswersInline() const { return store_.AnswersInline(); }
 

@@ -24,9 +24,6 @@ class LateStore final : public Store {
     requests_ = requests;
     done_ = std::move(done);
   }
-  void Reset(const Charge&, std::move_only_function<void(Expected<bool>)> done) override {
-    done(std::unexpected(Error{ErrorCode::kUnavailable, "gone"}));
-  }
   void Answer(const Expected<Decision>& outcome, Source source = Source::kStore) {
     for (Request& request : requests_) {
       request.outcome = outcome;
@@ -142,9 +139,6 @@ TEST_F(EngineTest, CountsOutagesAndDegradedDecisionsApart) {
   store.Answer(Decision{.allowed = true}, Source::kFailOpen);
   engine.Apply({&request_, 1}, [] {});
   store.Answer(Decision{.allowed = false}, Source::kOverload);
-  bool failed = false;
-  engine.Reset(charge_, [&](Expected<bool> held) { failed = !held; });
-  EXPECT_TRUE(failed);
   const std::string text = registry_.Text();
   EXPECT_THAT(text, HasSubstr(R"(source="fail_open"} 1)"));
   EXPECT_THAT(text, HasSubstr(R"(source="overload"} 1)")) << "which is no failure";

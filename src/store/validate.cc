@@ -36,7 +36,9 @@ Error Invalid(const Charge& charge, TimePoint now, Action action) {
     return {ErrorCode::kInvalidRequest, text::Cat("a name of ", charge.name.size(),
                                                   " bytes; expected at most ", kNameBytesMax)};
   }
-  if (charge.cost < 0 || (charge.cost > charge.limit->amount() && action == Action::kCheck)) {
+  const bool takes_nothing = action == Action::kReset;
+  if ((charge.cost < 0 && !takes_nothing) ||
+      (charge.cost > charge.limit->amount() && action == Action::kCheck)) {
     return InvalidCost(charge, charge.cost);
   }
   return InvalidTime(now);

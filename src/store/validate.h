@@ -14,7 +14,8 @@ namespace sluice {
 
 inline bool IsValid(const Charge& charge, TimePoint now, Action action = Action::kCheck) {
   return charge.key.size() - 1 < kKeyBytesMax && charge.name.size() <= kNameBytesMax &&
-         charge.cost >= 0 && (charge.cost <= charge.limit->amount() || action != Action::kCheck) &&
+         (charge.cost >= 0 || action == Action::kReset) &&
+         (charge.cost <= charge.limit->amount() || action != Action::kCheck) &&
          now >= TimePoint{} && now <= kTimeMax;
 }
 
@@ -24,6 +25,7 @@ Error Invalid(const Charge& charge, TimePoint now, Action action = Action::kChec
 // The most that a charge can take or give back, so that sums of costs stay small. No debit takes
 // more than a whole budget holds; but more than that can be used, after the limit was lowered.
 inline std::int64_t CostOf(const Charge& charge, Action action = Action::kCheck) {
+  if (action == Action::kReset) return 0;
   const std::int64_t most = action == Action::kGive ? core::kExactMax : charge.limit->amount();
   return std::min(charge.cost, most);
 }

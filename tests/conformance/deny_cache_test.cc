@@ -13,6 +13,7 @@
 #include "conformance/traffic.h"
 #include "sluice/guarded_store.h"
 #include "sluice/memory_store.h"
+#include "support/reset.h"
 
 namespace sluice {
 namespace {
@@ -25,9 +26,6 @@ class RemoteStore final : public Store {
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
     ++calls;
     memory_.Apply(requests, std::move(done));
-  }
-  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override {
-    done(memory_.Reset(charge));
   }
   void Watch(OnRaised on_raised) override { raised_ = std::move(on_raised); }
 
@@ -96,7 +94,7 @@ class Pair {
   }
 
   void Reset(const Charge& charge) {
-    guard.Reset(charge, [](auto) {});
+    (void)testing_support::ResetAndWait(guard, charge);
     (void)direct.Reset(charge);
   }
 

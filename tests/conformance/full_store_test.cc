@@ -196,18 +196,20 @@ void GrantsNoMoreThanTheModel(std::uint64_t seed, Time direction, std::int64_t l
       }
       if (twice) continue;
       if (random.OneIn(12)) {
-        ASSERT_TRUE(store.Reset(charges.front()));
+        Request reset{.charges = std::span(charges).first(1), .action = Action::kReset};
+        ASSERT_TRUE(store.Decide(reset, At(now)));
         model.Reset(keys.front(), charges.front().limit->ToString());
         continue;
       }
       std::vector<Charge> looks = charges;
       for (Charge& look : looks) look.cost = 0;
       std::vector<Decision> there(charges.size());
-      ASSERT_TRUE(store.Decide({.charges = looks, .each = there}, At(now)));
+      Request look{.charges = looks, .each = there};
+      ASSERT_TRUE(store.Decide(look, At(now)));
       std::vector<Decision> each(charges.size());
       std::vector<SeenState> seen(charges.size());
-      const auto outcome =
-          store.Decide({.charges = charges, .each = each, .seen = seen, .action = action}, At(now));
+      Request request{.charges = charges, .each = each, .seen = seen, .action = action};
+      const auto outcome = store.Decide(request, At(now));
       ASSERT_TRUE(outcome) << outcome.error().message;
       last = *outcome;
       std::vector<model::Model::Charge> taken;

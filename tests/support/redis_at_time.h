@@ -27,9 +27,6 @@ class RedisAtTime final : public Store {
     answered.get_future().wait();
     done();
   }
-  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override {
-    redis_->Reset(charge, std::move(done));
-  }
 
  private:
   const Clock& clock_;

@@ -41,12 +41,6 @@ class ThreadStore final : public Store {
       store_.Apply(requests, std::move(done));
     });
   }
-  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override {
-    Push([this, key = std::string(charge.key), name = std::string(charge.name),
-          limit = *charge.limit, done = std::move(done)]() mutable {
-      store_.Reset({.key = key, .limit = &limit, .name = name}, std::move(done));
-    });
-  }
 
   void Hold(bool held) {
     {

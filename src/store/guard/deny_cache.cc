@@ -169,7 +169,7 @@ void DenyCache::Learn(const Request& request, std::span<const Decision> each,
   const std::int64_t asked_us = asked.time_since_epoch().count();
   if (request.outcome->allowed) {
     for (std::size_t i = 0; i < places.size(); ++i) {
-      if (request.now || request.action == Action::kGive) {
+      if (request.now || request.action == Action::kGive || request.action == Action::kReset) {
         // Its numbers are those of another moment, or there is more than what is known says.
         Invalidate(places[i].hash);
       } else {

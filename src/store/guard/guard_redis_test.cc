@@ -18,6 +18,7 @@
 #include "support/eventually.h"
 #include "support/redis_cluster.h"
 #include "support/redis_server.h"
+#include "support/reset.h"
 
 namespace sluice {
 namespace {
@@ -27,6 +28,7 @@ using testing_support::Eventually;
 using testing_support::FreePort;
 using testing_support::RedisCluster;
 using testing_support::RedisServer;
+using testing_support::ResetAndWait;
 using State = GuardedStore::BreakerState;
 using Steady = std::chrono::steady_clock;
 
@@ -256,12 +258,7 @@ TEST_F(GuardRedisTest, AnExhaustedKeyIsDeniedWithoutTheServer) {
   }
   EXPECT_EQ(redis->GetStats().calls, calls);
 
-  std::promise<void> reset;
-  guard->Reset({.key = "k", .limit = &kFive}, [&](auto held) {
-    EXPECT_TRUE(held.value());
-    reset.set_value();
-  });
-  reset.get_future().wait();
+  EXPECT_TRUE(ResetAndWait(*guard, {.key = "k", .limit = &kFive}).value());
   EXPECT_TRUE(Ask(kFive, kClosed).outcome->allowed);
 }
 
@@ -431,9 +428,7 @@ class Instance {
   }
 
   Expected<bool> Reset(std::string_view key) {
-    std::promise<Expected<bool>> held;
-    guard_.Reset({.key = key, .limit = &kFive}, [&](auto value) { held.set_value(value); });
-    return held.get_future().get();
+    return ResetAndWait(guard_, {.key = key, .limit = &kFive});
   }
 
   // What is left after it.

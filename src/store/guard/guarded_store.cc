@@ -75,6 +75,7 @@ bool ProvablyNotCharged(const Error& error) {
 
 bool Charges(const Request& request) {
   return request.outcome && request.outcome->allowed && request.action != Action::kGive &&
+         request.action != Action::kReset &&
          std::ranges::any_of(request.charges, [](const Charge& c) { return c.cost > 0; });
 }
 
@@ -121,10 +122,11 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   void Stop();
   void ApplyInline(std::span<Request> requests);
   void Apply(std::span<Request> requests, std::move_only_function<void()> done);
-  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done);
   void SetInstances(std::int64_t instances) { fallback_.SetInstances(instances); }
   void Forget(const Charge* charge);
   void Forget(const Hash128& state);
+  void ForgetReset(const Request& request);
+  void ForgetCharges(std::span<const Charge> charges);
   Status GetStatus() const;
   Stats GetStats() const;
 
@@ -312,6 +314,7 @@ void GuardedStore::Impl::ApplyInline(std::span<Request> requests) {
   inner_.Apply(requests, [] {});
   for (Request& request : requests) {
     request.source = Source::kStore;
+    if (request.action == Action::kReset) ForgetReset(request);
     if (!Failed(request)) [[likely]] {
       continue;
     }
@@ -330,6 +333,7 @@ void GuardedStore::Impl::Apply(std::span<Request> requests, std::move_only_funct
       request.outcome = std::unexpected(*std::move(fault));
       continue;
     }
+    if (request.action == Action::kReset) ForgetReset(request);
     if (cache_.Answer(request, now)) {
       Count(counters_.deny_cache_hits);
       request.source = Source::kDenyCache;
@@ -452,6 +456,9 @@ void GuardedStore::Impl::HandBack(Flight& flight) {
     }
     Count(counters_.by_store);
     Know(flight, i);
+    request.existed = answered.existed;
+    // Again: what was asked before the store has reset it may have been answered since.
+    if (request.action == Action::kReset) ForgetCharges(answered.charges);
     if (answered.outcome) {
       const auto each = flight.EachOf(i);
       if (cache_.enabled()) cache_.Learn(answered, each, flight.PlacesOf(i), flight.sent);
@@ -755,20 +762,18 @@ void GuardedStore::Impl::EndErrand(bool delivered) {
   timer_.notify_one();
 }
 
-void GuardedStore::Impl::Reset(const Charge& charge,
-                               std::move_only_function<void(Expected<bool>)> done) {
-  fallback_.Reset(charge);
-  for (const guard::Ledger::Debt& debt : ledger_.TakeOf({&charge, 1})) {
+// What is used and owed of these budgets here is void, and so is what is known of them.
+void GuardedStore::Impl::ForgetReset(const Request& request) {
+  for (const Charge& charge : request.charges) fallback_.Reset(charge);
+  for (const guard::Ledger::Debt& debt : ledger_.TakeOf(request.charges)) {
     Count(counters_.recovered_units, debt.units);
   }
-  if (!cache_.enabled()) return inner_.Reset(charge, std::move(done));
-  // Twice: what is asked before the store has reset it may be answered after.
-  Forget(&charge);
-  inner_.Reset(charge, [self = shared_from_this(), hash = cache_.HashOf(charge),
-                        done = std::move(done)](Expected<bool> held) mutable {
-    self->Forget(hash);
-    done(std::move(held));
-  });
+  ForgetCharges(request.charges);
+}
+
+void GuardedStore::Impl::ForgetCharges(std::span<const Charge> charges) {
+  if (!cache_.enabled()) return;
+  for (const Charge& charge : charges) Forget(cache_.HashOf(charge));
 }
 
 // A budget was made larger by others, or any may have been.
@@ -862,10 +867,6 @@ void GuardedStore::Apply(std::span<Request> requests, std::move_only_function<vo
   if (!impl_->answers_inline()) return impl_->Apply(requests, std::move(done));
   impl_->ApplyInline(requests);
   done();
-}
-
-void GuardedStore::Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) {
-  impl_->Reset(charge, std::move(done));
 }
 
 bool GuardedStore::AnswersInline() const { return impl_->answers_inline(); }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/eventually.h"
+#include "support/reset.h"
 
 namespace sluice {
 namespace {
@@ -21,6 +22,7 @@ using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing_support::Eventually;
+using testing_support::ResetAndWait;
 using State = GuardedStore::BreakerState;
 using Reason = GuardedStore::Reason;
 using Steady = std::chrono::steady_clock;
@@ -66,10 +68,6 @@ class ScriptedStore final : public Store {
     }
     Answer(requests, error);
     done();
-  }
-
-  void Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) override {
-    done(state.Reset(charge));
   }
 
   void Watch(OnRaised on_raised) override { raised = std::move(on_raised); }
@@ -642,15 +640,16 @@ TEST_F(GuardTest, ResetMakesBothBudgetsWhole) {
   store.Fail(ErrorCode::kUnavailable);
   Ask(kTen, kLocal, 1, "other");
   for (const std::string_view key : {"k", "other"}) {
-    std::promise<Expected<bool>> held;
-    guard().Reset({.key = key, .limit = &kTen}, [&](auto value) { held.set_value(value); });
-    EXPECT_EQ(held.get_future().get().value(), key == "k");
+    EXPECT_EQ(ResetAndWait(guard(), {.key = key, .limit = &kTen}).error().code,
+              ErrorCode::kUnavailable);
   }
   EXPECT_EQ(stats().states_to_report, 0);
   EXPECT_EQ(stats().recovered_units, 1) << "by the reset";
   EXPECT_EQ(Ask(kTen, kLocal, 1, "other").outcome->remaining, 9);
   store.AnswerAtOnce();
   EXPECT_EQ(Ask(kTen, kLocal).source, Source::kStore);
+  EXPECT_TRUE(ResetAndWait(guard(), {.key = "k", .limit = &kTen}).value());
+  EXPECT_EQ(Ask(kTen, kLocal).outcome->remaining, 9);
 }
 
 TEST_F(GuardTest, ADenialOnItsWayDuringAResetIsNotRemembered) {
@@ -658,14 +657,14 @@ TEST_F(GuardTest, ADenialOnItsWayDuringAResetIsNotRemembered) {
   store.Hold();
   auto denied = std::async(std::launch::async, [&] { return Ask(kTen, kClosed); });
   ASSERT_TRUE(Eventually([&] { return store.held() == 1; }));
-  guard().Reset({.key = "k", .limit = &kTen}, [](auto) {});
-  // For the guard this is a denial from before the reset, whenever the store decided on it.
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(store.state.Check({.key = "k", .limit = &kTen}));
+  auto reset = std::async(std::launch::async,
+                          [&] { return ResetAndWait(guard(), {.key = "k", .limit = &kTen}); });
+  ASSERT_TRUE(Eventually([&] { return store.held() == 2; }));
   store.AnswerAtOnce();
   store.AnswerHeld();
   EXPECT_FALSE(denied.get().outcome->allowed);
+  EXPECT_TRUE(reset.get().value());
   EXPECT_EQ(Ask(kTen, kClosed).source, Source::kStore);
-  EXPECT_EQ(Ask(kTen, kClosed).source, Source::kDenyCache);
 }
 
 TEST_F(GuardTest, DeniesOneClientWithoutTheStoreWhileOthersUseTheLimitTheyShare) {
@@ -863,9 +862,6 @@ class InlineStore final : public Store {
       }
     }
     done();
-  }
-  void Reset(const Charge&, std::move_only_function<void(Expected<bool>)> done) override {
-    done(false);
   }
   bool AnswersInline() const override { return true; }
 
@@ -1101,7 +1097,7 @@ TEST_F(GuardTest, WhatOthersMadeLargerIsNotKnownUnderOverloadEither) {
   Ask(kTen, kOpen, 8);
   EXPECT_FALSE(granted());
   const Charge charge{.key = "k", .limit = &kTen};
-  guard().Reset(charge, [](auto) {});
+  EXPECT_TRUE(ResetAndWait(guard(), charge).value());
   EXPECT_TRUE(granted());
 
   const Charge other{.key = "o", .limit = &kTen};
@@ -1276,7 +1272,7 @@ TEST(GuardConcurrency, AnswersEveryCallerOnce) {
             break;
           default:
             guard.SetInstances(1 + i % 3);
-            guard.Reset({.key = "3", .limit = &kTen}, [](auto) {});
+            (void)ResetAndWait(guard, {.key = "3", .limit = &kTen});
         }
         std::this_thread::sleep_for(1500us);
         store.AnswerHeld(i % 3 ? std::nullopt : std::optional(ErrorCode::kUnavailable));

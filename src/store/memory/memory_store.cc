@@ -230,7 +230,7 @@ void MemoryStore::Impl::Apply(std::span<Request> requests) {
   }
 }
 
-Expected<Decision> MemoryStore::Impl::Decide(const Request& request, TimePoint now) {
+Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
   if (!HasValidShape(request)) return std::unexpected(InvalidShape(request));
   const std::span<const Charge> charges = request.charges;
   const Action action = request.action;
@@ -258,6 +258,11 @@ Expected<Decision> MemoryStore::Impl::Decide(const Request& request, TimePoint n
   ShardLocks locks(shards());
   for (std::size_t i = 0; i < charges.size(); ++i) locks.Add(places[i].shard);
   locks.Lock();
+  if (action == Action::kReset) {
+    auto existed = Forget(std::span(places).first(charges.size()), now);
+    if (!existed) return std::unexpected(std::move(existed.error()));
+    request.existed = *existed;
+  }
 
   // Charges of one state are of one place; the first of them is to take for all.
   std::array<bool, kChargesMax> first;
@@ -271,7 +276,7 @@ Expected<Decision> MemoryStore::Impl::Decide(const Request& request, TimePoint n
       continue;
     }
     const Slot* const slot = Resolve(places[i], *charges[i].limit, now, new_keys);
-    const bool takes = charges[i].cost > 0 && action != Action::kGive;
+    const bool takes = CostOf(charges[i], action) > 0 && action != Action::kGive;
     new_keys += !slot && !places[i].sketched && takes ? 1 : 0;
   }
   if (action == Action::kGive) GiveBack(charges, places, now);
@@ -285,7 +290,7 @@ Expected<Decision> MemoryStore::Impl::Decide(const Request& request, TimePoint n
     const Limit& limit = *charges[i].limit;
     costs[i] = 0;
     for (std::size_t j = 0; j < charges.size() && action != Action::kGive; ++j) {
-      if (SameState(places[i], places[j])) costs[i] += CostOf(charges[j]);
+      if (SameState(places[i], places[j])) costs[i] += CostOf(charges[j], action);
     }
     if (action == Action::kDebit) {
       costs[i] = std::min(costs[i], EvaluateAt(places[i], limit, now, 0).decision.remaining);
@@ -338,22 +343,22 @@ void MemoryStore::Impl::GiveBack(std::span<const Charge> charges, std::span<cons
   }
 }
 
-Expected<bool> MemoryStore::Impl::Reset(const Charge& charge) {
-  const Charge peek{.key = charge.key, .limit = charge.limit, .name = charge.name, .cost = 0};
-  if (!IsValid(peek, TimePoint{})) return std::unexpected(Invalid(peek, TimePoint{}));
-  const Place place = PlaceOf(StateHash(seed_, charge));
-  Shard& shard = shards_[place.shard];
-  const std::lock_guard lock(shard.lock());
-  Slot* const slot = shard.Find(place.identity);
-  if (slot) shard.Erase(slot);
-  switch (shard.ForgetInSketch(place.identity, Horizon(options_.clock->Now()))) {
-    case memory::Sketch::Forgot::kNothing:
-      return slot != nullptr;
-    case memory::Sketch::Forgot::kAll:
-      return true;
-    case memory::Sketch::Forgot::kShared:
-      break;
+// Makes these budgets untouched; returns whether there was any state. Requires the locks.
+Expected<bool> MemoryStore::Impl::Forget(std::span<const Place> places, TimePoint now) {
+  using memory::Sketch;
+  bool existed = false;
+  bool shared = false;
+  for (const Place& place : places) {
+    Shard& shard = shards_[place.shard];
+    if (Slot* const slot = shard.Find(place.identity)) {
+      shard.Erase(slot);
+      existed = true;
+    }
+    const Sketch::Forgot forgot = shard.ForgetInSketch(place.identity, Horizon(now));
+    existed = existed || forgot == Sketch::Forgot::kAll;
+    shared = shared || forgot == Sketch::Forgot::kShared;
   }
+  if (!shared) return existed;
   return std::unexpected(Error{ErrorCode::kStoreFull,
                                "the store is full, and what this key has used is noted together "
                                "with what others have; it cannot be told apart"});
@@ -385,7 +390,7 @@ Expected<Decision> MemoryStore::Check(const Charge& charge, std::optional<TimePo
 
 Expected<Decision> MemoryStore::CheckAll(std::span<const Charge> charges, std::span<Decision> each,
                                          std::optional<TimePoint> now) {
-  const Request request{.charges = charges, .now = now, .each = each};
+  Request request{.charges = charges, .now = now, .each = each};
   return impl_->Decide(request, now.value_or(impl_->options().clock->Now()));
 }
 
@@ -394,11 +399,12 @@ void MemoryStore::Apply(std::span<Request> requests, std::move_only_function<voi
   done();
 }
 
-void MemoryStore::Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) {
-  done(Reset(charge));
+Expected<bool> MemoryStore::Reset(const Charge& charge) {
+  Request request{.charges = {&charge, 1}, .action = Action::kReset};
+  const auto outcome = impl_->Decide(request, impl_->options().clock->Now());
+  if (!outcome) return std::unexpected(outcome.error());
+  return request.existed;
 }
-
-Expected<bool> MemoryStore::Reset(const Charge& charge) { return impl_->Reset(charge); }
 
 MemoryStore::Stats MemoryStore::GetStats() const { return impl_->GetStats(); }
 

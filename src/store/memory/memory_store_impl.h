@@ -24,9 +24,8 @@ class MemoryStore::Impl {
 
   Expected<Decision> Check(const Charge& charge, std::optional<TimePoint> at);
   // Any request, as of `now`; its outcome is returned.
-  Expected<Decision> Decide(const Request& request, TimePoint now);
+  Expected<Decision> Decide(Request& request, TimePoint now);
   void Apply(std::span<Request> requests);
-  Expected<bool> Reset(const Charge& charge);
   Stats GetStats() const;
 
   const Options& options() const { return options_; }
@@ -52,6 +51,7 @@ class MemoryStore::Impl {
   memory::Evaluation EvaluateAt(const Place& place, const Limit& limit, TimePoint now,
                                 std::int64_t cost);
   void GiveBack(std::span<const Charge> charges, std::span<const Place> places, TimePoint now);
+  Expected<bool> Forget(std::span<const Place> places, TimePoint now);
   memory::Slot* Resolve(Place& place, const Limit& limit, TimePoint now, std::int64_t new_keys);
   bool HasRoom(const Limit& limit, std::int64_t new_keys) const;
   bool MakeRoom(memory::Shard& own, const Limit& limit, TimePoint now, std::int64_t new_keys);

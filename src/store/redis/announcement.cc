@@ -9,10 +9,12 @@ namespace sluice::redis {
 
 std::string AnnouncementChannel(std::string_view prefix) { return text::Cat(prefix, ":reset"); }
 
+std::string AnnouncementOf(const Charge* charge) {
+  return charge ? Command(charge->key, charge->name, charge->limit->ToString()) : "*";
+}
+
 std::string AnnounceCommand(std::string_view prefix, const Charge* charge) {
-  std::string message = "*";
-  if (charge) message = Command(charge->key, charge->name, charge->limit->ToString());
-  return Command("PUBLISH", AnnouncementChannel(prefix), message);
+  return Command("PUBLISH", AnnouncementChannel(prefix), AnnouncementOf(charge));
 }
 
 void ReadAnnouncement(std::string_view message, const Store::OnRaised& on_raised) {

@@ -14,8 +14,10 @@ namespace sluice::redis {
 
 std::string AnnouncementChannel(std::string_view prefix);
 
-// The command that tells all who listen; null: any state. Its message is at most
-// kAnnouncementBytesMax long.
+// The message; null: any state. At most kAnnouncementBytesMax long.
+std::string AnnouncementOf(const Charge* charge);
+
+// The command that tells all who listen.
 std::string AnnounceCommand(std::string_view prefix, const Charge* charge);
 
 inline constexpr std::size_t kAnnouncementBytesMax = kKeyBytesMax + kNameBytesMax + 512;

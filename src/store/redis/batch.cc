@@ -12,6 +12,7 @@
 #include "core/seen.h"
 #include "core/sound.h"
 #include "redis/connection.h"
+#include "store/redis/announcement.h"
 #include "store/redis/state_key.h"
 #include "store/validate.h"
 
@@ -19,8 +20,8 @@ namespace sluice::redis {
 namespace {
 
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
-constexpr std::array<std::string_view, 6> kStepNames = {"check", "hold", "debit",
-                                                        "give",  "look", "refund"};
+constexpr std::array<std::string_view, 7> kStepNames = {"check", "hold",   "debit", "give",
+                                                        "look",  "refund", "reset"};
 
 bool IsSame(const Charge& a, const Charge& b) {
   return a.cost == b.cost && a.key == b.key && a.name == b.name && *a.limit == *b.limit;
@@ -185,6 +186,7 @@ Batch::Step Batch::StepOf(const Task& task) {
     case Task::Kind::kApply:
       if (task.request->action == Action::kDebit) return Step::kDebit;
       if (task.request->action == Action::kGive) return Step::kGive;
+      if (task.request->action == Action::kReset) return Step::kReset;
       return task.receipts ? Step::kHold : Step::kCheck;
     case Task::Kind::kLook:
       return Step::kLook;
@@ -195,9 +197,9 @@ Batch::Step Batch::StepOf(const Task& task) {
 }
 
 // The operation that a single charge can join: the last one on its state, if that asks for the
-// same. What is given back is told as it is afterwards, for each request.
+// same. What is given back, or was there before a reset, is told for each request.
 Batch::Operation* Batch::Foldable(const std::string& key, Step step, const Part& part) {
-  if (step == Step::kGive) return nullptr;
+  if (step == Step::kGive || step == Step::kReset) return nullptr;
   const auto last = last_operation_.find(key);
   if (last == last_operation_.end()) return nullptr;
   Operation& operation = operations_[last->second];
@@ -255,7 +257,7 @@ Batch::Added Batch::Add(const Task& task, std::string_view prefix, std::size_t o
   const Charge& charge = charges.front();
   const Step step = StepOf(task);
   // A hot key comes many times in a row; its state need not be looked up each time.
-  if (previous_ && step != Step::kGive && operations_.back().step == step &&
+  if (previous_ && step != Step::kGive && step != Step::kReset && operations_.back().step == step &&
       IsSame(*previous_, charge)) {
     Append(operations_.back(), task);
     return Added::kTaken;
@@ -336,9 +338,19 @@ std::span<const Batch::Part> Batch::PartsOf(const Operation& operation) const {
   return std::span(parts_).subspan(operation.first_part, operation.parts);
 }
 
-void Batch::AppendCommand(std::string& out, std::string_view sha) const {
+// The first that takes from this part.
+const Charge& Batch::ChargeOf(const Operation& operation, std::size_t part) const {
+  const auto part_of = std::span(part_of_charge_).subspan(operation.first_charge);
+  const auto charge = std::ranges::find(part_of, part) - part_of.begin();
+  const Task& task = requests_[operation.first_request].task;
+  return task.request->charges[static_cast<std::size_t>(charge)];
+}
+
+void Batch::AppendCommand(std::string& out, std::string_view sha,
+                          std::string_view announce_prefix) const {
   const auto same_shape = [&](const Operation& a, const Operation& b) {
-    return a.step == b.step && a.times == b.times && std::ranges::equal(PartsOf(a), PartsOf(b));
+    return a.step == b.step && a.step != Step::kReset && a.times == b.times &&
+           std::ranges::equal(PartsOf(a), PartsOf(b));
   };
   // The arguments are counted before they are written.
   std::string arguments;
@@ -370,8 +382,15 @@ void Batch::AppendCommand(std::string& out, std::string_view sha) const {
     put_number(end - begin);
     put_number(operations_[begin].parts);
     put_number(operations_[begin].times);
-    for (const Part& part : PartsOf(operations_[begin])) {
+    for (std::size_t i = 0; i < operations_[begin].parts; ++i) {
+      const Part& part = PartsOf(operations_[begin])[i];
       put_number(part.limit + 1);
+      if (step == Step::kReset) {
+        const bool announces = !announce_prefix.empty();
+        put(announces ? AnnouncementChannel(announce_prefix) : "");
+        put(announces ? AnnouncementOf(&ChargeOf(operations_[begin], i)) : "");
+        continue;
+      }
       put_number(part.cost);
       if (step == Step::kRefund) put_number(part.when);
     }
@@ -388,7 +407,7 @@ Expected<void> Batch::Decode(std::span<const RespNode> reply) {
   const auto numbers_of = [&](const Operation& operation) {
     std::size_t numbers = 0;
     for (const Part& part : PartsOf(operation)) numbers += NumbersOf(limits_[part.limit]);
-    return operation.step == Step::kRefund ? 0 : numbers;
+    return TellsStates(operation.step) ? numbers : 0;
   };
   std::size_t numbers = 1;
   for (const Operation& operation : operations_) numbers += 1 + numbers_of(operation);
@@ -444,6 +463,24 @@ void Batch::FailOperation(const Operation& operation, const Error& error) {
   }
 }
 
+// Its budgets are untouched.
+void Batch::AnswerReset(const Operation& operation, TimePoint now, bool existed) {
+  constexpr RespNode kZero{.type = RespType::kInteger, .number = 0, .text = {}};
+  constexpr RespNode kAbsent{.type = RespType::kInteger, .number = -1, .text = {}};
+  constexpr std::array kUntouched = {kZero, kAbsent, kZero, kZero};
+  Request& request = *requests_[operation.first_request].task.request;
+  std::array<Decision, kChargesMax> each;
+  for (std::size_t i = 0; i < request.charges.size(); ++i) {
+    const Budget budget(*request.charges[i].limit, now, kUntouched);
+    each[i] = budget.Look(0);
+    if (!request.seen.empty()) request.seen[i] = budget.See();
+  }
+  const auto all = std::span(each).first(request.charges.size());
+  std::ranges::copy(all.first(request.each.size()), request.each.begin());
+  request.existed = existed;
+  request.outcome = core::Combine(all);
+}
+
 void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t admitted,
                    std::span<const RespNode> states) {
   const TimePoint now{Micros{now_us}};
@@ -477,6 +514,7 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
     }
   };
 
+  if (step == Step::kReset) return AnswerReset(operation, now, admitted > 0);
   if (step == Step::kRefund) {
     requests_[operation.first_request].task.request->outcome = Decision{.allowed = admitted > 0};
     return;

@@ -60,8 +60,10 @@ class Batch {
   // In the order in which they came.
   const Task& task(std::size_t number) const { return requests_[number].task; }
 
-  // The command that calls the script.
-  void AppendCommand(std::string& out, std::string_view sha) const;
+  // The command that calls the script. Resets are announced to the stores of this prefix, unless it
+  // is empty.
+  void AppendCommand(std::string& out, std::string_view sha,
+                     std::string_view announce_prefix = {}) const;
 
   // Sets the outcome of every request from the script's reply; an operation that fails does not
   // concern the others. Error: kStoreError if the reply is not what the script returns, in which
@@ -72,7 +74,7 @@ class Batch {
   void Fail(const Error& error);
 
  private:
-  enum class Step : std::uint8_t { kCheck, kHold, kDebit, kGive, kLook, kRefund };
+  enum class Step : std::uint8_t { kCheck, kHold, kDebit, kGive, kLook, kRefund, kReset };
 
   // One state that an operation takes from.
   struct Part {
@@ -102,6 +104,8 @@ class Batch {
   static Step StepOf(const Task& task);
   std::span<const Part> PartsOf(const Operation& operation) const;
   std::size_t LimitNumber(const Limit& limit);
+  static bool TellsStates(Step step) { return step != Step::kRefund && step != Step::kReset; }
+  const Charge& ChargeOf(const Operation& operation, std::size_t part) const;
   Operation* Foldable(const std::string& key, Step step, const Part& part);
   void Append(Operation& operation, const Task& task);
   void Push(const Task& task, std::span<const Part> parts, std::span<std::string> keys,
@@ -110,6 +114,7 @@ class Batch {
   Added AddRefund(const Task& task);
   Error Foreign(const Operation& operation, std::size_t part) const;
   void FailOperation(const Operation& operation, const Error& error);
+  void AnswerReset(const Operation& operation, TimePoint now, bool existed);
   void Answer(const Operation& operation, std::int64_t now_us, std::int64_t admitted,
               std::span<const RespNode> states);
 

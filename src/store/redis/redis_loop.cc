@@ -362,7 +362,8 @@ void RedisLoop::Launch(const std::shared_ptr<Flight>& flight) {
     ArmTimer((*earliest)->deadline);
   }
   flight->errand = std::make_shared<Router::Errand>();
-  flight->batch.AppendCommand(flight->errand->command, sha_);
+  flight->batch.AppendCommand(flight->errand->command, sha_,
+                              endpoint_.announces ? std::string_view(endpoint_.prefix) : "");
   flight->errand->target = flight->slot;
   flight->errand->handler = [this, self = shared_from_this(),
                              flight](Expected<std::span<const RespNode>> reply) {

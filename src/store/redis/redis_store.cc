@@ -107,22 +107,6 @@ class RedisStore::Impl {
     });
   }
 
-  // Removes a state and, when it is gone, announces that, unless the announcement is empty.
-  void Remove(std::string_view key, std::string announcement,
-              std::move_only_function<void(Expected<bool>)> done) {
-    const auto held = [](std::span<const RespNode> reply) { return reply.front().number > 0; };
-    const std::uint16_t slot = redis::SlotOf(key);
-    // A long log is freed in the background.
-    Send<bool>(Command("UNLINK", key), slot, held,
-               [loop = loop_, slot, announcement = std::move(announcement),
-                done = std::move(done)](Expected<bool> removed) mutable {
-                 if (!removed || announcement.empty()) return done(std::move(removed));
-                 const auto as_before = [removed](auto) { return removed; };
-                 loop->router().Send(std::move(announcement), slot,
-                                     Reading<bool>(as_before, std::move(done)));
-               });
-  }
-
   void Watch(OnRaised on_raised) {
     thread_.Post([loop = loop_, on_raised = std::move(on_raised)] { loop->Watch(on_raised); });
   }
@@ -252,24 +236,22 @@ Expected<Decision> RedisStore::Check(const Charge& charge, std::optional<TimePoi
 Expected<Decision> RedisStore::CheckAll(std::span<const Charge> charges, std::span<Decision> each,
                                         std::optional<TimePoint> now) {
   Request request{.charges = charges, .now = now, .each = each};
+  ApplyAndWait(request);
+  return std::move(request.outcome);
+}
+
+void RedisStore::ApplyAndWait(Request& request) {
   auto promise = std::make_shared<std::promise<void>>();
   auto answered = promise->get_future();
   Apply({&request, 1}, [promise] { promise->set_value(); });
   answered.wait();
-  return std::move(request.outcome);
-}
-
-void RedisStore::Reset(const Charge& charge, std::move_only_function<void(Expected<bool>)> done) {
-  const Charge peek{.key = charge.key, .limit = charge.limit, .name = charge.name, .cost = 0};
-  if (!IsValid(peek, TimePoint{})) return done(std::unexpected(Invalid(peek, TimePoint{})));
-  const redis::Endpoint& endpoint = impl_->loop().endpoint();
-  impl_->Remove(redis::StateKey(endpoint.prefix, charge),
-                endpoint.announces ? redis::AnnounceCommand(endpoint.prefix, &charge) : "",
-                std::move(done));
 }
 
 Expected<bool> RedisStore::Reset(const Charge& charge) {
-  return Await<bool>([&](auto done) { Reset(charge, std::move(done)); });
+  Request request{.charges = {&charge, 1}, .action = Action::kReset};
+  ApplyAndWait(request);
+  if (!request.outcome) return std::unexpected(std::move(request.outcome.error()));
+  return request.existed;
 }
 
 void RedisStore::Watch(OnRaised on_raised) { impl_->Watch(std::move(on_raised)); }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <csignal>
 
 #include <algorithm>
 #include <atomic>
@@ -400,20 +401,22 @@ TEST(RedisStore, RefusesMoreThanMayWait) {
   EXPECT_EQ(count(ErrorCode::kUnavailable, "could not be sent"), 90)
       << "waited, and were never sent";
   EXPECT_EQ(count(ErrorCode::kOutcomeUnknown, "no answer"), 10) << "one batch";
-  // The same for what is not a check.
+  // The same for what is not of the script.
+  server.Signal(SIGSTOP);
   auto patient = Open(server.Uri("?timeout=60s"));
-  constexpr std::int64_t kResets = 15'000;
+  constexpr std::int64_t kPings = 15'000;
   std::atomic<std::int64_t> refused = 0;
   std::atomic<std::int64_t> answered = 0;
-  for (std::int64_t i = 0; i < kResets; ++i) {
-    patient->Reset(charges.front(), [&](Expected<bool> held) {
-      if (!held && held.error().message.contains("10000 commands wait")) ++refused;
+  for (std::int64_t i = 0; i < kPings; ++i) {
+    patient->Ping([&](const Expected<Micros>& took) {
+      if (!took && took.error().message.contains("10000 commands wait")) ++refused;
       ++answered;
     });
   }
   patient.reset();
-  EXPECT_EQ(answered, kResets);
+  EXPECT_EQ(answered, kPings);
   EXPECT_EQ(refused, 5'000);
+  server.Signal(SIGCONT);
   server.Cli("client unpause");
   EXPECT_TRUE(Recovers(*store));
 }
@@ -1084,8 +1087,8 @@ TEST(RedisStore, AnswersAllThatIsOutstandingWhenItIsDestroyed) {
   for (const Charge& charge : charges) requests.push_back({.charges = {&charge, 1}});
   std::atomic<int> done = 0;
   store->Apply(requests, [&] { ++done; });
-  std::optional<ErrorCode> reset;
-  store->Reset(charges.front(), [&](Expected<bool> held) { reset = held.error().code; });
+  Request reset{.charges = {charges.data(), 1}, .action = Action::kReset};
+  store->Apply({&reset, 1}, [] {});
   Request request{.charges = {charges.data(), 1}};
   auto by_future = AsyncApply(*store, request, boost::asio::use_future);
   boost::asio::io_context context;
@@ -1104,7 +1107,7 @@ TEST(RedisStore, AnswersAllThatIsOutstandingWhenItIsDestroyed) {
   const auto is_lost = AnyOf(ErrorCode::kUnavailable, ErrorCode::kOutcomeUnknown);
   EXPECT_EQ(done, 1);
   for (const Request& each : requests) ASSERT_THAT(each.outcome.error().code, is_lost);
-  EXPECT_THAT(reset.value(), is_lost);
+  EXPECT_THAT(reset.outcome.error().code, is_lost);
   EXPECT_THAT(by_future.get().error().code, is_lost);
   context.run();
   EXPECT_THAT(by_coroutine.value(), is_lost);
@@ -1121,9 +1124,9 @@ TEST(RedisStore, AnswersWhatIsAskedForWhileItIsDestroyed) {
   Request second{.charges = {&charge, 1}};
   Request third{.charges = {&charge, 1}};
   std::atomic<bool> done = false;
-  std::optional<ErrorCode> reset;
+  Request reset{.charges = {&charge, 1}, .action = Action::kReset};
   alive.Apply({&first, 1}, [&] {
-    alive.Reset(charge, [&](Expected<bool> held) { reset = held.error().code; });
+    alive.Apply({&reset, 1}, [] {});
     alive.Watch([](const Charge*) {});
     alive.Apply({&second, 1}, [&] { alive.Apply({&third, 1}, [&] { done = true; }); });
   });
@@ -1131,7 +1134,7 @@ TEST(RedisStore, AnswersWhatIsAskedForWhileItIsDestroyed) {
   ASSERT_TRUE(done);
   EXPECT_EQ(second.outcome.error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(third.outcome.error().code, ErrorCode::kUnavailable);
-  EXPECT_EQ(reset, ErrorCode::kUnavailable);
+  EXPECT_EQ(reset.outcome.error().code, ErrorCode::kUnavailable);
 }
 
 TEST(RedisStore, RefusesAUriThatIsWrong) {

@@ -21,6 +21,8 @@
 --                    debit   take of each cost as much as fits
 --                    give    give back up to each cost of what was taken; such groups are not repeated
 --                    look    take nothing, and say what a check would
+--                    reset   forget the states, of (limit channel message){charges}: each message is
+--                            published first, unless the channel is ''. Such groups are not repeated
 --                    refund  give back what a hold took, of (limit cost when){charges}, where that
 --                            is the moment of the hold in microseconds: the reply's now, or the
 --                            state's newest time if that is later
@@ -34,7 +36,7 @@
 --                    oldest of them were taken, and if one was not admitted, when that was taken
 --                    which must leave for it to fit
 --        The second number is -1 for an untouched budget. A refund replies with no state, and with 0
---        if something stays taken.
+--        if something stays taken; a reset with no state, and with how many states there were.
 --
 -- Every group stands alone: it reads and checks all that it needs before it writes, and whatever goes
 -- wrong with it is its own answer. Nothing raises an error out of the script once a group has begun.
@@ -897,7 +899,26 @@ local function make_general()
     key_at = key_at + charges
   end
 
-  return {answer = answer, answer_refund = answer_refund}
+  -- Forgets whatever the keys of the group hold. All who listen learn of it at the same moment; if
+  -- they cannot be told, nothing is forgotten. A long log is freed in the background.
+  local function reset(first)
+    for i = 1, charges do
+      local channel, message = ARGV[first + 3 * i - 2], ARGV[first + 3 * i - 1]
+      if channel ~= '' then ask('PUBLISH', channel, message) end
+    end
+    local existed = 0
+    for i = 1, charges do existed = existed + ask('UNLINK', KEYS[key_at + i]) end
+    return existed
+  end
+
+  local function answer_reset(first)
+    local done, result = pcall(reset, first)
+    filled = filled + 1
+    reply[filled] = done and result or failure(tostring(result))
+    key_at = key_at + charges
+  end
+
+  return {answer = answer, answer_refund = answer_refund, answer_reset = answer_reset}
 end
 
 local general
@@ -961,7 +982,7 @@ end
 while ARGV[at] do
   action, groups, charges, times =
     ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local first, width = at + 4, action == 'refund' and 3 or 2
+  local first, width = at + 4, (action == 'refund' or action == 'reset') and 3 or 2
   for i = 1, charges do
     under[i] = limits[tonumber(ARGV[first + width * (i - 1)])]
     costs[i] = tonumber(ARGV[first + width * (i - 1) + 1])
@@ -970,6 +991,9 @@ while ARGV[at] do
   if action == 'refund' then
     general = general or make_general()
     for _ = 1, groups do general.answer_refund(first) end
+  elseif action == 'reset' then
+    general = general or make_general()
+    for _ = 1, groups do general.answer_reset(first) end
   elseif (action == 'check' or action == 'hold') and charges == 1 and under[1].kind ~= 'l' and
          costs[1] > 0 then
     answer_singles(under[1], costs[1])

@@ -57,6 +57,8 @@ void Span::AnswerFrom(Answers Part::* answers) {
   }
   const auto all = std::span(each).first(request_.charges.size());
   std::ranges::copy(all.first(request_.each.size()), request_.each.begin());
+  request_.existed =
+      std::ranges::any_of(parts_, [](const Part& part) { return part.request.existed; });
   request_.outcome = core::Combine(all);
 }
 

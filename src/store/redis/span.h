@@ -44,8 +44,8 @@ class Span {
 
   std::span<Part> parts() { return parts_; }
 
-  // Debits, what is given back, and mere looks need no second thought: each part is applied, and
-  // Answer is all there is.
+  // Debits, what is given back, resets and mere looks need no second thought: each part is applied,
+  // and Answer is all there is.
   bool is_simple() const;
 
   // After the parts were looked at: whether to take. If not, the request is answered.
