@@ -1242,6 +1242,8 @@ TEST_F(GuardTest, SaysWhenAnOverloadBeginsAndWhenItIsOver) {
 TEST(GuardConcurrency, AnswersEveryCallerOnce) {
   constexpr int kCallers = 3;
   std::atomic<int> asked = 0;
+  int resets = 0;
+  int resets_failed = 0;
   const ManualClock wall{TimePoint{480'000h}};
   ScriptedStore store(&wall);
   std::atomic<int> done = 0;
@@ -1272,7 +1274,8 @@ TEST(GuardConcurrency, AnswersEveryCallerOnce) {
             break;
           default:
             guard.SetInstances(1 + i % 3);
-            (void)ResetAndWait(guard, {.key = "3", .limit = &kTen});
+            ++resets;
+            if (!ResetAndWait(guard, {.key = "3", .limit = &kTen})) ++resets_failed;
         }
         std::this_thread::sleep_for(1500us);
         store.AnswerHeld(i % 3 ? std::nullopt : std::optional(ErrorCode::kUnavailable));
@@ -1327,8 +1330,8 @@ TEST(GuardConcurrency, AnswersEveryCallerOnce) {
             stats.late_charged + stats.late_not_charged + stats.late_unknown);
   EXPECT_EQ(stats.by_store + stats.deadline_misses + stats.store_failures +
                 stats.breaker_rejections + stats.in_flight_rejections + stats.deny_cache_hits,
-            2 * asked);
-  EXPECT_EQ(stats.failed_closed, 0);
+            2 * asked + resets);
+  EXPECT_EQ(stats.failed_closed, resets_failed) << "no policy stands in for a reset";
 }
 
 }  // namespace
