@@ -217,20 +217,19 @@ class Stop(support.ServiceTest):
             client.close()  # Nobody waits for these any more, but they are still decided.
         self.assertEqual(service.stop(), 0, service.log())
 
-
-    def test_asks_nothing_more_for_clients_that_are_gone(self):
+    def test_ends_while_commands_of_one_pipeline_wait_for_each_other(self):
         redis = self.redis()
         service = self.start("--store", f"{redis.uri}?timeout=600s", "--deadline", "10m",
                              "--drain-timeout", "100ms", "--resp", "127.0.0.1:0")
         self.assertNotIn("source", service.get(target(CHECK, key="k")).json, "Redis decides")
         redis.send(signal.SIGSTOP)
         self.addCleanup(redis.send, signal.SIGCONT)
-        # The second of two commands on one key waits for the first.
+        # Both commands are asked for at once, and decided in their order.
         take, give = b"CL.THROTTLE k 1 1 60\r\n", b"DEL k\r\n"
         clients = [RawConnection(service.resp_port) for _ in range(4)]
         for client, commands in zip(clients, [give + take] * 2 + [take + give] * 2):
             client.send(commands)
-        eventually(lambda: service.metric("sluice_guard_in_flight") == 2, "two checks wait")
+        eventually(lambda: service.metric("sluice_guard_in_flight") == 8, "all of them wait")
         self.assertEqual(service.stop(), 0, service.log())
 
 
