@@ -26,6 +26,7 @@
 #include "config/load.h"
 #include "daemon/backend.h"
 #include "daemon/descriptors.h"
+#include "daemon/door_plan.h"
 #include "daemon/freed_memory.h"
 #include "daemon/periodic.h"
 #include "daemon/redis_rule_sets.h"
@@ -34,6 +35,7 @@
 #include "http/server.h"
 #include "net/access.h"
 #include "net/byte_budget.h"
+#include "net/door.h"
 #include "net/loops.h"
 #include "redis/client.h"
 #include "reload/keeper.h"
@@ -54,23 +56,6 @@ using config::Settings;
 
 Problems ProblemOf(std::string_view what, const Error& error) {
   return {{.file = std::string(what), .message = error.message}};
-}
-
-// Who is let in at each door.
-net::Access::Door DoorOf(bool guarded) {
-  return guarded ? net::Access::Door::kGuarded : net::Access::Door::kOpen;
-}
-net::Access::Door DoorOf(const Settings::Http& http) {
-  return DoorOf(!http.token_file.empty() || !http.tls_client_ca.empty() || http.is_public);
-}
-net::Access::Door DoorOf(const Settings::Admin& admin) {
-  return DoorOf(!admin.token_file.empty() || !admin.token.empty());
-}
-net::Access::Door DoorOf(const Settings::Resp& resp) {
-  return DoorOf(!resp.token_file.empty() || !resp.tls_client_ca.empty() || !resp.password.empty());
-}
-net::Access::Door DoorOf(const Settings::Grpc& grpc) {
-  return DoorOf(!grpc.token_file.empty() || !grpc.tls_client_ca.empty());
 }
 
 // A client may come without a certificate where there is another way to be let in.
@@ -113,49 +98,19 @@ std::shared_ptr<net::ByteBudget> AdminBuffered() {
   return std::make_shared<net::ByteBudget>(kBodies * kYamlBytesMax);
 }
 
-void WarnOfFewDescriptors(const Descriptors& descriptors, telemetry::Logger& logger) {
-  if (descriptors.files_max >= descriptors.needed) return;
-  const ConnectionMaxima& connections = descriptors.connections;
-  logger.Warn(
-      "too few files may be open; doors take fewer connections than the settings say; raise the "
-      "limit of the system",
-      {{"files_max", descriptors.files_max},
-       {"needed", descriptors.needed},
-       {"http_connections_max", connections.http},
-       {"admin_connections_max", connections.admin},
-       {"resp_connections_max", connections.resp},
-       {"grpc_connections_max", connections.grpc}});
-}
-
-// Of what listens beyond this machine: a door that asks nobody who they are, and tokens that others
-// on the way can read.
-void WarnOfExposedDoors(const Settings& settings, telemetry::Logger& logger) {
-  const auto warn = [&](std::string_view door, const std::string& listen,
-                        std::string_view message) {
-    logger.Warn(message, {{"door", door}, {"listen", listen}});
+// Of a door that listens beyond this machine: it asks nobody who they are, or its tokens can be
+// read on the way.
+void WarnIfExposed(const DoorPlan& door, telemetry::Logger& logger) {
+  if (!door.is_open() || net::ListenAddress::Parse(door.listen)->IsLoopback()) return;
+  const auto warn = [&](std::string_view message) {
+    logger.Warn(message, {{"door", door.name}, {"listen", door.listen}});
   };
-  const auto is_exposed = [](const std::string& listen) {
-    return !listen.empty() && !net::ListenAddress::Parse(listen)->IsLoopback();
-  };
-  const auto look_at = [&](std::string_view name, const auto& door, bool has_tokens) {
-    if (!is_exposed(door.listen)) return;
-    if (DoorOf(door) == net::Access::Door::kOpen) {
-      warn(name, door.listen,
-           text::Cat("whoever reaches this door may use it; set ", name, ".tokenFile or ", name,
-                     ".tlsClientCa, or listen on loopback"));
-    } else if (has_tokens && door.tls_certificate.empty()) {
-      warn(name, door.listen,
-           text::Cat("tokens travel in clear; set ", name,
-                     ".tlsCertificate, or listen on loopback"));
-    }
-  };
-  look_at("http", settings.http, !settings.http.token_file.empty());
-  look_at("resp", settings.resp,
-          !settings.resp.token_file.empty() || !settings.resp.password.empty());
-  look_at("grpc", settings.grpc, !settings.grpc.token_file.empty());
-  if (is_exposed(settings.admin.listen) && settings.http.tls_certificate.empty()) {
-    warn("admin", settings.admin.listen,
-         "the admin token travels in clear; set http.tlsCertificate, or listen on loopback");
+  if (!door.guarded) {
+    warn(text::Cat("whoever reaches this door may use it; set ", door.name, ".tokenFile or ",
+                   door.name, ".tlsClientCa, or listen on loopback"));
+  } else if (door.has_tokens() && !door.has_certificate) {
+    warn(text::Cat("tokens travel in clear; set ", door.certificate_setting,
+                   ", or listen on loopback"));
   }
 }
 
@@ -188,10 +143,7 @@ class Daemon::Impl {
     // What the keeper was asked is done while there are doors to tell. Then the doors; the store,
     // which decides what still waits in it, for connections that are no more; and the loops.
     if (keeper_) keeper_->Stop();
-    http_.reset();
-    admin_.reset();
-    resp_.reset();
-    grpc_.reset();
+    for (ServiceDoor& each : doors_) each.door.reset();
     backend_.reset();
     loops_.Stop();
     keeper_.reset();
@@ -199,7 +151,9 @@ class Daemon::Impl {
 
   std::expected<void, Problems> Start(const Problems& warnings) {
     std::signal(SIGPIPE, SIG_IGN);  // Whoever reads the log may go; the service stays.
-    descriptors_ = ReserveDescriptors(settings_, loops_.size());
+    std::vector<DoorPlan> plans = PlanDoors(settings_);
+    const Descriptors descriptors = ReserveDescriptors(plans, loops_.size());
+    for (DoorPlan& plan : plans) doors_.emplace_back(std::move(plan));
     if (!clock_.believed()) TellOfClock();
     if (auto loaded = LoadTokens(); !loaded.empty()) return std::unexpected(loaded);
     auto backend = Backend::Open(settings_, {logger_, registry_, metrics_, clock_});
@@ -226,19 +180,31 @@ class Daemon::Impl {
                                     }},
         reload::Keeper::Parts{.managed = *managed_, .logger = logger_, .metrics = metrics_});
     // Nobody is answered before the loops run. What fails says so before anything is logged.
-    if (auto opened = OpenHttp(); !opened) return opened;
-    if (auto opened = OpenAdmin(); !opened) return opened;
-    if (auto opened = OpenResp(); !opened) return opened;
-    if (auto opened = OpenGrpc(); !opened) return opened;
+    for (ServiceDoor& each : doors_) {
+      if (!each.plan.is_open()) continue;
+      auto opened = Open(each);
+      if (!opened) return std::unexpected(std::move(opened.error()));
+      each.door = *std::move(opened);
+    }
     WatchConnections();
     WatchRules();
     WatchReloads();
     if (auto labelled = LabelMetrics(); !labelled) return labelled;
     if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
     for (const Problem& warning : warnings) logger_.Warn(warning.ToString());
-    WarnOfFewDescriptors(descriptors_, logger_);
-    WarnOfExposedDoors(settings_, logger_);
-    ForEachTokenFile([this](const TokenFile& of) { TellOfTokens(of); });
+    const bool few_files = descriptors.files_max < descriptors.needed;
+    if (few_files) {
+      logger_.Warn("too few files may be open; raise the limit of the system",
+                   {{"files_max", descriptors.files_max}, {"needed", descriptors.needed}});
+    }
+    for (const ServiceDoor& each : doors_) {
+      if (few_files && each.door) {
+        logger_.Warn("this door takes fewer connections than the settings say",
+                     {{"door", each.plan.name}, {"connections_max", each.plan.connections_max}});
+      }
+      WarnIfExposed(each.plan, logger_);
+      TellOfTokens(each.plan);
+    }
     keeper_->Start();
     backend_->Start();
     FollowClock();
@@ -248,10 +214,9 @@ class Daemon::Impl {
       TellOfAcceptErrors();
       TellOfFullBuffers();
     });
-    if (http_) Announce("http", http_->address(), settings_.log.format);
-    if (admin_) Announce("admin", admin_->address(), settings_.log.format);
-    if (resp_) Announce("resp", resp_->address(), settings_.log.format);
-    if (grpc_) Announce("grpc", grpc_->address(), settings_.log.format);
+    for (const ServiceDoor& each : doors_) {
+      if (each.door) Announce(each.plan.name, each.door->address(), settings_.log.format);
+    }
     logger_.Info("serving", {{"version", SLUICE_VERSION},
                              {"store", backend_->Description()},
                              {"threads", loops_.size()}});
@@ -320,122 +285,129 @@ class Daemon::Impl {
     });
   }
 
-  // Of the doors that listen.
-  struct TokenFile {
-    std::string_view door;
-    const std::string& path;   // Empty: none.
-    std::string_view further;  // A token that stands in the settings themselves; empty: none.
-    net::Access& access;
-  };
+  struct ServiceDoor {
+    explicit ServiceDoor(DoorPlan own_plan)
+        : plan(std::move(own_plan)),
+          access(std::make_unique<net::Access>(plan.guarded ? net::Access::Door::kGuarded
+                                                            : net::Access::Door::kOpen)) {}
 
-  template <typename Visit>
-  void ForEachTokenFile(Visit visit) {
-    const auto& [http, admin, resp, grpc] =
-        std::tie(settings_.http, settings_.admin, settings_.resp, settings_.grpc);
-    if (!http.listen.empty()) visit(TokenFile{"http", http.token_file, {}, http_access_});
-    if (!admin.listen.empty()) {
-      visit(TokenFile{"admin", admin.token_file, admin.token, admin_access_});
+    DoorPlan plan;
+    std::unique_ptr<net::Access> access;
+    std::unique_ptr<net::Door> door;  // Null if it stays closed.
+  };
+  using Opened = std::expected<std::unique_ptr<net::Door>, Problems>;
+
+  Opened Open(const ServiceDoor& each) {
+    switch (each.plan.kind) {
+      case DoorKind::kHttp:
+        return OpenHttp(each);
+      case DoorKind::kAdmin:
+        return OpenAdmin(each);
+      case DoorKind::kResp:
+        return OpenResp(each);
+      case DoorKind::kGrpc:
+        return OpenGrpc(each);
     }
-    if (!resp.listen.empty()) {
-      visit(TokenFile{"resp", resp.token_file, resp.password, resp_access_});
-    }
-    if (!grpc.listen.empty()) visit(TokenFile{"grpc", grpc.token_file, {}, grpc_access_});
+    std::unreachable();
   }
 
-  static Expected<void> Load(const TokenFile& of) {
+  // What a server's Start returned.
+  template <typename Server>
+  static Opened DoorOf(std::string_view name, Expected<std::unique_ptr<Server>> server) {
+    if (!server) return std::unexpected(ProblemOf(name, server.error()));
+    return *std::move(server);
+  }
+
+  static Expected<void> LoadTokens(const ServiceDoor& each) {
     net::Tokens tokens;
-    if (!of.path.empty()) {
-      auto read = config::ReadTokens(of.path);
+    if (!each.plan.token_file.empty()) {
+      auto read = config::ReadTokens(each.plan.token_file);
       if (!read) return std::unexpected(std::move(read.error()));
       tokens = *std::move(read);
     }
-    if (!of.further.empty()) tokens.Add("", of.further);
-    of.access.SetTokens(std::move(tokens));
+    if (!each.plan.token.empty()) tokens.Add("", each.plan.token);
+    each.access->SetTokens(std::move(tokens));
     return {};
   }
 
-  void TellOfTokens(const TokenFile& of) {
-    if (of.path.empty()) return;
-    logger_.Info("tokens in use", {{"door", of.door}});
-    if (!IsReadByOthers(of.path)) return;
+  void TellOfTokens(const DoorPlan& plan) {
+    if (!plan.is_open() || plan.token_file.empty()) return;
+    logger_.Info("tokens in use", {{"door", plan.name}});
+    if (!IsReadByOthers(plan.token_file)) return;
     logger_.Warn("every user of this machine can read the tokens; take that right from the file",
-                 {{"door", of.door}, {"file", of.path}});
+                 {{"door", plan.name}, {"file", plan.token_file}});
   }
 
   Problems LoadTokens() {
     Problems problems;
-    ForEachTokenFile([&](const TokenFile& of) {
-      const auto loaded = Load(of);
-      if (loaded) return;
-      problems.push_back(
-          {.file = text::Cat(of.door, ".tokenFile"), .message = loaded.error().message});
-    });
+    for (const ServiceDoor& each : doors_) {
+      if (!each.plan.is_open()) continue;
+      if (const auto loaded = LoadTokens(each); !loaded) {
+        problems.push_back(
+            {.file = text::Cat(each.plan.name, ".tokenFile"), .message = loaded.error().message});
+      }
+    }
     return problems;
   }
 
   // Each door's own. A file that is no good leaves its door the old tokens.
   Problems ReloadTokens() {
     Problems problems;
-    ForEachTokenFile([&](const TokenFile& of) {
+    for (const ServiceDoor& each : doors_) {
+      const auto& [name, path] = std::tie(each.plan.name, each.plan.token_file);
       // What came through a pipe came once, and whoever reads it again may wait without end.
       std::error_code error;
-      const auto type = std::filesystem::status(of.path, error).type();
+      const auto type = std::filesystem::status(path, error).type();
       using std::filesystem::file_type;
-      if (of.path.empty() || (type != file_type::regular && type != file_type::not_found)) return;
-      if (const auto loaded = Load(of); !loaded) {
+      const bool is_file = type == file_type::regular || type == file_type::not_found;
+      if (!each.plan.is_open() || path.empty() || !is_file) continue;
+      if (const auto loaded = LoadTokens(each); !loaded) {
         metrics_.TokensReloaded(service::ReloadResult::kInvalid);
         logger_.Error("the tokens cannot be used; the old ones stay",
-                      {{"door", of.door}, {"error", loaded.error().message}});
-        problems.push_back({.file = std::string(of.door), .message = loaded.error().message});
+                      {{"door", name}, {"error", loaded.error().message}});
+        problems.push_back({.file = std::string(name), .message = loaded.error().message});
       } else {
         metrics_.TokensReloaded(service::ReloadResult::kOk);
-        TellOfTokens(of);
+        TellOfTokens(each.plan);
       }
-    });
+    }
     return problems;
   }
 
   // Each door's own. One that is no good leaves its door the old one.
   Problems ReloadCertificates() {
     Problems problems;
-    const auto reload = [&](std::string_view door, const auto& server) {
-      if (!server) return;
-      const Expected<bool> loaded = server->ReloadCertificate();
+    for (const ServiceDoor& each : doors_) {
+      if (!each.door) continue;
+      const Expected<bool> loaded = each.door->ReloadCertificate();
       if (!loaded) {
         metrics_.CertificateReloaded(service::ReloadResult::kInvalid);
         logger_.Error("the certificate cannot be used; the old one stays",
-                      {{"door", door}, {"error", loaded.error().message}});
-        problems.push_back({.file = std::string(door), .message = loaded.error().message});
+                      {{"door", each.plan.name}, {"error", loaded.error().message}});
+        problems.push_back(
+            {.file = std::string(each.plan.name), .message = loaded.error().message});
       } else if (*loaded) {
         metrics_.CertificateReloaded(service::ReloadResult::kOk);
-        logger_.Info("certificate in use", {{"door", door}});
+        logger_.Info("certificate in use", {{"door", each.plan.name}});
       }
-    };
-    reload("http", http_);
-    reload("admin", admin_);
-    reload("resp", resp_);
-    reload("grpc", grpc_);
+    }
     return problems;
   }
 
   // A door that is not open has had no connections.
   void WatchConnections() {
-    using service::Door;
-    const auto watch = [this](Door door, const auto& server) {
-      metrics_.WatchConnections(door, [&server]() -> service::ServiceMetrics::Connections {
-        if (!server) return {};
-        const net::Listener::Counts counts = server->counts().connections;
-        return {.open = counts.open,
-                .accepted = counts.accepted,
-                .refused = counts.refused,
-                .accept_errors = counts.accept_errors,
-                .handshakes_failed = counts.handshakes_failed};
-      });
-    };
-    watch(Door::kHttp, http_);
-    watch(Door::kAdmin, admin_);
-    watch(Door::kResp, resp_);
-    watch(Door::kGrpc, grpc_);
+    for (const ServiceDoor& each : doors_) {
+      metrics_.WatchConnections(each.plan.name,
+                                [door = each.door.get()]() -> service::ServiceMetrics::Connections {
+                                  if (!door) return {};
+                                  const net::Listener::Counts counts = door->connections();
+                                  return {.open = counts.open,
+                                          .accepted = counts.accepted,
+                                          .refused = counts.refused,
+                                          .accept_errors = counts.accept_errors,
+                                          .handshakes_failed = counts.handshakes_failed};
+                                });
+    }
   }
 
   void WatchRules() {
@@ -484,13 +456,9 @@ class Daemon::Impl {
   // At most one line a second, however many connections wait.
   void TellOfAcceptErrors() {
     std::uint64_t errors = 0;
-    const auto add = [&](const auto& server) {
-      if (server) errors += server->counts().connections.accept_errors;
-    };
-    add(http_);
-    add(admin_);
-    add(resp_);
-    add(grpc_);
+    for (const ServiceDoor& each : doors_) {
+      if (each.door) errors += each.door->connections().accept_errors;
+    }
     const std::uint64_t before = std::exchange(accept_errors_told_, errors);
     if (errors == before) return;
     logger_.Error("connections cannot be accepted; too few files may be open, or memory is short",
@@ -502,13 +470,18 @@ class Daemon::Impl {
     logger_.Info("draining");
     draining_ = true;
     std::size_t cut = 0;
-    // All doors close before any is waited for.
-    if (http_) http_->StartDrain();
-    if (grpc_) grpc_->StartDrain();
-    if (resp_) cut += resp_->Drain(deadline);
-    if (http_) cut += http_->Drain(deadline);
-    if (grpc_) cut += grpc_->Drain(deadline);
-    if (admin_) cut += admin_->Drain(deadline);
+    // All doors of clients close before any is waited for; operators can look on meanwhile.
+    const auto drain = [&](bool for_operators) {
+      for (const ServiceDoor& each : doors_) {
+        if (each.door && each.plan.for_operators == for_operators) each.door->StartDrain();
+      }
+      for (const ServiceDoor& each : doors_) {
+        if (each.door && each.plan.for_operators == for_operators)
+          cut += each.door->Drain(deadline);
+      }
+    };
+    drain(false);
+    drain(true);
     backend_->Finish();
     logger_.Info("stopped", {{"connections_cut", cut}});
   }
@@ -548,9 +521,9 @@ class Daemon::Impl {
         });
   }
 
-  http::Limits HttpLimits() const {
+  http::Limits HttpLimits(const DoorPlan& plan) const {
     http::Limits limits;
-    limits.connections_max = static_cast<std::size_t>(descriptors_.connections.http);
+    limits.connections_max = static_cast<std::size_t>(plan.connections_max);
     limits.head_bytes_max = static_cast<std::size_t>(settings_.http.header_bytes_max);
     limits.headers_max = static_cast<std::size_t>(settings_.http.headers_max);
     limits.body_bytes_max = static_cast<std::size_t>(settings_.http.body_bytes_max);
@@ -576,40 +549,33 @@ class Daemon::Impl {
     return {};
   }
 
-  std::expected<void, Problems> OpenResp() {
-    if (settings_.resp.listen.empty()) return {};
+  Opened OpenResp(const ServiceDoor& each) {
     auto server = resp::Server::Start(
         loops_, *engine_,
-        {.address = *net::ListenAddress::Parse(settings_.resp.listen),
-         .tls = TlsOf(settings_.resp,
-                      !settings_.resp.token_file.empty() || !settings_.resp.password.empty()),
-         .session = {.access = &resp_access_,
+        {.address = *net::ListenAddress::Parse(each.plan.listen),
+         .tls = TlsOf(settings_.resp, each.plan.has_tokens()),
+         .session = {.access = each.access.get(),
                      .on_store_failure = settings_.resp.on_store_failure,
                      .ipv6_prefix = static_cast<int>(settings_.client.ipv6_prefix)},
-         .connections_max = static_cast<std::size_t>(descriptors_.connections.resp),
+         .connections_max = static_cast<std::size_t>(each.plan.connections_max),
          .idle_timeout = std::chrono::ceil<std::chrono::seconds>(settings_.resp.idle_timeout),
          .buffered = buffered_});
-    if (!server) return std::unexpected(ProblemOf("resp", server.error()));
-    resp_ = *std::move(server);
-    return {};
+    return DoorOf(each.plan.name, std::move(server));
   }
 
   grpc::RlsOptions RlsOptions() const {
     return {.on_store_failure = settings_.grpc.on_store_failure, .headers = settings_.grpc.headers};
   }
 
-  std::expected<void, Problems> OpenGrpc() {
-    if (settings_.grpc.listen.empty()) return {};
-    auto server = grpc::Server::Start(
-        loops_, *engine_,
-        {.address = *net::ListenAddress::Parse(settings_.grpc.listen),
-         .tls = TlsOf(settings_.grpc, !settings_.grpc.token_file.empty()),
-         .connections_max = static_cast<std::size_t>(descriptors_.connections.grpc),
-         .services = {.rls = RlsOptions(), .access = &grpc_access_},
-         .buffered = buffered_});
-    if (!server) return std::unexpected(ProblemOf("grpc", server.error()));
-    grpc_ = *std::move(server);
-    return {};
+  Opened OpenGrpc(const ServiceDoor& each) {
+    auto server =
+        grpc::Server::Start(loops_, *engine_,
+                            {.address = *net::ListenAddress::Parse(each.plan.listen),
+                             .tls = TlsOf(settings_.grpc, each.plan.has_tokens()),
+                             .connections_max = static_cast<std::size_t>(each.plan.connections_max),
+                             .services = {.rls = RlsOptions(), .access = each.access.get()},
+                             .buffered = buffered_});
+    return DoorOf(each.plan.name, std::move(server));
   }
 
   // POST /json, in the shape of envoyproxy/ratelimit.
@@ -621,8 +587,7 @@ class Daemon::Impl {
     });
   }
 
-  std::expected<void, Problems> OpenHttp() {
-    if (settings_.http.listen.empty()) return {};
+  Opened OpenHttp(const ServiceDoor& each) {
     auto trusted = net::CidrSet::Parse(settings_.client.trusted_proxies);
     if (!trusted) return std::unexpected(ProblemOf("client.trustedProxies", trusted.error()));
     const auto trusted_headers = net::TrustedHeaders::Parse(settings_.client.trusted_headers);
@@ -645,26 +610,22 @@ class Daemon::Impl {
                     .attribute_headers = *std::move(attribute_headers),
                     .ipv6_prefix = static_cast<int>(settings_.client.ipv6_prefix)},
         .on_store_failure = settings_.http.on_store_failure,
-        .access = http_access_,
+        .access = *each.access,
         .is_public = settings_.http.is_public,
         .rls_json = [this](const http::Request& request, http::Exchange exchange) {
           AnswerRlsJson(request, std::move(exchange));
         }});
     auto server = http::Server::Start(
         loops_, *public_api_,
-        {.address = *net::ListenAddress::Parse(settings_.http.listen),
-         .tls =
-             TlsOf(settings_.http, !settings_.http.token_file.empty() || settings_.http.is_public),
-         .limits = HttpLimits(),
+        {.address = *net::ListenAddress::Parse(each.plan.listen),
+         .tls = TlsOf(settings_.http, each.plan.has_tokens() || settings_.http.is_public),
+         .limits = HttpLimits(each.plan),
          .buffered = buffered_});
-    if (!server) return std::unexpected(ProblemOf("http", server.error()));
-    http_ = *std::move(server);
-    return {};
+    return DoorOf(each.plan.name, std::move(server));
   }
 
-  std::expected<void, Problems> OpenAdmin() {
-    if (settings_.admin.listen.empty()) return {};
-    const auto address = *net::ListenAddress::Parse(settings_.admin.listen);
+  Opened OpenAdmin(const ServiceDoor& each) {
+    const auto address = *net::ListenAddress::Parse(each.plan.listen);
     admin_api_.emplace(
         api::AdminApi::Parts{.engine = *engine_,
                              .keeper = *keeper_,
@@ -673,9 +634,8 @@ class Daemon::Impl {
                              .health = [this] { return Health(); },
                              .reload = [this](auto done) { Reload(std::move(done)); },
                              .guard_status = [this] { return backend_->GuardStatus(); },
-                             .access = admin_access_});
-    http::Limits limits = HttpLimits();
-    limits.connections_max = static_cast<std::size_t>(descriptors_.connections.admin);
+                             .access = *each.access});
+    http::Limits limits = HttpLimits(each.plan);
     // Every rule set that can be read can be sent.
     limits.body_bytes_max = kYamlBytesMax;
     limits.body_bytes_hint = ", as a rule set may have";
@@ -687,9 +647,7 @@ class Daemon::Impl {
     auto server = http::Server::Start(
         loops_, *admin_api_,
         {.address = address, .tls = std::move(tls), .limits = limits, .buffered = AdminBuffered()});
-    if (!server) return std::unexpected(ProblemOf("admin", server.error()));
-    admin_ = *std::move(server);
-    return {};
+    return DoorOf(each.plan.name, std::move(server));
   }
 
   // Constant after construction.
@@ -705,26 +663,18 @@ class Daemon::Impl {
   telemetry::Registry registry_;
   service::ServiceMetrics metrics_;
   const api::Instruments instruments_{.metrics = metrics_, .logger = logger_};
-  net::Access http_access_{DoorOf(settings_.http)};
-  net::Access admin_access_{DoorOf(settings_.admin)};
-  net::Access resp_access_{DoorOf(settings_.resp)};
-  net::Access grpc_access_{DoorOf(settings_.grpc)};
   telemetry::HeavyHitters keys_;
   std::optional<service::Engine> engine_;
   std::unique_ptr<Backend> backend_;  // Tells the engine of each decision, to its end.
   std::unique_ptr<redis::Client> rules_client_;
   std::unique_ptr<reload::RuleSetStore> managed_;
   std::optional<reload::Keeper> keeper_;
-  Descriptors descriptors_;  // From Start on.
   const std::shared_ptr<net::ByteBudget> buffered_ =
       std::make_shared<net::ByteBudget>(static_cast<std::size_t>(settings_.buffered_bytes_max));
   net::Loops loops_;
   std::optional<api::PublicApi> public_api_;
   std::optional<api::AdminApi> admin_api_;
-  std::unique_ptr<http::Server> http_;
-  std::unique_ptr<http::Server> admin_;
-  std::unique_ptr<resp::Server> resp_;
-  std::unique_ptr<grpc::Server> grpc_;
+  std::vector<ServiceDoor> doors_;  // From Start on.
   mutable std::mutex reload_mutex_;
   Problems other_problems_;  // Of certificates and tokens, at the last reload. By reload_mutex_.
   FreedMemory freed_memory_;

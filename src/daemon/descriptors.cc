@@ -5,54 +5,48 @@
 
 #include <algorithm>
 #include <limits>
-#include <string>
-
-#include "resp/server.h"
 
 namespace sluice::daemon {
 namespace {
 
-// People and their tools, not traffic.
-constexpr std::int64_t kAdminConnectionsMax = 256;
-
-ConnectionMaxima Wanted(const config::Settings& settings) {
-  const auto door = [](const std::string& listen, std::int64_t connections_max) {
-    return listen.empty() ? 0 : connections_max;
-  };
-  return {.http = door(settings.http.listen, settings.http.connections_max),
-          .admin = door(settings.admin.listen, kAdminConnectionsMax),
-          .resp = door(settings.resp.listen, settings.resp.connections_max),
-          .grpc = door(settings.grpc.listen, settings.grpc.connections_max)};
-}
-
-std::int64_t Sum(const ConnectionMaxima& maxima) {
-  return maxima.http + maxima.admin + maxima.resp + maxima.grpc;
+std::int64_t Sum(std::span<const DoorPlan> doors) {
+  std::int64_t sum = 0;
+  for (const DoorPlan& door : doors) sum += door.is_open() ? door.connections_max : 0;
+  return sum;
 }
 
 // What is no client's connection.
-std::int64_t Own(const ConnectionMaxima& doors, std::int64_t loops) {
+std::int64_t Own(std::span<const DoorPlan> doors, std::int64_t loops) {
   constexpr std::int64_t kFiles = 256;   // Snapshots, rules, the log, Redis.
   constexpr std::int64_t kEachLoop = 4;  // epoll, eventfd, timerfd, and a connection to refuse.
   std::int64_t own = kFiles + kEachLoop * loops;
-  for (const std::int64_t connections : {doors.http, doors.admin, doors.resp, doors.grpc}) {
-    if (connections > 0) own += loops;  // An acceptor on each.
+  for (const DoorPlan& door : doors) {
+    if (door.is_open()) own += loops + door.refusals_max;  // An acceptor on each loop.
   }
-  if (doors.resp > 0) own += static_cast<std::int64_t>(resp::Server::kRefusalsMax);
   return own;
 }
 
-// Each door its part, but the admin door enough to be of use.
-ConnectionMaxima Fit(const ConnectionMaxima& wanted, std::int64_t available) {
-  if (Sum(wanted) <= available) return wanted;
-  constexpr std::int64_t kAdminShare = 8;
-  ConnectionMaxima fitted = wanted;
-  fitted.admin = std::min(wanted.admin, std::max(available / kAdminShare, std::int64_t{1}));
-  const std::int64_t clients = Sum(wanted) - wanted.admin;
-  const std::int64_t left = available - fitted.admin;
-  for (std::int64_t* door : {&fitted.http, &fitted.resp, &fitted.grpc}) {
-    if (*door > 0) *door = std::clamp(*door * left / clients, std::int64_t{1}, *door);
+// Each door its part, but that of the operators enough to be of use.
+void Fit(std::span<DoorPlan> doors, std::int64_t available) {
+  if (Sum(doors) <= available) return;
+  constexpr std::int64_t kOperatorsShare = 8;
+  std::int64_t clients = 0;
+  std::int64_t left = available;
+  for (DoorPlan& door : doors) {
+    if (!door.is_open()) continue;
+    if (!door.for_operators) {
+      clients += door.connections_max;
+      continue;
+    }
+    const std::int64_t share = std::max(available / kOperatorsShare, std::int64_t{1});
+    door.connections_max = std::min(door.connections_max, share);
+    left -= door.connections_max;
   }
-  return fitted;
+  for (DoorPlan& door : doors) {
+    if (!door.is_open() || door.for_operators) continue;
+    std::int64_t& most = door.connections_max;
+    most = std::clamp(most * left / clients, std::int64_t{1}, most);
+  }
 }
 
 void RaiseFilesMax(std::int64_t needed) {
@@ -65,15 +59,14 @@ void RaiseFilesMax(std::int64_t needed) {
 
 }  // namespace
 
-Descriptors ReserveDescriptors(const config::Settings& settings, std::size_t loops) {
-  const ConnectionMaxima wanted = Wanted(settings);
-  const std::int64_t own = Own(wanted, static_cast<std::int64_t>(loops));
-  const std::int64_t needed = own + Sum(wanted);
+Descriptors ReserveDescriptors(std::span<DoorPlan> doors, std::size_t loops) {
+  const std::int64_t own = Own(doors, static_cast<std::int64_t>(loops));
+  const std::int64_t needed = own + Sum(doors);
   RaiseFilesMax(needed);
   const std::int64_t files_max = FilesMax();
   // With very few files, most of them are still for the program itself.
-  const std::int64_t available = std::max(files_max - own, files_max / 4);
-  return {.files_max = files_max, .needed = needed, .connections = Fit(wanted, available)};
+  Fit(doors, std::max(files_max - own, files_max / 4));
+  return {.files_max = files_max, .needed = needed};
 }
 
 std::int64_t FilesMax() {

@@ -10,6 +10,7 @@
 
 #include "grpc/services.h"
 #include "net/byte_budget.h"
+#include "net/door.h"
 #include "net/listen_address.h"
 #include "net/listener.h"
 #include "net/loops.h"
@@ -22,7 +23,7 @@ namespace sluice::grpc {
 
 class Shard;
 
-class Server {
+class Server final : public net::Door {
  public:
   struct Options {
     net::ListenAddress address;
@@ -56,25 +57,21 @@ class Server {
   static Expected<std::unique_ptr<Server>> Start(net::Loops& loops, service::Engine& engine,
                                                  Options options);
   // Closes every connection, whatever it is at.
-  ~Server();
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
+  ~Server() override;
 
   // What grpc.health says. Not to be called on a loop; kYes until then.
   void SetServing(Serving serving);
 
   // Accepts no more connections, says NOT_SERVING and GOAWAY, and answers the calls that clients
   // have started. Not to be called on a loop.
-  void StartDrain();
-  // Starts to drain if that has not been done, and waits until all connections are closed. Those
-  // that are not by then are closed at the deadline; returns how many.
-  std::size_t Drain(SteadyTime deadline);
+  void StartDrain() override;
+  std::size_t Drain(SteadyTime deadline) override;
 
-  // As net::Listener::ReloadCertificate.
-  Expected<bool> ReloadCertificate();
+  Expected<bool> ReloadCertificate() override;
 
-  const net::ListenAddress& address() const;  // With the actual port.
+  const net::ListenAddress& address() const override;
   std::uint16_t port() const { return address().port; }
+  net::Listener::Counts connections() const override { return counts().connections; }
   Counts counts() const;
 
  private:

@@ -13,6 +13,7 @@
 #include "http/limits.h"
 #include "http/message.h"
 #include "net/byte_budget.h"
+#include "net/door.h"
 #include "net/listen_address.h"
 #include "net/listener.h"
 #include "net/loops.h"
@@ -63,7 +64,7 @@ class Handler {
   virtual void OnRefused(int /*status*/, std::string_view /*code*/) {}
 };
 
-class Server {
+class Server final : public net::Door {
  public:
   struct Options {
     net::ListenAddress address;
@@ -87,23 +88,19 @@ class Server {
   static Expected<std::unique_ptr<Server>> Start(net::Loops& loops, Handler& handler,
                                                  Options options);
   // Closes every connection, whatever it is at.
-  ~Server();
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
+  ~Server() override;
 
   // Accepts no more, closes idle connections, and answers "Connection: close" to the last request
   // that a connection has sent. Every request that was received is answered. Not to be called on a
   // loop.
-  void StartDrain();
-  // Starts to drain if that has not been done, and waits until all connections are closed. Those
-  // that are not by then are closed at the deadline; returns how many.
-  std::size_t Drain(std::chrono::steady_clock::time_point deadline);
+  void StartDrain() override;
+  std::size_t Drain(std::chrono::steady_clock::time_point deadline) override;
 
-  // As net::Listener::ReloadCertificate.
-  Expected<bool> ReloadCertificate();
+  Expected<bool> ReloadCertificate() override;
 
-  const net::ListenAddress& address() const;  // With the actual port.
+  const net::ListenAddress& address() const override;
   std::uint16_t port() const { return address().port; }
+  net::Listener::Counts connections() const override { return counts().connections; }
   Counts counts() const;
 
  private:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "net/byte_budget.h"
+#include "net/door.h"
 #include "net/listen_address.h"
 #include "net/listener.h"
 #include "net/loops.h"
@@ -22,7 +23,7 @@ namespace sluice::resp {
 
 // The door for Redis clients: CL.THROTTLE as redis-cell answers it, and commands of our own.
 // docs/reference/resp.md has all of them.
-class Server {
+class Server final : public net::Door {
  public:
   // Connections beyond the maximum that are let in to be told so; more are closed without a word.
   static constexpr std::size_t kRefusalsMax = 64;
@@ -53,21 +54,17 @@ class Server {
   static Expected<std::unique_ptr<Server>> Start(net::Loops& loops, service::Engine& engine,
                                                  Options options);
   // Closes every connection, whatever it is at.
-  ~Server();
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
+  ~Server() override;
 
   // Accepts no more, answers what has been received, and closes. Not to be called on a loop.
-  void StartDrain();
-  // Starts to drain if that has not been done, and waits until all connections are closed. Those
-  // that are not by then are closed at the deadline; returns how many.
-  std::size_t Drain(std::chrono::steady_clock::time_point deadline);
+  void StartDrain() override;
+  std::size_t Drain(std::chrono::steady_clock::time_point deadline) override;
 
-  // As net::Listener::ReloadCertificate.
-  Expected<bool> ReloadCertificate() { return listener_->ReloadCertificate(); }
+  Expected<bool> ReloadCertificate() override { return listener_->ReloadCertificate(); }
 
-  const net::ListenAddress& address() const;  // With the actual port.
+  const net::ListenAddress& address() const override;
   std::uint16_t port() const { return address().port; }
+  net::Listener::Counts connections() const override { return counts().connections; }
   Counts counts() const;
 
  private:

@@ -16,7 +16,6 @@ static_assert(static_cast<std::size_t>(kAllAlgorithms.back()) == kAllAlgorithms.
 
 constexpr std::array<const char*, 2> kReloadResults = {"ok", "invalid"};
 constexpr std::array<const char*, 5> kStatusClasses = {"1xx", "2xx", "3xx", "4xx", "5xx"};
-constexpr std::array<const char*, 4> kDoorNames = {"http", "admin", "grpc", "resp"};
 
 // One counter for each value of one label.
 template <std::size_t kCount>
@@ -186,8 +185,9 @@ void ServiceMetrics::HttpResponse(int status) const {
   }
 }
 
-void ServiceMetrics::WatchConnections(Door door, std::function<Connections()> connections) {
-  const Labels labels = {{"door", kDoorNames[static_cast<std::size_t>(door)]}};
+void ServiceMetrics::WatchConnections(std::string_view door,
+                                      std::function<Connections()> connections) {
+  const Labels labels = {{"door", std::string(door)}};
   const auto watch = [&](Registry::Type type, std::string_view name, std::string_view help,
                          std::uint64_t Connections::* field) {
     registry_.AddCallback(type, name, help, labels, [connections, field] {

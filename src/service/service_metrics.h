@@ -32,7 +32,6 @@ using telemetry::Registry;
 enum class RuleOutcome : std::uint8_t { kAllowed, kDenied, kShadowDenied, kError };
 enum class Standing : std::uint8_t { kCounts, kShadow };  // Whether a limit can deny.
 enum class ReloadResult : std::uint8_t { kOk, kInvalid };
-enum class Door : std::uint8_t { kHttp, kAdmin, kGrpc, kResp };
 
 // A rule's counters, kept in the catalog beside the rule: counting takes no lock.
 class RuleMetrics {
@@ -183,7 +182,7 @@ class ServiceMetrics {
 
   // Numbers that doors and stores keep themselves; what is given here runs when metrics are read.
   // Once each.
-  void WatchConnections(Door door, std::function<Connections()> connections);
+  void WatchConnections(std::string_view door, std::function<Connections()> connections);
   void WatchRules(std::function<ManagedRules()> rules);
   void WatchMemory(std::function<MemoryStore::Stats()> stats);
   void WatchRedis(std::function<RedisStore::Stats()> stats);

@@ -141,9 +141,8 @@ TEST_F(ServiceMetricsTest, AnInvalidReloadLeavesTheGeneration) {
 
 TEST_F(ServiceMetricsTest, CountsAnswersAndConnections) {
   for (const int status : {200, 204, 429, 503, 0, 999}) metrics_.HttpResponse(status);
-  metrics_.WatchConnections(Door::kResp, [] {
-    return ServiceMetrics::Connections{.open = 1, .accepted = 2, .refused = 3};
-  });
+  metrics_.WatchConnections(
+      "resp", [] { return ServiceMetrics::Connections{.open = 1, .accepted = 2, .refused = 3}; });
   for (const char* line :
        {"sluice_http_responses_total{class=\"2xx\"} 2\n",
         "sluice_http_responses_total{class=\"4xx\"} 1\n",
@@ -209,7 +208,7 @@ TEST_F(ServiceMetricsTest, EveryFamilyIsDocumented) {
   metrics_.WatchRules([] { return ServiceMetrics::ManagedRules{}; });
   metrics_.WatchMemory([] { return MemoryStore::Stats{}; });
   metrics_.WatchRedis([] { return RedisStore::Stats{}; });
-  metrics_.WatchConnections(Door::kHttp, [] { return ServiceMetrics::Connections{}; });
+  metrics_.WatchConnections("http", [] { return ServiceMetrics::Connections{}; });
   AddProcessMetrics(registry_);
   std::ifstream file(SLUICE_DOCS "/reference/metrics.md");
   ASSERT_TRUE(file);

@@ -649,7 +649,7 @@ class Serve(support.ServiceTest):
         self.assertTrue(service.log_lines("WARN", "memory.snapshotFile is not used"))
 
     def test_an_admin_token_in_clear(self):
-        warning = ("WARN", "the admin token travels in clear")
+        warning = ("WARN", "tokens travel in clear", "door=admin")
         service = self.start("--admin", "0.0.0.0:0", "--admin-token", "t")
         self.assertTrue(service.log_lines(*warning))
         self.assertEqual(self.start("--admin-token", "t").log_lines(*warning), [])

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+
+#include "net/listener.h"
+
+namespace sluice::net {
+
+// A server that listens, as whoever runs several of them sees each. Destroying it closes every
+// connection, whatever it is at.
+class Door {
+ public:
+  virtual ~Door() = default;
+  Door() = default;
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
+
+  // Accepts no more connections, and answers what has been received. Not to be called on a loop.
+  virtual void StartDrain() = 0;
+  // Starts to drain if that has not been done, and waits until all connections are closed. Those
+  // that are not by then are closed at the deadline; returns how many.
+  virtual std::size_t Drain(std::chrono::steady_clock::time_point deadline) = 0;
+
+  // As Listener::ReloadCertificate.
+  virtual Expected<bool> ReloadCertificate() = 0;
+
+  virtual const ListenAddress& address() const = 0;  // With the actual port.
+  virtual Listener::Counts connections() const = 0;
+};
+
+}  // namespace sluice::net
