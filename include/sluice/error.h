@@ -10,22 +10,25 @@
 namespace sluice {
 
 enum class ErrorCode : std::uint8_t {
-  kInvalidLimit,      // A limit that does not validate, or a text that is not one.
-  kInvalidKey,        // Empty, or longer than kKeyBytesMax.
-  kInvalidCost,       // Negative, or not a number.
-  kCostExceedsLimit,  // More than the limit can ever grant: waiting would not help.
-  kInvalidTime,       // Outside 0 .. kTimeMax.
-  kInvalidRequest,    // Too many limits at once, or two different limits under one name.
-  kInvalidInput,      // A file or a line that is not what was expected.
-  kStoreFull,         // A named maximum of the store is reached; room comes back with time.
-  kSnapshotDamaged,   // Refused whole, and set aside.
-  kNotFound,          // The file is not there.
-  kIo,                // The operating system refused a read or a write.
-  kUnavailable,       // The store cannot be reached or does not serve; nothing was charged.
-  kOutcomeUnknown,    // Sent but not answered: it may have been charged. Do not send it again.
-  kAccessDenied,      // The store refused our credentials or a command.
-  kStoreError,        // The store answered with an error that should not occur.
-  kForeignState,      // What the store holds under the state's name is no state: others wrote it.
+  kInvalidLimit,        // A limit that does not validate, or a text that is not one.
+  kInvalidKey,          // Empty, or longer than kKeyBytesMax.
+  kInvalidCost,         // Negative, or not a number.
+  kCostExceedsLimit,    // More than the limit can ever grant: waiting would not help.
+  kInvalidTime,         // Outside 0 .. kTimeMax.
+  kInvalidRequest,      // Too many limits at once, or two different limits under one name.
+  kInvalidInput,        // A file or a line that is not what was expected.
+  kTooLarge,            // A message that is longer than it may be.
+  kConflict,            // What is there already does not let it be changed like that.
+  kPreconditionFailed,  // What is there is not what the change was made for.
+  kStoreFull,           // A named maximum of the store is reached; room comes back with time.
+  kSnapshotDamaged,     // Refused whole, and set aside.
+  kNotFound,            // What was named is not there.
+  kIo,                  // The operating system refused a read or a write.
+  kUnavailable,         // The store cannot be reached or does not serve; nothing was charged.
+  kOutcomeUnknown,      // Sent but not answered: it may have been charged. Do not send it again.
+  kAccessDenied,        // The store refused our credentials or a command.
+  kStoreError,          // The store answered with an error that should not occur.
+  kForeignState,        // What the store holds under the state's name is no state: others wrote it.
 };
 
 // The name used in logs, answers and test vectors, e.g. "COST_EXCEEDS_LIMIT".

@@ -117,13 +117,11 @@ void AppendRules(JsonWriter& json, const reload::RulesStatus& rules, std::string
 void Refuse(Reply& reply, const reload::Keeper::Outcome& outcome) {
   if (!outcome.problems.empty()) return reply.Fail(outcome.problems);
   const Error& error = outcome.result.error();
-  if (outcome.is_other) {
+  if (error.code == ErrorCode::kPreconditionFailed) {
     return reply.Fail(
         412, "PRECONDITION_FAILED",
         text::Cat(error.message, "; expected what If-Match and If-None-Match say of its ETag"));
   }
-  // What cannot be changed here is a conflict with what is there, not a malformed request.
-  if (error.code == ErrorCode::kInvalidRequest) return reply.Fail(409, "CONFLICT", error.message);
   reply.Fail(error);
 }
 

@@ -35,6 +35,12 @@ int StatusOf(ErrorCode code) {
       return 400;
     case ErrorCode::kNotFound:
       return 404;
+    case ErrorCode::kConflict:
+      return 409;
+    case ErrorCode::kPreconditionFailed:
+      return 412;
+    case ErrorCode::kTooLarge:
+      return 413;
     case ErrorCode::kStoreFull:
     case ErrorCode::kUnavailable:
     case ErrorCode::kOutcomeUnknown:

@@ -21,6 +21,12 @@ std::string_view ToString(ErrorCode code) {
       return "INVALID_REQUEST";
     case ErrorCode::kInvalidInput:
       return "INVALID_INPUT";
+    case ErrorCode::kTooLarge:
+      return "TOO_LARGE";
+    case ErrorCode::kConflict:
+      return "CONFLICT";
+    case ErrorCode::kPreconditionFailed:
+      return "PRECONDITION_FAILED";
     case ErrorCode::kStoreFull:
       return "STORE_FULL";
     case ErrorCode::kSnapshotDamaged:

@@ -37,7 +37,7 @@ class Inflater {
 Expected<std::string> Gunzip(std::string_view compressed, std::size_t bytes_max) {
   Inflater inflater;
   if (!inflater.ready()) {
-    return std::unexpected(Error{ErrorCode::kStoreFull, "no memory to decompress a message"});
+    return std::unexpected(Error{ErrorCode::kTooLarge, "no memory to decompress a message"});
   }
   z_stream& stream = inflater.stream();
   // zlib's type is not const, but it does not write there.
@@ -57,7 +57,7 @@ Expected<std::string> Gunzip(std::string_view compressed, std::size_t bytes_max)
     out.resize(room - stream.avail_out);
     if (out.size() > bytes_max) {
       return std::unexpected(
-          Error{ErrorCode::kStoreFull,
+          Error{ErrorCode::kTooLarge,
                 text::Cat("a compressed message holds more than ", bytes_max, " bytes")});
     }
     // Output room is always given, so no progress means that the input has ended.

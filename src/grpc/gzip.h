@@ -11,7 +11,7 @@ namespace sluice::grpc {
 
 // What a gzip stream holds, but never more than `bytes_max`: a small message that unpacks into a
 // huge one costs no more than that. Errors: kInvalidInput if it is not exactly one gzip stream,
-// kStoreFull if it holds more.
+// kTooLarge if it holds more.
 Expected<std::string> Gunzip(std::string_view compressed, std::size_t bytes_max);
 
 }  // namespace sluice::grpc

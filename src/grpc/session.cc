@@ -567,7 +567,7 @@ void Session::TakeMessage(Call& call, std::string_view framed) {
   if (framed.front() == kCompressed && call.encoding == Call::Encoding::kGzip) {
     auto result = Gunzip(body, limits_.unpacked_bytes_max);
     if (!result) {
-      const bool large = result.error().code == ErrorCode::kStoreFull;
+      const bool large = result.error().code == ErrorCode::kTooLarge;
       Refuse(call, large ? StatusCode::kResourceExhausted : StatusCode::kInternal,
              std::move(result.error().message));
       return;

@@ -23,10 +23,9 @@ Keeper::Outcome Invalid(Problems problems) {
 
 Keeper::Outcome IsOther(std::string_view id) {
   return {.result = std::unexpected(
-              Error{ErrorCode::kInvalidRequest,
+              Error{ErrorCode::kPreconditionFailed,
                     text::Cat("the rule set ", text::Quote(id), " is not the one that is meant")}),
-          .problems = {},
-          .is_other = true};
+          .problems = {}};
 }
 
 // Each time that one fails, somebody else has changed the same rule set.
@@ -312,7 +311,7 @@ Error Keeper::NotManaged(const std::string& id, std::string_view expected) const
   if (!IsOfFile(id)) {
     return {ErrorCode::kNotFound, text::Cat("there is no rule set ", text::Quote(id))};
   }
-  return {ErrorCode::kInvalidRequest,
+  return {ErrorCode::kConflict,
           text::Cat("the rule set ", text::Quote(id), " is defined in a file; expected it to be ",
                     expected, " there")};
 }
@@ -382,7 +381,7 @@ void Keeper::Create(std::string id, std::string document, Done done) {
       return Plan{.document = document, .condition = reload::Change::If::kAbsent};
     }
     return std::unexpected(
-        Refused({ErrorCode::kInvalidRequest,
+        Refused({ErrorCode::kConflict,
                  text::Cat("there is a rule set ", text::Quote(id), "; PUT replaces it")}));
   };
   Commit(std::move(id), std::move(plan), std::move(done));
@@ -405,10 +404,9 @@ void Keeper::Change(std::string id, Edit edit, Condition condition, Done done) {
     if (!Holds(condition, stored)) return std::unexpected(IsOther(id));
     const auto rule_set = rules::ParseRuleSet(*stored, text::Cat("managed rule set ", id));
     if (!rule_set) {
-      return std::unexpected(
-          Refused({ErrorCode::kInvalidRequest,
-                   text::Cat("what is stored as the rule set ", text::Quote(id),
-                             " is not valid; PUT replaces it, DELETE removes it")}));
+      return std::unexpected(Refused(
+          {ErrorCode::kConflict, text::Cat("what is stored as the rule set ", text::Quote(id),
+                                           " is not valid; PUT replaces it, DELETE removes it")}));
     }
     return Plan{.document = edit(**rule_set), .condition = reload::Change::If::kSame};
   };

@@ -66,8 +66,7 @@ class Keeper {
   struct Outcome {
     Expected<void> result;
     Problems problems;
-    bool is_other = false;  // The rule set is not the one that the condition wants.
-    bool created = false;   // There was none before.
+    bool created = false;  // There was none before.
 
     // Of a change that was made, or may have been: the rule set before and after it. Null: there is
     // none, or it is not valid.
@@ -85,18 +84,18 @@ class Keeper {
   // instances that share it never overwrite each other unseen.
   // Takes the files as they are now.
   void Reload(Done done);
-  // Error: kInvalidRequest if there is such a rule set, of a file or not.
+  // Error: kConflict if there is such a rule set, of a file or not.
   void Create(std::string id, std::string document, Done done);
-  // Creates or replaces it. Error: kInvalidRequest if the id belongs to a rule set of a file, which
+  // Creates or replaces it. Error: kConflict if the id belongs to a rule set of a file, which
   // is changed there.
   void Save(std::string id, std::string document, Condition condition, Done done);
   // Replaces a rule set by what `edit` makes of it, as it is when its turn comes: what was asked
   // before is not lost. `edit` runs again if others changed it meanwhile. Errors: kNotFound;
-  // kInvalidRequest as above, or if what is stored is not valid.
+  // kConflict as above, or if what is stored is not valid.
   using Edit = std::move_only_function<std::string(const rules::RuleSet&)>;
   void Change(std::string id, Edit edit, Condition condition, Done done);
   // Removes it from the store, also if it is not valid or a file defines it, too. Errors:
-  // kNotFound; kInvalidRequest if only a file defines it.
+  // kNotFound; kConflict if only a file defines it.
   void Remove(std::string id, Condition condition, Done done);
 
   // Runs something that takes its time on the keeper's thread.

@@ -323,7 +323,7 @@ TEST_F(KeeperTest, ChangesARuleSetAsItIsWhenItsTurnComes) {
   EXPECT_EQ(catalog()->rules->Find("three")->spec().description, "changed");
   const auto no_edit = [](const rules::RuleSet&) { return std::string(); };
   for (const auto& [id, code] :
-       {std::pair("one", ErrorCode::kInvalidRequest), std::pair("nine", ErrorCode::kNotFound)}) {
+       {std::pair("one", ErrorCode::kConflict), std::pair("nine", ErrorCode::kNotFound)}) {
     const auto refused =
         Await([&](auto done) { keeper_->Change(id, no_edit, nullptr, std::move(done)); });
     EXPECT_EQ(refused.result.error().code, code);
@@ -339,11 +339,11 @@ TEST_F(KeeperTest, ManagesRuleSetsBesideThoseOfFiles) {
   EXPECT_TRUE(catalog()->managed.contains("three"));
   const auto conflict =
       Await([&](auto done) { keeper_->Save("one", "{id: one}", nullptr, std::move(done)); });
-  EXPECT_EQ(conflict.result.error().code, ErrorCode::kInvalidRequest);
+  EXPECT_EQ(conflict.result.error().code, ErrorCode::kConflict);
   EXPECT_EQ(Await([&](auto done) { keeper_->Remove("one", nullptr, std::move(done)); })
                 .result.error()
                 .code,
-            ErrorCode::kInvalidRequest);
+            ErrorCode::kConflict);
   const auto invalid = Await(
       [&](auto done) { keeper_->Save("four", "{id: four, rules: 5}", nullptr, std::move(done)); });
   EXPECT_FALSE(invalid.problems.empty());
@@ -369,14 +369,14 @@ TEST_F(KeeperTest, ChangesOnlyTheRuleSetThatTheConditionWants) {
   using Hash = std::optional<std::string_view>;
   const auto any = [](Hash found) { return found.has_value(); };
   const auto none = [](Hash found) { return !found.has_value(); };
-  EXPECT_TRUE(save(any).is_other) << "there is none";
+  EXPECT_EQ(save(any).result.error().code, ErrorCode::kPreconditionFailed) << "there is none";
   EXPECT_TRUE(save(none).created);
-  EXPECT_TRUE(save(none).is_other);
+  EXPECT_EQ(save(none).result.error().code, ErrorCode::kPreconditionFailed);
   EXPECT_FALSE(save(nullptr).created);
   const std::string hash = catalog()->rules->Find("three")->hash();
   const auto other = [](Hash) { return false; };
-  EXPECT_TRUE(save(other).is_other);
-  EXPECT_TRUE(remove(other).is_other);
+  EXPECT_EQ(save(other).result.error().code, ErrorCode::kPreconditionFailed);
+  EXPECT_EQ(remove(other).result.error().code, ErrorCode::kPreconditionFailed);
   EXPECT_NE(catalog()->rules->Find("three"), nullptr);
   const auto same = [&](Hash found) { return found == hash; };
   EXPECT_TRUE(save(same).result);
@@ -483,7 +483,7 @@ TEST_F(KeeperTest, LeavesOutADocumentThatIsNotValidAndHoldsUpNothingElse) {
   EXPECT_TRUE(Create("three", kManaged).created);
   Write("rules.yaml", kTwo);
   EXPECT_TRUE(Comes("two"));
-  EXPECT_EQ(Create("bad", "{id: bad}").result.error().code, ErrorCode::kInvalidRequest);
+  EXPECT_EQ(Create("bad", "{id: bad}").result.error().code, ErrorCode::kConflict);
   for (const char* id : {"bad", "binary", "large", "named"}) {
     EXPECT_TRUE(Await([&](auto done) { keeper_->Remove(id, nullptr, std::move(done)); }).result);
   }
@@ -509,12 +509,13 @@ TEST_F(KeeperTest, KeepsTheLastGoodVersionOfADocumentThatIsNotValid) {
   }
   // The tag of what is in force is not the tag of what is stored.
   const std::string hash = catalog()->rules->Find("three")->hash();
-  EXPECT_TRUE(Save("three", kManaged, [&](auto found) { return found == hash; }).is_other);
+  EXPECT_EQ(Save("three", kManaged, [&](auto found) { return found == hash; }).result.error().code,
+            ErrorCode::kPreconditionFailed);
   const auto edit = [](const rules::RuleSet&) { return std::string("{id: three}"); };
   EXPECT_EQ(Await([&](auto done) { keeper_->Change("three", edit, nullptr, std::move(done)); })
                 .result.error()
                 .code,
-            ErrorCode::kInvalidRequest);
+            ErrorCode::kConflict);
   EXPECT_TRUE(Save("three", "{id: three, description: mended}").result);
   EXPECT_EQ(catalog()->rules->Find("three")->spec().description, "mended");
   EXPECT_EQ(keeper_->status().rejected_count, 0U);
@@ -618,7 +619,7 @@ TEST_F(KeeperTest, NeverOverwritesUnseenWhatAnotherInstanceWrote) {
     };
   };
   others("{id: three, description: first}");
-  EXPECT_EQ(Create("three", kManaged).result.error().code, ErrorCode::kInvalidRequest);
+  EXPECT_EQ(Create("three", kManaged).result.error().code, ErrorCode::kConflict);
   const auto is = [&](std::string_view description) {
     return catalog()->rules->Find("three")->spec().description == description;
   };
@@ -627,9 +628,12 @@ TEST_F(KeeperTest, NeverOverwritesUnseenWhatAnotherInstanceWrote) {
   const std::string hash = catalog()->rules->Find("three")->hash();
   const auto same = [&](auto found) { return found == hash; };
   others("{id: three, description: second}");
-  EXPECT_TRUE(Save("three", kManaged, same).is_other);
+  EXPECT_EQ(Save("three", kManaged, same).result.error().code, ErrorCode::kPreconditionFailed);
   others("{id: three, description: third}");
-  EXPECT_TRUE(Await([&](auto done) { keeper_->Remove("three", same, std::move(done)); }).is_other);
+  EXPECT_EQ(Await([&](auto done) { keeper_->Remove("three", same, std::move(done)); })
+                .result.error()
+                .code,
+            ErrorCode::kPreconditionFailed);
   // An edit is made again, of what the other wrote.
   others("{id: three, description: fourth}");
   const auto edit = [](const rules::RuleSet& found) {
