@@ -38,7 +38,7 @@ std::string ToText(const Decision& decision) {
                               " of ", decision.limit, " left");
   if (!decision.allowed) out += text::Cat(", retry in ", Readable(decision.retry_after));
   if (decision.delay > Micros{0}) out += text::Cat(", go on in ", Readable(decision.delay));
-  return text::Cat(out, ", whole in ", Readable(decision.reset_after), "\n");
+  return text::Cat(out, ", full again in ", Readable(decision.reset_after), "\n");
 }
 
 // Several limits have a line each, below the one that counts.
