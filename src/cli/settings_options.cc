@@ -30,7 +30,7 @@ bool IsOfKubernetes(std::string_view name) {
 }  // namespace
 
 SettingsOptions::SettingsOptions(CLI::App& app) : app_(app) {
-  app.add_option("--config", config_path_, "The configuration file; SLUICE_CONFIG")
+  app.add_option("--config", config_path_, "Configuration file")
       ->type_name("FILE")
       ->envname("SLUICE_CONFIG");
   const config::Settings defaults;
@@ -103,7 +103,7 @@ Problems UnknownVariables() {
     if (unknown.size() == kUnknownMax) break;
     unknown.push_back(
         {.file = text::Escape(name),
-         .message = text::Cat("there is no such setting, and it does nothing; ",
+         .message = text::Cat("there is no such setting; the variable has no effect; ",
                               rules::Suggestion(name, known), "`sluice config` lists them")});
   }
   std::ranges::sort(unknown, {}, &Problem::file);

@@ -51,7 +51,7 @@ class RedisCli(unittest.TestCase):
     def test_check_says_allowed_denied_and_error_by_its_exit_status(self):
         first = self.check()
         self.assertEqual(first.returncode, 0, first.stderr)
-        self.assertRegex(first.stdout, r"^allowed, 1 of 2 left, whole in ")
+        self.assertRegex(first.stdout, r"^allowed, 1 of 2 left, full again in ")
         self.assertEqual(self.check().returncode, 0)
         denied = self.check()
         self.assertEqual(denied.returncode, 1)
@@ -78,7 +78,7 @@ class RedisCli(unittest.TestCase):
         overall, narrow, other = several.stdout.splitlines()
         self.assertRegex(overall, r"^denied, 0 of 2 left, retry in ")
         self.assertRegex(narrow, f"^  {LIMIT}: denied, 0 of 2 left, retry in ")
-        self.assertRegex(other, f"^  {wide}: allowed, 9 of 9 left, whole in ")
+        self.assertRegex(other, f"^  {wide}: allowed, 9 of 9 left, full again in ")
         decision = json.loads(self.check("--limit", wide, "--json").stdout)
         self.assertEqual((decision["allowed"], decision["limit"]), (False, 2))
         self.assertEqual([(own["spec"], own["allowed"], own["limit"], own["remaining"])
