@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -160,7 +159,6 @@ struct Batch {
 
   Reply reply;
   std::vector<Item> items;
-  std::atomic<std::size_t> open = 1;  // Checks under way, and one for whoever starts them.
 };
 
 void AnswerBatch(Batch& batch) {
@@ -183,10 +181,6 @@ void AnswerBatch(Batch& batch) {
   }
   json.EndArray().EndObject();
   batch.reply.Send(200);
-}
-
-void Finish(const std::shared_ptr<Batch>& batch) {
-  if (batch->open.fetch_sub(1, std::memory_order_acq_rel) == 1) AnswerBatch(*batch);
 }
 
 }  // namespace
@@ -248,12 +242,11 @@ void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange,
         item.check->Prepare(document->rule_set, document->context, document->permits);
     if (!ready) item.error = ready.error();
   }
+  std::vector<RuleCheck*> ready;
   for (const Batch::Item& item : batch->items) {
-    if (item.error) continue;
-    batch->open.fetch_add(1, std::memory_order_relaxed);
-    item.check->Run(engine_, [batch] { Finish(batch); });
+    if (!item.error) ready.push_back(item.check.get());
   }
-  Finish(batch);
+  RuleCheck::RunAll(engine_, std::move(ready), [batch] { AnswerBatch(*batch); });
 }
 
 void RuleApi::Authorize(std::string_view rule_set, const http::Request& request,

@@ -96,17 +96,39 @@ void RuleCheck::Gather() {
 
 void RuleCheck::Run(Engine& engine, std::move_only_function<void()> done) {
   if (requests_.empty()) {
-    Summarise();
-    Count(engine, {});
+    Conclude(engine, {});
     return done();
   }
   engine.ApplyParts(requests_,
                     [this, &engine, done = std::move(done)](const Engine::Span& span) mutable {
-                      if (looks_) Foresee();
-                      Summarise();
-                      Count(engine, span);
+                      Conclude(engine, span);
                       done();
                     });
+}
+
+void RuleCheck::RunAll(Engine& engine, std::vector<RuleCheck*> checks,
+                       std::move_only_function<void()> done) {
+  auto all = std::make_shared<std::vector<Request>>();
+  for (const RuleCheck* check : checks) {
+    all->insert(all->end(), check->requests_.begin(), check->requests_.end());
+  }
+  auto conclude = [&engine, checks = std::move(checks), all,
+                   done = std::move(done)](const Engine::Span& span) mutable {
+    auto answered = all->begin();
+    for (RuleCheck* check : checks) {
+      for (Request& request : check->requests_) request = std::move(*answered++);
+      check->Conclude(engine, span);
+    }
+    done();
+  };
+  if (all->empty()) return conclude({});
+  engine.ApplyParts(*all, std::move(conclude));
+}
+
+void RuleCheck::Conclude(Engine& engine, const Engine::Span& span) {
+  if (looks_) Foresee();
+  Summarise();
+  Count(engine, span);
 }
 
 // Puts in the place of each look what a request of one permit would get.

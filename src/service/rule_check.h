@@ -45,6 +45,11 @@ class RuleCheck {
   // Decides. `done` may run before this returns, and on another thread.
   void Run(Engine& engine, std::move_only_function<void()> done);
 
+  // The same for several that were prepared: the store is asked once for all of them, in their
+  // order.
+  static void RunAll(Engine& engine, std::vector<RuleCheck*> checks,
+                     std::move_only_function<void()> done);
+
   // One rule that applied, and its own numbers.
   struct Outcome {
     const rules::Selected* selected;
@@ -71,6 +76,7 @@ class RuleCheck {
 
  private:
   void Gather();
+  void Conclude(Engine& engine, const Engine::Span& span);
   void Foresee();
   void Summarise();
   void Count(Engine& engine, const Engine::Span& span) const;

@@ -74,6 +74,46 @@ class RuleCheckTest : public ::testing::Test {
   Engine engine_{{.store = store_, .metrics = metrics_, .keys = keys_, .logger = logger_}, nullptr};
 };
 
+// A memory store that counts how often it is asked.
+class CountedStore final : public Store {
+ public:
+  explicit CountedStore(Store& store) : store_(store) {}
+  void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
+    ++calls;
+    store_.Apply(requests, std::move(done));
+  }
+  int calls = 0;
+
+ private:
+  Store& store_;
+};
+
+TEST_F(RuleCheckTest, SeveralAskTheStoreOnceAndAreDecidedInTheirOrder) {
+  CountedStore counted(store_);
+  Engine engine({.store = counted, .metrics = metrics_, .keys = keys_, .logger = logger_},
+                engine_.catalog());
+  std::vector<std::unique_ptr<RuleCheck>> checks;
+  std::vector<RuleCheck*> all;
+  for (const std::string_view set : {"api", "empty", "api", "api"}) {
+    checks.push_back(std::make_unique<RuleCheck>(engine.catalog()));
+    ASSERT_TRUE(checks.back()->Prepare(set, {.ip = "192.0.2.1", .user_id = "alice"}, 1));
+    all.push_back(checks.back().get());
+  }
+  bool done = false;
+  RuleCheck::RunAll(engine, all, [&] { done = true; });
+  EXPECT_TRUE(done);
+  EXPECT_EQ(counted.calls, 1);
+  std::vector<bool> allowed;
+  for (const auto& check : checks) allowed.push_back(check->decision()->allowed);
+  EXPECT_THAT(allowed, ElementsAre(true, true, true, false));
+  EXPECT_EQ(checks[2]->outcomes()[0].bands[0].remaining, 3);
+  EXPECT_EQ(checks[3]->denied_by()->id, "user");
+
+  RuleCheck::RunAll(engine, {}, [&] { done = false; });
+  EXPECT_FALSE(done) << "nothing to decide";
+  EXPECT_EQ(counted.calls, 1);
+}
+
 TEST_F(RuleCheckTest, ChargesAllOrNothing) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(Check("api", {.ip = "192.0.2.1", .user_id = "alice"})->decision()->allowed);
