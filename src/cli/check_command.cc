@@ -80,10 +80,10 @@ std::string ToJson(const Decision& decision, std::span<const Limit> limits,
 }  // namespace
 
 CheckCommand::CheckCommand(CLI::App& app)
-    : app_(app.add_subcommand("check", "Asks once whether a request may pass")) {
+    : app_(app.add_subcommand("check", "Checks once whether a request may pass")) {
   app_->footer(
       "Exit status: 0 allowed or looked, 1 denied, 2 error. With several limits, the first line\n"
-      "counts, and each has a line of its own below it, which says whether it denied.\n"
+      "is the decision. Below it, a line for each limit says whether that one denied.\n"
       "\n"
       "Example:\n"
       "  sluice check --store redis://127.0.0.1:6379 --limit limit=5,window=1m --key alice\n");
@@ -91,16 +91,17 @@ CheckCommand::CheckCommand(CLI::App& app)
       ->required()
       ->envname("SLUICE_STORE")
       ->type_name("URI");
-  app_->add_option("--limit", limits_, "A limit; several are all or nothing")
+  app_->add_option("--limit", limits_, "Limit to charge; several are all or nothing")
       ->required()
       ->type_name("SPEC")
       ->allow_extra_args(false);
-  app_->add_option("--key", key_, "Whose budget it is")->required()->type_name("KEY");
-  app_->add_option("--cost", cost_, "Units to take; 0 looks, and says what 1 would get")
+  app_->add_option("--key", key_, "Key whose budget is charged")->required()->type_name("KEY");
+  app_->add_option("--cost", cost_,
+                   "Units to take; 0 only looks, and shows what a cost of 1 would get")
       ->type_name("N")
       ->capture_default_str();
   app_->add_flag("--json", json_,
-                 "Print the decision, and that of each limit, as JSON, in microseconds");
+                 "Print the decision, and that of each limit, as JSON; times are in microseconds");
 }
 
 int CheckCommand::Run() const {

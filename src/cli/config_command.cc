@@ -34,9 +34,8 @@ ConfigCommand::ConfigCommand(CLI::App& app)
     : app_(app.add_subcommand("config", "Prints the configuration that is in effect")),
       options_(*app_) {
   app_->footer(
-      "From the files, the environment and the flags, with secrets redacted. What it prints is "
-      "one\n"
-      "configuration file in which every setting is explained, with all limits and rule sets.\n");
+      "Prints the result of files, environment and flags as one configuration file. It explains\n"
+      "every setting, includes all limits and rule sets, and redacts secrets.\n");
 }
 
 int ConfigCommand::Run() const {

@@ -29,7 +29,7 @@
 namespace {
 
 constexpr const char* kAbout =
-    "Sluice decides, exactly and fast, whether a request may pass.\n"
+    "Sluice is a rate limiter: it decides, exactly and fast, whether a request may pass.\n"
     "\n"
     "Limits are written as name=value pairs; durations take us, ms, s, m, h, d:\n"
     "  algorithm=token_bucket,capacity=100,refill=10,period=1s\n"
@@ -181,7 +181,7 @@ int Run(std::span<char*> arguments) {
     return help_or_version && std::cout.flush() ? sluice::cli::kExitOk : sluice::cli::kExitError;
   }
   if (app.get_subcommands().empty()) {
-    std::cerr << "sluice: a command is needed\n\n" << app.help();
+    std::cerr << "sluice: expected a command\n\n" << app.help();
     return sluice::cli::kExitError;
   }
   if (app.got_subcommand(version)) {

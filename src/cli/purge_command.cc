@@ -30,23 +30,24 @@ Expected<std::string> StoredPattern(const std::string& match) {
 }  // namespace
 
 PurgeCommand::PurgeCommand(CLI::App& app)
-    : app_(app.add_subcommand("purge", "Removes the states of keys from a Redis")) {
+    : app_(app.add_subcommand("purge", "Resets keys in Redis by removing their states")) {
   app_->footer(
-      "Budgets of the keys that match become whole. Works through the server in small steps, by\n"
-      "SCAN and UNLINK, and touches nothing but states. Very long keys and API keys are stored as\n"
-      "hashes: they match only '*', 'apikey:*', and themselves, written out.\n"
+      "The budgets of matching keys are full again. The command walks through the server in small\n"
+      "steps, by SCAN and UNLINK, and removes nothing but states. Very long keys and API keys are\n"
+      "stored as hashes: they match only '*', 'apikey:*', and themselves, written out.\n"
       "\n"
       "Example:\n"
       "  sluice purge --store redis://127.0.0.1:6379 --match 'user:*' --dry-run\n");
-  app_->add_option("--store", store_, "The Redis, such as redis://127.0.0.1:6379")
+  app_->add_option("--store", store_, "Redis to purge, such as redis://127.0.0.1:6379")
       ->required()
       ->envname("SLUICE_STORE")
       ->type_name("URI");
-  app_->add_option("--match", match_,
-                   "Keys to purge; * is any characters, ? is one, all else is itself")
+  app_->add_option(
+          "--match", match_,
+          "Keys to purge; * matches any characters, ? matches one, all else matches itself")
       ->required()
       ->type_name("PATTERN");
-  app_->add_flag("--dry-run", dry_run_, "Count, and remove nothing");
+  app_->add_flag("--dry-run", dry_run_, "Count the states, but remove nothing");
 }
 
 int PurgeCommand::Run() const {

@@ -255,14 +255,14 @@ class Replay {
 
 ReplayCommand::ReplayCommand(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("replay", "Says what limits would have done to recorded traffic");
+      app.add_subcommand("replay", "Shows what limits would have done to recorded traffic");
   command->footer(
       "Input is CSV (timestamp_us,key[,cost], with or without a header) or JSON lines with those\n"
-      "names. Time comes from the input alone. Several limits are all or nothing.\n"
+      "names. Time comes only from the input. Several limits are all or nothing.\n"
       "\n"
       "Example:\n"
       "  sluice replay --limit algorithm=token_bucket,capacity=5,refill=1,period=1s traffic.csv\n");
-  command->add_option("--limit", limits_, "A limit to apply to every key; may be repeated")
+  command->add_option("--limit", limits_, "Limit to apply to every key; may be repeated")
       ->required()
       ->type_name("SPEC")
       ->allow_extra_args(false);

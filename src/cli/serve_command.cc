@@ -13,12 +13,13 @@ namespace sluice::cli {
 ServeCommand::ServeCommand(CLI::App& app)
     : app_(app.add_subcommand("serve", "Runs the service")), options_(*app_) {
   app_->footer(
-      "Every setting can also stand in the configuration file and in the environment: --http is\n"
-      "http.listen there and SLUICE_HTTP here. Flags win over the environment, and that wins over\n"
-      "the file. `sluice config` prints what is in effect.\n"
+      "Every setting can also be set in the configuration file and in the environment: --http is\n"
+      "http.listen in the file and SLUICE_HTTP in the environment. Flags win over the "
+      "environment,\n"
+      "and the environment wins over the file. `sluice config` prints the settings in effect.\n"
       "\n"
-      "SIGTERM and SIGINT finish what was received and end; a second one ends at once. SIGHUP\n"
-      "reads the rules, the certificates and the tokens again.\n"
+      "On SIGTERM or SIGINT the service finishes the requests it has received and exits; a second\n"
+      "signal ends it at once. On SIGHUP it reads rules, certificates and tokens again.\n"
       "\n"
       "Example:\n"
       "  sluice serve --http 127.0.0.1:8080 --rules rules.yaml --store redis://127.0.0.1:6379\n");

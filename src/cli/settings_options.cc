@@ -30,7 +30,7 @@ bool IsOfKubernetes(std::string_view name) {
 }  // namespace
 
 SettingsOptions::SettingsOptions(CLI::App& app) : app_(app) {
-  app.add_option("--config", config_path_, "The configuration file; SLUICE_CONFIG")
+  app.add_option("--config", config_path_, "Configuration file")
       ->type_name("FILE")
       ->envname("SLUICE_CONFIG");
   const config::Settings defaults;

@@ -121,21 +121,18 @@ class Collector {
 ValidateCommand::ValidateCommand(CLI::App& app)
     : app_(app.add_subcommand("validate", "Checks configuration and rule files")) {
   app_->footer(
-      "Reports every problem as file:line:column: what is wrong. A file with a top-level "
-      "`domain:`\n"
-      "is taken as one of envoyproxy/ratelimit, any other as a configuration file, with or "
-      "without\n"
-      "`ruleSets:`. All files of a folder are checked together, and so are the rules, "
-      "certificates\n"
-      "and tokens that they refer to. Nothing is connected to.\n"
+      "Reports every problem as file:line:column: what is wrong. A file with a top-level\n"
+      "`domain:` is read as one of envoyproxy/ratelimit, any other as a configuration file, with\n"
+      "or without `ruleSets:`. All files of a folder are checked together, along with the rules,\n"
+      "certificates and tokens that they refer to. The command connects to nothing.\n"
       "\n"
-      "Warns of what is valid and most likely not meant: a rule without bands, an override that\n"
-      "matches nobody, a method that nobody sends, a variable SLUICE_... that is no setting.\n"
+      "It warns of what is valid but probably not intended: a rule without bands, an override\n"
+      "that matches nobody, a method that nobody sends, an unknown variable SLUICE_....\n"
       "\n"
-      "Exit status: 0 all are valid, with warnings or without; 2 not.\n");
-  app_->add_option("FILE", paths_, "A file or a folder")->required()->type_name("");
+      "Exit status: 0 if all are valid, with or without warnings; 2 otherwise.\n");
+  app_->add_option("FILE", paths_, "File or folder to check")->required()->type_name("");
   app_->add_flag("--rls-merge-domains", rls_merge_domains_,
-                 "One domain may be spread over several files, as rules.rlsMergeDomains says");
+                 "Allow one domain to be spread over several files, like rules.rlsMergeDomains");
 }
 
 int ValidateCommand::Run() const {

@@ -166,44 +166,46 @@ constexpr std::int64_t kDay = 24 * kHour;
 
 constexpr std::array kSettings = {
     Within<FIELD(threads), 0, 256>("threads", "--threads", "N",
-                                   "Event loops, one a thread; 0 is one a core"),
+                                   "Number of event loops, one per thread; 0: one per core"),
     Row<FIELD(store)>("store", "--store", "URI",
                       "Where the state lives: memory, redis://host:port, redis://a:1,b:2,c:3, "
                       "redis-sentinel://…",
                       Secret::kPasswordInUri),
     Within<FIELD(drain_timeout), 0, kDay>("drainTimeout", "--drain-timeout", "DURATION",
-                                          "How long SIGTERM lets requests finish"),
+                                          "How long requests may take to finish after SIGTERM"),
     Within<FIELD(buffered_bytes_max), 1 << 24, kMany>(
         "bufferedBytesMax", "--buffered-bytes-max", "BYTES",
-        "Requests in part and answers not taken that all connections together may hold; whoever "
-        "needs more than 16 KiB then is disconnected"),
+        "Bytes of incomplete requests and unread answers that all connections together may hold; "
+        "when they are used up, a connection that needs more than 16 KiB is closed"),
 
     Row<FIELD(http.listen)>("http.listen", "--http", "ADDRESS:PORT",
-                            "Where the REST API listens; empty is nowhere"),
+                            "Address of the REST API; empty: off"),
     Row<FIELD(http.token_file)>("http.tokenFile", "--http-token-file", "FILE",
-                                "Tokens of callers, one a line, each with or without a name "
-                                "before it; empty asks for none"),
+                                "File of callers' tokens, one per line, each with or without a "
+                                "name before it; empty: no token is required"),
     Row<FIELD(http.is_public)>("http.public", "--http-public", "BOOL",
                                "Whether callers without a token may ask, but only about their own "
-                               "address: neither name keys nor reset"),
+                               "address: they can neither name keys nor reset"),
     Row<FIELD(http.tls_certificate)>("http.tlsCertificate", "--http-tls-certificate", "FILE",
                                      "Certificate chain in PEM; turns TLS on"),
-    Row<FIELD(http.tls_key)>("http.tlsKey", "--http-tls-key", "FILE", "Its private key in PEM"),
+    Row<FIELD(http.tls_key)>("http.tlsKey", "--http-tls-key", "FILE",
+                             "Private key of the certificate, in PEM"),
     Row<FIELD(http.tls_client_ca)>("http.tlsClientCa", "--http-tls-client-ca", "FILE",
-                                   "Who signs clients' certificates, in PEM; such a certificate "
-                                   "is as good as a token, and needed if there are none"),
-    Within<FIELD(http.connections_max), 1, 1'000'000>("http.connectionsMax",
-                                                      "--http-connections-max", "N",
-                                                      "Connections at a time; more are refused"),
-    Within<FIELD(http.header_bytes_max), 1024, 1 << 20>(
-        "http.headerBytesMax", "--http-header-bytes-max", "BYTES", "Longest head of a request"),
+                                   "CA of client certificates, in PEM; such a certificate is as "
+                                   "good as a token, and required if there are no tokens"),
+    Within<FIELD(http.connections_max), 1, 1'000'000>(
+        "http.connectionsMax", "--http-connections-max", "N",
+        "Maximum number of connections; further ones are refused"),
+    Within<FIELD(http.header_bytes_max), 1024, 1 << 20>("http.headerBytesMax",
+                                                        "--http-header-bytes-max", "BYTES",
+                                                        "Maximum size of a request's head"),
     Within<FIELD(http.headers_max), 1, 10'000>("http.headersMax", "--http-headers-max", "N",
-                                               "Headers that a request may have"),
+                                               "Maximum number of headers of a request"),
     Within<FIELD(http.body_bytes_max), 1024, 1 << 28>("http.bodyBytesMax", "--http-body-bytes-max",
-                                                      "BYTES", "Longest body of a request"),
-    Within<FIELD(http.idle_timeout), kMillisecond, kDay>("http.idleTimeout", "--http-idle-timeout",
-                                                         "DURATION",
-                                                         "When a silent connection is closed"),
+                                                      "BYTES", "Maximum size of a request's body"),
+    Within<FIELD(http.idle_timeout), kMillisecond, kDay>(
+        "http.idleTimeout", "--http-idle-timeout", "DURATION",
+        "How long a connection may be silent before it is closed"),
     Within<FIELD(http.header_timeout), kMillisecond, kDay>(
         "http.headerTimeout", "--http-header-timeout", "DURATION",
         "How long a request's head may take to arrive"),
@@ -212,146 +214,151 @@ constexpr std::array kSettings = {
         "How long a request's body may take to arrive after its head"),
     Row<FIELD(http.on_store_failure)>(
         "http.onStoreFailure", "--http-on-store-failure", "POLICY",
-        "What checks without a rule get when the store fails: FAIL_OPEN, FAIL_CLOSED or LOCAL"),
+        "Policy for checks without a rule when the store fails: FAIL_OPEN, FAIL_CLOSED or LOCAL"),
 
     Row<FIELD(admin.listen)>("admin.listen", "--admin", "ADDRESS:PORT",
-                             "Where the admin API listens; empty is nowhere"),
-    Row<FIELD(admin.token)>("admin.token", "--admin-token", "TEXT",
-                            "What admin requests must show as a bearer token; needed unless it "
-                            "listens on loopback",
-                            Secret::kYes),
-    Row<FIELD(admin.token_file)>("admin.tokenFile", "--admin-token-file", "FILE",
-                                 "A file that holds the token, or several as "
-                                 "http.tokenFile does"),
+                             "Address of the admin API; empty: off"),
+    Row<FIELD(admin.token)>(
+        "admin.token", "--admin-token", "TEXT",
+        "Bearer token that admin requests must show; required unless the API listens on loopback",
+        Secret::kYes),
+    Row<FIELD(admin.token_file)>(
+        "admin.tokenFile", "--admin-token-file", "FILE",
+        "File with that token, or with several in the format of http.tokenFile"),
 
     Row<FIELD(resp.listen)>("resp.listen", "--resp", "ADDRESS:PORT",
-                            "Where the RESP door (CL.THROTTLE) listens; empty is nowhere"),
+                            "Address of the RESP door (CL.THROTTLE); empty: off"),
     Row<FIELD(resp.password)>("resp.password", "--resp-password", "TEXT",
-                              "What AUTH may be given beside the tokens; empty is none",
+                              "Password that AUTH accepts besides the tokens; empty: none",
                               Secret::kYes),
     Row<FIELD(resp.token_file)>("resp.tokenFile", "--resp-token-file", "FILE",
-                                "Tokens of callers, one a line, each with or without a name "
-                                "before it; empty asks for none"),
+                                "File of callers' tokens, one per line, each with or without a "
+                                "name before it; empty: no token is required"),
     Row<FIELD(resp.tls_certificate)>("resp.tlsCertificate", "--resp-tls-certificate", "FILE",
                                      "Certificate chain in PEM; turns TLS on"),
-    Row<FIELD(resp.tls_key)>("resp.tlsKey", "--resp-tls-key", "FILE", "Its private key in PEM"),
+    Row<FIELD(resp.tls_key)>("resp.tlsKey", "--resp-tls-key", "FILE",
+                             "Private key of the certificate, in PEM"),
     Row<FIELD(resp.tls_client_ca)>("resp.tlsClientCa", "--resp-tls-client-ca", "FILE",
-                                   "Who signs clients' certificates, in PEM; such a certificate "
-                                   "is as good as a token, and needed if there are none"),
-    Within<FIELD(resp.connections_max), 1, 1'000'000>("resp.connectionsMax",
-                                                      "--resp-connections-max", "N",
-                                                      "Connections at a time; more are refused"),
-    Within<FIELD(resp.idle_timeout), 0, kDay>("resp.idleTimeout", "--resp-idle-timeout", "DURATION",
-                                              "When a silent connection is closed; 0s is never"),
+                                   "CA of client certificates, in PEM; such a certificate is as "
+                                   "good as a token, and required if there are no tokens"),
+    Within<FIELD(resp.connections_max), 1, 1'000'000>(
+        "resp.connectionsMax", "--resp-connections-max", "N",
+        "Maximum number of connections; further ones are refused"),
+    Within<FIELD(resp.idle_timeout), 0, kDay>(
+        "resp.idleTimeout", "--resp-idle-timeout", "DURATION",
+        "How long a connection may be silent before it is closed; 0s: for ever"),
     Row<FIELD(resp.on_store_failure)>("resp.onStoreFailure", "--resp-on-store-failure", "POLICY",
-                                      "What checks without a rule get when the store fails"),
+                                      "Policy for checks without a rule when the store fails"),
 
     Row<FIELD(grpc.listen)>("grpc.listen", "--grpc", "ADDRESS:PORT",
-                            "Where the gRPC door (Envoy Rate Limit Service) listens; empty is "
-                            "nowhere"),
+                            "Address of the gRPC door (Envoy Rate Limit Service); empty: off"),
     Row<FIELD(grpc.token_file)>("grpc.tokenFile", "--grpc-token-file", "FILE",
-                                "Tokens of callers, one a line, each with or without a name "
-                                "before it; empty asks for none"),
+                                "File of callers' tokens, one per line, each with or without a "
+                                "name before it; empty: no token is required"),
     Row<FIELD(grpc.tls_certificate)>("grpc.tlsCertificate", "--grpc-tls-certificate", "FILE",
                                      "Certificate chain in PEM; turns TLS on"),
-    Row<FIELD(grpc.tls_key)>("grpc.tlsKey", "--grpc-tls-key", "FILE", "Its private key in PEM"),
+    Row<FIELD(grpc.tls_key)>("grpc.tlsKey", "--grpc-tls-key", "FILE",
+                             "Private key of the certificate, in PEM"),
     Row<FIELD(grpc.tls_client_ca)>("grpc.tlsClientCa", "--grpc-tls-client-ca", "FILE",
-                                   "Who signs clients' certificates, in PEM; such a certificate "
-                                   "is as good as a token, and needed if there are none"),
-    Within<FIELD(grpc.connections_max), 1, 1'000'000>("grpc.connectionsMax",
-                                                      "--grpc-connections-max", "N",
-                                                      "Connections at a time; more are refused"),
+                                   "CA of client certificates, in PEM; such a certificate is as "
+                                   "good as a token, and required if there are no tokens"),
+    Within<FIELD(grpc.connections_max), 1, 1'000'000>(
+        "grpc.connectionsMax", "--grpc-connections-max", "N",
+        "Maximum number of connections; further ones are refused"),
     Row<FIELD(grpc.headers)>("grpc.headers", "--grpc-headers", "BOOL",
                              "Whether answers carry X-RateLimit headers for Envoy to add"),
     Row<FIELD(grpc.on_store_failure)>("grpc.onStoreFailure", "--grpc-on-store-failure", "POLICY",
-                                      "What descriptors get when the store fails"),
+                                      "Policy for descriptors when the store fails"),
 
     Row<FIELD(rules.path)>("rules.path", "--rules", "PATH",
-                           "A file, or a folder of .yaml files, with rule sets; watched"),
-    Row<FIELD(rules.rls_path)>("rules.rlsPath", "--rls-config", "PATH",
-                               "A file or folder in the format of envoyproxy/ratelimit; watched"),
+                           "File, or folder of .yaml files, with rule sets; watched for changes"),
+    Row<FIELD(rules.rls_path)>(
+        "rules.rlsPath", "--rls-config", "PATH",
+        "File or folder in the format of envoyproxy/ratelimit; watched for changes"),
     Row<FIELD(rules.rls_merge_domains)>("rules.rlsMergeDomains", "--rls-merge-domains", "BOOL",
                                         "Whether one domain may be spread over several files"),
-    Row<FIELD(rules.redis)>(
-        "rules.redis", "--rules-redis", "URI",
-        "A Redis that keeps rule sets; watched by pub/sub and polling. \"store\" "
-        "is the one that keeps the state",
-        Secret::kPasswordInUri),
+    Row<FIELD(rules.redis)>("rules.redis", "--rules-redis", "URI",
+                            "Redis that holds rule sets; watched by pub/sub and polling. \"store\" "
+                            "is the one that holds the state",
+                            Secret::kPasswordInUri),
     Row<FIELD(rules.keep_file)>("rules.keepFile", "--rules-keep", "FILE",
-                                "Keeps the rule sets of rules.redis, and of the admin API, for a "
-                                "start without Redis"),
+                                "File that keeps the rule sets of rules.redis, and of the admin "
+                                "API, for a start without Redis"),
     Within<FIELD(rules.poll_interval), kMillisecond, kDay>(
         "rules.pollInterval", "--rules-poll-interval", "DURATION",
-        "How often rules are looked at again, whatever was announced"),
+        "How often rules are checked for changes, whatever was announced"),
 
     Row<FIELD(client.trusted_proxies)>(
         "client.trustedProxies", "--trusted-proxies", "CIDRS",
-        "Proxies whose headers say who the client is, separated by commas"),
+        "Networks of proxies whose headers say who the client is, separated by commas"),
     Row<FIELD(client.trusted_headers)>(
         "client.trustedHeaders", "--trusted-headers", "HEADERS",
-        "Which of their headers: X-Forwarded-For, X-Real-IP, Forwarded, X-User-Id, X-API-Key. They "
-        "must write or remove each of these"),
+        "Headers to believe from these proxies: X-Forwarded-For, X-Real-IP, Forwarded, X-User-Id, "
+        "X-API-Key. The proxies must write or remove each of them"),
     Row<FIELD(client.attribute_headers)>(
         "client.attributeHeaders", "--attribute-headers", "HEADERS",
-        "Which of their headers are attributes of a request in forward authentication, by their "
-        "names in lower case. They must write or remove each of these"),
+        "Headers from these proxies that become attributes of a request in forward authentication, "
+        "by their names in lower case. The proxies must write or remove each of them"),
     Within<FIELD(client.ipv6_prefix), 1, 128>("client.ipv6Prefix", "--ipv6-prefix", "BITS",
-                                              "How much of an IPv6 address tells clients apart"),
+                                              "Length of the IPv6 prefix that tells clients apart"),
 
     Within<FIELD(memory.keys_max), 1, std::int64_t{1} << 32>(
         "memory.keysMax", "--memory-keys-max", "N",
-        "States held in memory. Beyond that, a sketch for new keys takes 96 bytes for each of N "
-        "while it is needed"),
+        "Maximum number of states in memory. Beyond it, a sketch for new keys takes 96 bytes for "
+        "each of N while it is needed"),
     Within<FIELD(memory.log_entries_max), 1, kMany>(
         "memory.logEntriesMax", "--memory-log-entries-max", "N",
-        "Requests that all SLIDING_WINDOW limits together remember"),
+        "Maximum number of requests that all SLIDING_WINDOW limits together remember"),
     Row<FIELD(memory.snapshot_file)>("memory.snapshotFile", "--snapshot", "FILE",
-                                     "Keeps the state of the memory store over restarts; one "
-                                     "instance a file, and none with Redis"),
+                                     "File that keeps the state of the memory store across "
+                                     "restarts; one file per instance, and none with Redis"),
     Within<FIELD(memory.snapshot_interval), kMillisecond, kDay>(
-        "memory.snapshotInterval", "--snapshot-interval", "DURATION", "How often it is written"),
+        "memory.snapshotInterval", "--snapshot-interval", "DURATION",
+        "How often the snapshot is written"),
 
     Within<FIELD(guard.deadline), kMillisecond, kHour>(
         "guard.deadline", "--deadline", "DURATION",
-        "How long Redis may take to decide; then the policy answers"),
-    Within<FIELD(guard.in_flight_max), 1, 1 << 20>("guard.inFlightMax", "--in-flight-max", "N",
-                                                   "Decisions that wait for Redis at a time"),
-    Row<FIELD(guard.on_overload)>(
-        "guard.onOverload", "--on-overload", "POLICY",
-        "What a FAIL_OPEN limit gets while Redis answers but cannot keep up: LOCAL, FAIL_OPEN or "
-        "FAIL_CLOSED"),
-    Within<FIELD(guard.instances), 0, 100'000>("guard.instances", "--instances", "N",
-                                               "How many share a limit under LOCAL; 0 counts them "
-                                               "by heartbeats in Redis"),
-    Within<FIELD(guard.failure_percent), 1, 100>("guard.failurePercent",
-                                                 "--breaker-failure-percent", "N",
-                                                 "Failed calls that open the breaker"),
+        "How long Redis may take to decide; after that the policy answers"),
+    Within<FIELD(guard.in_flight_max), 1, 1 << 20>(
+        "guard.inFlightMax", "--in-flight-max", "N",
+        "Maximum number of decisions that wait for Redis at a time"),
+    Row<FIELD(guard.on_overload)>("guard.onOverload", "--on-overload", "POLICY",
+                                  "Policy of a FAIL_OPEN limit while Redis answers but cannot keep "
+                                  "up: LOCAL, FAIL_OPEN or FAIL_CLOSED"),
+    Within<FIELD(guard.instances), 0, 100'000>(
+        "guard.instances", "--instances", "N",
+        "Number of instances that share a limit under LOCAL; 0: counted by heartbeats in Redis"),
+    Within<FIELD(guard.failure_percent), 1, 100>(
+        "guard.failurePercent", "--breaker-failure-percent", "N",
+        "Percentage of failed calls that opens the breaker"),
     Within<FIELD(guard.slow_percent), 1, 100>("guard.slowPercent", "--breaker-slow-percent", "N",
-                                              "Slow calls that open the breaker"),
+                                              "Percentage of slow calls that opens the breaker"),
     Within<FIELD(guard.slow_after), 1, kDay>("guard.slowAfter", "--breaker-slow-after", "DURATION",
-                                             "When a call is slow"),
+                                             "How long a call may take before it counts as slow"),
     Within<FIELD(guard.calls_min), 1, 1'000'000>("guard.callsMin", "--breaker-calls-min", "N",
-                                                 "Calls before the breaker judges"),
+                                                 "Number of calls before the breaker judges"),
     Within<FIELD(guard.window), kMillisecond, kDay>("guard.window", "--breaker-window", "DURATION",
                                                     "How far back the breaker looks"),
     Within<FIELD(guard.open_min), kMillisecond, kDay>(
         "guard.openMin", "--breaker-open-min", "DURATION",
-        "How long it stays open before it probes; doubles while probes fail"),
+        "How long the breaker stays open before it probes; doubles while probes fail"),
     Within<FIELD(guard.open_max), kMillisecond, kDay>("guard.openMax", "--breaker-open-max",
-                                                      "DURATION", "How long it stays open at most"),
+                                                      "DURATION",
+                                                      "How long the breaker stays open at most"),
     Within<FIELD(guard.deny_cache_entries), 0, 1 << 28>(
         "guard.denyCacheEntries", "--deny-cache-entries", "N",
-        "Denials remembered so that repeats need no Redis; 0 turns it off"),
+        "Number of denials to remember, so that repeats need no Redis; 0: off"),
     Within<FIELD(guard.deny_cache_trust), 0, kDay>(
         "guard.denyCacheTrust", "--deny-cache-trust", "DURATION",
         "How long a remembered denial is believed before Redis is asked again"),
 
-    Row<FIELD(metrics.labels)>("metrics.labels", "--metrics-labels", "LABELS",
-                               "Labels that all metrics have, such as application=checkout, "
-                               "separated by commas"),
+    Row<FIELD(metrics.labels)>(
+        "metrics.labels", "--metrics-labels", "LABELS",
+        "Labels for all metrics, such as application=checkout, separated by commas"),
 
-    Row<FIELD(log.level)>("log.level", "--log-level", "LEVEL", "debug, info, warn, error or off"),
-    Row<FIELD(log.format)>("log.format", "--log-format", "FORMAT", "text or json"),
+    Row<FIELD(log.level)>("log.level", "--log-level", "LEVEL",
+                          "Log level: debug, info, warn, error or off"),
+    Row<FIELD(log.format)>("log.format", "--log-format", "FORMAT", "Log format: text or json"),
 };
 #undef FIELD
 
