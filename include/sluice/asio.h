@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asynchronous calls in the manner of Boost.Asio; the one public header that needs Boost.
+// Asynchronous calls for Boost.Asio; the only public header that needs Boost.
 #pragma once
 
 #include <boost/asio/async_result.hpp>
@@ -12,15 +12,15 @@
 
 namespace sluice {
 
-// Applies one request and completes with its outcome, as any completion token says: a callback,
+// Applies one request and completes with its outcome. Takes any completion token: a callback,
 // boost::asio::use_future, boost::asio::use_awaitable.
 //
 //   auto decision = co_await sluice::AsyncApply(store, request, boost::asio::use_awaitable);
 //
-// The completion runs on the token's executor, which has work until then. The request and all that
-// it points to stay alive until then; the executor's context until it runs out of work, or until
-// the store is destroyed, which completes what is outstanding with an error. There is no
-// cancelling: what was sent may have been charged.
+// The completion runs on the token's executor, which has work until then. Keep the request, and
+// everything it points to, alive until then. Keep the executor's context alive until it runs out of
+// work, or until the store is destroyed, which completes outstanding requests with an error. A
+// request cannot be cancelled, because what was sent may have been charged.
 template <typename CompletionToken>
 auto AsyncApply(Store& store, Request& request, CompletionToken&& token) {
   return boost::asio::async_initiate<CompletionToken, void(Expected<Decision>)>(

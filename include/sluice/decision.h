@@ -14,15 +14,15 @@ struct Decision {
   std::int64_t limit = 0;      // The most the budget ever holds.
   std::int64_t remaining = 0;  // Whole units left.
 
-  // Zero when allowed. Otherwise the smallest wait after which the same request would be allowed if
-  // nothing else happened: it is denied one tick earlier and admitted exactly then.
+  // Zero when allowed. Otherwise the smallest wait after which the same request would be allowed,
+  // if nothing else happens: it is denied one tick earlier and admitted exactly then.
   Micros retry_after{0};
 
-  // The smallest wait after which the budget is whole again (fixed window: until the window ends).
+  // The smallest wait after which the budget is full again (fixed window: until the window ends).
   Micros reset_after{0};
 
-  // Leaky bucket only: how long the caller waits before it goes on, so that requests leave at a
-  // constant rate. Zero in every denial.
+  // Leaky bucket only: how long the caller should wait before it goes on, so that requests leave at
+  // a constant rate. Zero in every denial.
   Micros delay{0};
 
   friend bool operator==(const Decision&, const Decision&) = default;

@@ -10,7 +10,7 @@
 namespace sluice {
 
 enum class ErrorCode : std::uint8_t {
-  kInvalidLimit,      // A limit that does not validate, or a text that is not one.
+  kInvalidLimit,      // A limit that is not valid, or a text that is not a limit.
   kInvalidKey,        // Empty, or longer than kKeyBytesMax.
   kInvalidCost,       // Negative, or not a number.
   kCostExceedsLimit,  // More than the limit can ever grant: waiting would not help.
@@ -18,14 +18,14 @@ enum class ErrorCode : std::uint8_t {
   kInvalidRequest,    // Too many limits at once, or two different limits under one name.
   kInvalidInput,      // A file or a line that is not what was expected.
   kStoreFull,         // A named maximum of the store is reached; room comes back with time.
-  kSnapshotDamaged,   // Refused whole, and set aside.
-  kNotFound,          // The file is not there.
+  kSnapshotDamaged,   // Refused as a whole, and set aside.
+  kNotFound,          // The file does not exist.
   kIo,                // The operating system refused a read or a write.
   kUnavailable,       // The store cannot be reached or does not serve; nothing was charged.
   kOutcomeUnknown,    // Sent but not answered: it may have been charged. Do not send it again.
   kAccessDenied,      // The store refused our credentials or a command.
   kStoreError,        // The store answered with an error that should not occur.
-  kForeignState,      // What the store holds under the state's name is no state: others wrote it.
+  kForeignState,      // The value under the state's name is not a state: others wrote it.
 };
 
 // The name used in logs, answers and test vectors, e.g. "COST_EXCEEDS_LIMIT".
@@ -40,7 +40,7 @@ struct Error {
     return code == ErrorCode::kStoreFull || code == ErrorCode::kIo ||
            code == ErrorCode::kUnavailable || code == ErrorCode::kOutcomeUnknown;
   }
-  // Whether the store is at fault, and not the request.
+  // Whether the store is at fault, not the request.
   bool outage() const {
     return transient() || code == ErrorCode::kAccessDenied || code == ErrorCode::kStoreError ||
            code == ErrorCode::kForeignState;

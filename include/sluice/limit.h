@@ -11,18 +11,18 @@
 namespace sluice {
 
 enum class Algorithm : std::uint8_t {
-  kTokenBucket,           // Bursts up to the capacity, then a steady rate.
-  kLeakyBucket,           // The same numbers seen as a queue, with the delay that smooths it.
-  kGcra,                  // The token bucket spoken as emission interval and burst.
-  kFixedWindow,           // One count per epoch-aligned window; cheap, doubles at a boundary.
-  kSlidingWindow,         // Every request remembered; exact, memory grows with the limit.
+  kTokenBucket,    // Bursts up to the capacity, then a steady rate.
+  kLeakyBucket,    // The same numbers seen as a queue, with the delay that smooths it.
+  kGcra,           // The token bucket, described by emission interval and burst.
+  kFixedWindow,    // One count per epoch-aligned window; cheap, but up to double at a boundary.
+  kSlidingWindow,  // Every request remembered; exact, memory grows with the limit.
   kSlidingWindowCounter,  // Two counts, weighted; the default where none is named.
 };
 
 // "token_bucket" and so on, as used in the textual form.
 std::string_view ToString(Algorithm algorithm);
 
-// Accepts either case and the alias "sliding_window_log"; the error lists the known names.
+// Accepts upper and lower case and the alias "sliding_window_log"; the error lists the known names.
 Expected<Algorithm> ParseAlgorithm(std::string_view name);
 
 // An algorithm with its numbers, validated: every Limit that exists can be decided exactly, without
@@ -60,8 +60,9 @@ class Limit {
   static Expected<Limit> SlidingWindow(const WindowSpec& spec);
   static Expected<Limit> SlidingWindowCounter(const WindowSpec& spec);
 
-  // Reads the textual form: `name=value` pairs in any order, separated by commas, names in either
-  // case, durations in us, ms, s, m, h or d. Without `algorithm` it is a sliding_window_counter.
+  // Reads the textual form: `name=value` pairs in any order, separated by commas. Names
+  // may be in upper or lower case; durations are in us, ms, s, m, h or d. Without `algorithm` it is
+  // a sliding_window_counter.
   static Expected<Limit> Parse(std::string_view text);
 
   // The textual form. Parse(limit.ToString()) == limit.
@@ -90,7 +91,7 @@ class Limit {
   std::int64_t whole() const { return amount_ * unit_; }
 
   // Equal limits have equal fingerprints, on every machine and in every version that reads the same
-  // snapshot. Different limits have different ones but for chance.
+  // snapshot. Different limits have different fingerprints, except by chance.
   std::uint64_t fingerprint() const { return fingerprint_; }
 
   friend bool operator==(const Limit& a, const Limit& b) {

@@ -22,16 +22,16 @@ class Limiter {
   explicit Limiter(const Limit& limit, const MemoryStore::Options& options = {})
       : limit_(limit), store_(std::make_unique<MemoryStore>(options)) {}
 
-  // Takes `cost` units of the key's budget if they are there. A denial is a value, and takes
+  // Takes `cost` units from the key's budget if it has them. A denial is a value, and takes
   // nothing. Errors: kInvalidKey, kInvalidCost, kCostExceedsLimit.
   Expected<Decision> Check(std::string_view key, std::int64_t cost = 1) {
     return store_->Check({.key = key, .limit = &limit_, .cost = cost});
   }
 
-  // The key's budget as it stands; takes nothing.
+  // Returns the state of the key's budget; takes nothing.
   Expected<Decision> Peek(std::string_view key) { return Check(key, 0); }
 
-  // Makes the key's budget whole. Says whether anything had been taken.
+  // Makes the key's budget full again. Returns whether anything had been taken.
   Expected<bool> Reset(std::string_view key) {
     return store_->Reset({.key = key, .limit = &limit_});
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that needs nothing but the standard library, which is the whole library but for redis_store.h
-// (link sluice-redis, too) and asio.h (needs Boost.Asio).
+// The whole library except redis_store.h (also link sluice-redis) and asio.h (needs Boost.Asio).
+// Everything here needs only the standard library.
 #pragma once
 
 #include "sluice/decision.h"       // IWYU pragma: export

@@ -11,8 +11,8 @@ namespace sluice {
 using Micros = std::chrono::microseconds;
 using TimePoint = std::chrono::sys_time<Micros>;
 
-// The largest time and the longest period or window. Their sum stays below 2^53, the last integer
-// that a Redis script represents exactly. 2^52 microseconds reach into the year 2112.
+// The largest time and the longest period or window. Their sum stays below 2^53, up to which a
+// Redis script represents integers exactly. 2^52 microseconds reach into the year 2112.
 inline constexpr Micros kSpanMax{std::int64_t{1} << 52};
 inline constexpr TimePoint kTimeMax{kSpanMax - Micros{1}};
 
