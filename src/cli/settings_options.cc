@@ -103,7 +103,7 @@ Problems UnknownVariables() {
     if (unknown.size() == kUnknownMax) break;
     unknown.push_back(
         {.file = text::Escape(name),
-         .message = text::Cat("there is no such setting, and it does nothing; ",
+         .message = text::Cat("there is no such setting; the variable has no effect; ",
                               rules::Suggestion(name, known), "`sluice config` lists them")});
   }
   std::ranges::sort(unknown, {}, &Problem::file);

@@ -68,7 +68,7 @@ Expected<Tokens> Tokens::Parse(std::string_view text) {
       return invalid(text::Cat("expected a name of at most ", kNameBytesMax,
                                " bytes and a token of at most ", kTokenBytesMax));
     }
-    if (tokens.Find(token)) return invalid("the token is there already; expected each once");
+    if (tokens.Find(token)) return invalid("the token is already there; expected it once");
     if (tokens.size() == kCountMax) return invalid(text::Cat("expected at most ", kCountMax));
     tokens.Add(name, token);
   }

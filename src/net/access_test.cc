@@ -56,7 +56,7 @@ TEST(Tokens, ErrorsNameTheLineAndNotTheToken) {
       {"s\x01"
        "ecret",
        "line 1: expected a token of visible ASCII"},
-      {"a secret\nb secret", "line 2: the token is there already"},
+      {"a secret\nb secret", "line 2: the token is already there"},
       {long_name, "line 1: expected a name of at most 64 bytes"},
       {long_token, "line 1: expected a name of at most 64 bytes and a token of"},
   };

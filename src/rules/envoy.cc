@@ -277,7 +277,7 @@ class RlsParser {
       reporter_.Add(node, text::Cat("key ", text::Quote(child.key),
                                     child.value.empty() ? " without a value" : " with value ",
                                     child.value.empty() ? "" : text::Quote(child.value),
-                                    " is already there; expected each once"));
+                                    " is already defined; expected it once"));
     }
     const bool is_wildcard = child.value.find('*') != std::string::npos;
     if (is_wildcard) {

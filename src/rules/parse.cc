@@ -136,7 +136,7 @@ class Distinct {
     const auto [first, is_new] = seen_.emplace(text, node.line);
     if (is_new) return;
     reporter_.Add(node, text::Cat(what_, " ", text::Quote(text), " is already used in line ",
-                                  first->second, "; expected each once"));
+                                  first->second, "; expected it once"));
   }
 
  private:
@@ -210,8 +210,8 @@ class RuleParser {
       }
       NoteCapture(rule_.attribute, *attribute);
     } else if (attribute != nullptr) {
-      reporter_.Add(*attribute,
-                    text::Cat("scope ", ToString(rule_.scope), " has no attribute; CUSTOM has"));
+      reporter_.Add(*attribute, text::Cat("scope ", ToString(rule_.scope),
+                                          " takes no attribute; only CUSTOM does"));
     }
   }
 
@@ -250,10 +250,10 @@ class RuleParser {
       }
       rule_.match.methods.push_back(ToUpper(*method));
       if (std::ranges::find(kSentMethods, rule_.match.methods.back()) == kSentMethods.end()) {
-        reporter_.Warn(
-            *item,
-            text::Cat("method ", text::Quote(*method), " is none that clients are known to send; ",
-                      Suggestion(*method, kSentMethods), "the rule applies to no other"));
+        reporter_.Warn(*item, text::Cat("method ", text::Quote(*method),
+                                        " is not one that clients are known to send; ",
+                                        Suggestion(*method, kSentMethods),
+                                        "the rule applies to no other method"));
       }
       distinct.Add(*item, rule_.match.methods.back());
     }
@@ -336,8 +336,9 @@ class RuleParser {
       distinct.Add(*item, label);
       if (!limit) continue;
       if (rule_.cost.units > limit->amount()) {
-        reporter_.Add(*item, text::Cat("holds ", limit->amount(), " at most and the cost is ",
-                                       rule_.cost.units, ": it could never be granted"));
+        reporter_.Add(*item,
+                      text::Cat("the band holds at most ", limit->amount(), " and the cost is ",
+                                rule_.cost.units, ": it could never be granted"));
       }
       std::string name = text::Cat(rule_set_, "/", rule_.id, "/", label);
       bands.push_back({.label = std::move(label), .name = std::move(name), .limit = *limit});
@@ -422,8 +423,9 @@ class RuleParser {
   bool WarnOfScope(const YamlNode& node, std::string_view text) {
     const std::string prefix = text::Cat(KeyScope::Of(rule_.scope, rule_).name, ":");
     if (!text.starts_with(prefix)) return false;
-    reporter_.Warn(node, text::Cat("starts with ", text::Quote(prefix),
-                                   " and is compared with the value alone; expected what follows"));
+    reporter_.Warn(node,
+                   text::Cat("starts with ", text::Quote(prefix),
+                             " but is compared with the value alone; expected only what follows"));
     return true;
   }
 
@@ -434,8 +436,8 @@ class RuleParser {
     } else if (KeyScope::Of(rule_.scope, rule_).secret && key.starts_with(kHashPrefix) &&
                !IsHash(key)) {
       reporter_.Warn(node, text::Cat("starts with ", kHashPrefix,
-                                     " and has not 64 hexadecimal digits after it; it is compared "
-                                     "as it stands"));
+                                     " but 64 hexadecimal digits do not follow; it is compared as "
+                                     "it is"));
     }
   }
 
@@ -464,9 +466,10 @@ class RuleParser {
     // What the earlier one matches as a text, it matches whatever stands for the stars in it.
     const auto covers = [&](const std::string& earlier) { return GlobMatch(earlier, pattern); };
     if (const auto earlier = std::ranges::find_if(patterns_, covers); earlier != patterns_.end()) {
-      reporter_.Warn(node,
-                     "all that this pattern matches an earlier one has matched; expected it "
-                     "before that");
+      reporter_.Warn(
+          node,
+          "an earlier pattern matches everything that this one matches; expected this one "
+          "first");
     }
     if (patterns_.size() < kOverridePatternsMax) patterns_.emplace_back(pattern);
   }

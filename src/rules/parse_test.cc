@@ -133,7 +133,7 @@ TEST(Parse, FindsAllProblemsInOrder) {
           "f:9:21: limit=\"none\": expected a whole number",
           "f:10:21: token_bucket has no field \"limit\"; expected capacity, refill, period",
           StartsWith("f:11:32: window=\"1\": expected a whole number followed by us"),
-          "f:12:9: rule \"r\" is already used in line 5; expected each once",
+          "f:12:9: rule \"r\" is already used in line 5; expected it once",
           "f:14:18: enabled is \"maybe\"; expected true or false"));
 }
 
@@ -163,7 +163,7 @@ TEST(Parse, RulesMustMakeSense) {
   EXPECT_THAT(RuleProblems("    scope: CUSTOM\n    attribute: ip\n"),
               ElementsAre(HasSubstr("mistaken for another scope")));
   EXPECT_THAT(RuleProblems("    scope: PER_IP\n    attribute: a\n"),
-              ElementsAre(HasSubstr("PER_IP has no attribute")));
+              ElementsAre(HasSubstr("PER_IP takes no attribute")));
   EXPECT_THAT(RuleProblems("    scope: PER_IP\n    onMissingKey: USE_IP\n"),
               ElementsAre(HasSubstr("expected SKIP or DENY")));
   EXPECT_THAT(RuleProblems("    scope: PER_IP\n    onStoreFailure: panic\n"),
@@ -193,14 +193,14 @@ TEST(Parse, CostsMustBeGrantable) {
               ElementsAre(HasSubstr("at least the default, 5")));
   EXPECT_THAT(
       RuleProblems("    scope: GLOBAL\n    cost: 11\n    bands: [{limit: 10, window: 1s}]\n"),
-      ElementsAre(HasSubstr("f:7:13: holds 10 at most and the cost is 11")));
+      ElementsAre(HasSubstr("f:7:13: the band holds at most 10 and the cost is 11")));
 }
 
 TEST(Parse, BandsMustBeDistinctLimits) {
   EXPECT_THAT(RuleProblems("    scope: GLOBAL\n    bands:\n"
                            "    - {label: a, limit: 1, window: 1s}\n"
                            "    - {label: a, limit: 2, window: 1s}\n"),
-              ElementsAre("f:8:7: label \"a\" is already used in line 7; expected each once"));
+              ElementsAre("f:8:7: label \"a\" is already used in line 7; expected it once"));
   EXPECT_THAT(RuleProblems("    scope: GLOBAL\n    bands:\n"
                            "    - {label: band-2, limit: 1, window: 1s}\n"
                            "    - {limit: 2, window: 1s}\n"),
@@ -309,11 +309,12 @@ rules:
   - {id: off, scope: GLOBAL, enabled: false}
   - {id: gets, scope: GLOBAL, match: {methods: [GETT, propfind, PURGE, FETCH]}, bands: [{limit: 1, window: 1s}]}
 )"),
-      ElementsAre("4:5: rule \"none\" has no bands and never applies; expected bands, or enabled: "
-                  "false",
-                  HasSubstr("6:49: method \"GETT\" is none that clients are known to send; did you "
-                            "mean GET? the rule"),
-                  HasSubstr("\"FETCH\" is none that clients are known to send; the rule")));
+      ElementsAre(
+          "4:5: rule \"none\" has no bands and never applies; expected bands, or enabled: "
+          "false",
+          HasSubstr("6:49: method \"GETT\" is not one that clients are known to send; did you "
+                    "mean GET? the rule"),
+          HasSubstr("\"FETCH\" is not one that clients are known to send; the rule")));
 }
 
 TEST(Warnings, NameOverridesThatMatchNobody) {
@@ -332,7 +333,7 @@ rules:
                           HasSubstr("9:32: key \"10.1.2.3/8\" matches no client: "),
                           HasSubstr("9:44: key \"host\" matches no client: "),
                           HasSubstr("9:50: key \"2001:db8::1\" is smaller than the /64"),
-                          HasSubstr("10:20: all that this pattern matches an earlier one has"),
+                          HasSubstr("10:20: an earlier pattern matches everything"),
                           HasSubstr("10:32: starts with \"ip:\""),
                           HasSubstr("10:40: pattern \"2001:DB8:*\" matches no client")));
   const auto of_secrets = Warnings(R"(
