@@ -15,32 +15,33 @@ constexpr std::array kCommands = {
             "Authenticates the connection."},
     Command{CommandId::kClThrottle, "cl.throttle", -5, false, true, 1, 1,
             "key max_burst count period_seconds [quantity]",
-            "Takes quantity of a bucket of max_burst + 1, as redis-cell does."},
+            "Takes quantity from a bucket of max_burst + 1, like redis-cell."},
     Command{CommandId::kClient, "client", -2, false, false, 0, 0,
             "GETNAME | ID | INFO | NO-EVICT ON|OFF | NO-TOUCH ON|OFF | REPLY ON | "
             "SETINFO LIB-NAME|LIB-VER value | SETNAME name",
-            "Says or sets what is known of this connection."},
+            "Shows or sets what is known about this connection."},
     Command{CommandId::kCommand, "command", -1, false, false, 0, 0,
             "[COUNT | DOCS [name ...] | GETKEYS command [argument ...] | INFO [name ...] | LIST]",
             "Describes the commands."},
     Command{CommandId::kConfig, "config", -2, false, false, 0, 0, "GET pattern [pattern ...]",
             "Answers what clients ask about a Redis configuration."},
     Command{CommandId::kDel, "del", -2, false, true, 1, -1, "key [key ...]",
-            "Makes what CL.THROTTLE took of these keys whole again."},
+            "Resets the CL.THROTTLE buckets of these keys."},
     Command{CommandId::kEcho, "echo", 2, false, false, 0, 0, "message", "Returns the message."},
     Command{CommandId::kHello, "hello", -1, true, false, 0, 0,
             "[protover [AUTH username password] [SETNAME name]]",
-            "Chooses the protocol, and perhaps authenticates."},
+            "Chooses the protocol, and optionally authenticates."},
     Command{CommandId::kInfo, "info", -1, false, false, 0, 0, "[section ...]",
-            "Says how the server does."},
+            "Shows information about the server."},
     Command{CommandId::kPing, "ping", -1, false, false, 0, 0, "[message]", "Answers."},
     Command{CommandId::kQuit, "quit", -1, true, false, 0, 0, "", "Closes the connection."},
-    Command{CommandId::kReset, "reset", 1, true, false, 0, 0, "", "Makes the connection as new."},
+    Command{CommandId::kReset, "reset", 1, true, false, 0, 0, "", "Resets the connection."},
     Command{CommandId::kSelect, "select", 2, false, false, 0, 0, "0", "There is one database, 0."},
-    Command{CommandId::kSluiceCheck, "sluice.check", -3, false, true, 0, 0,
-            "LIMIT limit key [COST cost] | RULESET id [COST cost] [IP ip] [USER user] "
-            "[APIKEY key] [METHOD method] [PATH path] [ATTR name value ...] [DETAIL]",
-            "Takes the cost of a limit's budget, or of all that a rule set's rules say."},
+    Command{
+        CommandId::kSluiceCheck, "sluice.check", -3, false, true, 0, 0,
+        "LIMIT limit key [COST cost] | RULESET id [COST cost] [IP ip] [USER user] "
+        "[APIKEY key] [METHOD method] [PATH path] [ATTR name value ...] [DETAIL]",
+        "Takes the cost from the budget of a limit, or from all budgets of a rule set's rules."},
     Command{CommandId::kSluicePeek, "sluice.peek", -3, false, true, 0, 0,
             "LIMIT limit key | RULESET id [IP ip] [USER user] [APIKEY key] [METHOD method] "
             "[PATH path] [ATTR name value ...] [DETAIL]",
@@ -48,11 +49,11 @@ constexpr std::array kCommands = {
     Command{CommandId::kSluiceReset, "sluice.reset", -3, false, true, 0, 0,
             "LIMIT limit key | RULESET id [IP ip] [USER user] [APIKEY key] [METHOD method] "
             "[PATH path] [ATTR name value ...]",
-            "Makes the budgets whole that SLUICE.CHECK would take from."},
+            "Resets the budgets that SLUICE.CHECK would take from."},
     Command{CommandId::kThrottle, "throttle", -5, false, true, 1, 1,
             "key max_burst count period_seconds [quantity]",
-            "Takes quantity of a bucket of max_burst, as throttlecrab does."},
-    Command{CommandId::kUnlink, "unlink", -2, false, true, 1, -1, "key [key ...]", "As DEL."},
+            "Takes quantity from a bucket of max_burst, like throttlecrab."},
+    Command{CommandId::kUnlink, "unlink", -2, false, true, 1, -1, "key [key ...]", "Like DEL."},
 };
 
 constexpr const Command& kMostAsked = kCommands[static_cast<std::size_t>(CommandId::kClThrottle)];

@@ -301,7 +301,7 @@ TEST_F(SessionTest, KnowsWhatClientsAsk) {
   EXPECT_EQ(Ask({"client", "HELP"}),
             "*2\r\n+CLIENT GETNAME | ID | INFO | NO-EVICT ON|OFF | NO-TOUCH ON|OFF | REPLY ON | "
             "SETINFO LIB-NAME|LIB-VER value | SETNAME name\r\n"
-            "+    Says or sets what is known of this connection.\r\n");
+            "+    Shows or sets what is known about this connection.\r\n");
   for (const std::string_view container : {"ACL", "COMMAND", "CONFIG"}) {
     EXPECT_THAT(Ask({container, "HELP"}), StartsWith("*2\r\n+")) << container;
   }
