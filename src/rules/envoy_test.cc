@@ -398,7 +398,7 @@ TEST(Rls, FindsAllProblems) {
 )"),
       ElementsAre("f:1:1: the document needs domain", "f:2:5: a descriptor needs key",
                   HasSubstr("f:4:24: unit is \"fortnight\"; expected one of second, minute"),
-                  HasSubstr("f:5:5: key \"k\" without a value is already there"),
+                  HasSubstr("f:5:5: key \"k\" without a value is already defined"),
                   HasSubstr("f:6:17: rate_limit needs requests_per_unit"),
                   HasSubstr("f:8:48: requests_per_unit is \"-1\""),
                   HasSubstr("f:10:78: a limit cannot replace itself"),
