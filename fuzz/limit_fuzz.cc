@@ -4,10 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/bucket.h"
-#include "core/fixed_window.h"
-#include "core/window_counter.h"
-#include "core/window_log.h"
+#include "core/kernel.h"
 #include "sluice/limit.h"
 
 namespace {
@@ -16,13 +13,11 @@ void Expect(bool condition) {
   if (!condition) __builtin_trap();
 }
 
-template <typename State>
-void DecideTwice(const sluice::Limit& limit) {
-  using sluice::core::Decide;
-  const auto first =
-      Decide(limit, static_cast<const State*>(nullptr), sluice::TimePoint{}, limit.amount());
+template <typename Kernel>
+void DecideTwice(Kernel, const sluice::Limit& limit) {
+  const auto first = Kernel::Decide(limit, nullptr, sluice::TimePoint{}, limit.amount());
   Expect(first.decision.allowed && first.decision.remaining == 0);
-  const auto second = Decide(limit, &first.next, sluice::kTimeMax, 1);
+  const auto second = Kernel::Decide(limit, &first.next, sluice::kTimeMax, 1);
   Expect(second.decision.remaining >= 0 && second.decision.retry_after >= sluice::Micros{0});
 }
 
@@ -35,26 +30,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   Expect(*sluice::Limit::Parse(limit->ToString()) == *limit);
-  DecideTwice<sluice::core::BucketState>(
-      *sluice::Limit::TokenBucket({.capacity = 1, .refill = 1, .period = limit->span()}));
-  switch (limit->algorithm()) {
-    case sluice::Algorithm::kTokenBucket:
-    case sluice::Algorithm::kLeakyBucket:
-    case sluice::Algorithm::kGcra:
-      DecideTwice<sluice::core::BucketState>(*limit);
-      break;
-    case sluice::Algorithm::kFixedWindow:
-      DecideTwice<sluice::core::WindowState>(*limit);
-      break;
-    case sluice::Algorithm::kSlidingWindowCounter:
-      DecideTwice<sluice::core::CounterState>(*limit);
-      break;
-    case sluice::Algorithm::kSlidingWindow: {
-      sluice::core::Log log;
-      log.Add(limit->span(), sluice::TimePoint{}, limit->amount());
-      Expect(Decide(*limit, &log, sluice::TimePoint{}, 0).remaining == 0);
-      break;
-    }
-  }
+  DecideTwice(sluice::core::Bucket{},
+              *sluice::Limit::TokenBucket({.capacity = 1, .refill = 1, .period = limit->span()}));
+  sluice::core::VisitKernel(*limit, [&](auto kernel) { DecideTwice(kernel, *limit); });
   return 0;
 }

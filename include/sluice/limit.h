@@ -60,6 +60,11 @@ class Limit {
   static Expected<Limit> SlidingWindow(const WindowSpec& spec);
   static Expected<Limit> SlidingWindowCounter(const WindowSpec& spec);
 
+  // From what the accessors below return: Make(l.algorithm(), l.amount(), l.refill(), l.span()) ==
+  // l. Windows ignore the refill.
+  static Expected<Limit> Make(Algorithm algorithm, std::int64_t amount, std::int64_t refill,
+                              Micros span);
+
   // Reads the textual form: `name=value` pairs in any order, separated by commas. Names
   // may be in upper or lower case; durations are in us, ms, s, m, h or d. Without `algorithm` it is
   // a sliding_window_counter.
@@ -102,9 +107,9 @@ class Limit {
  private:
   Limit(Algorithm algorithm, std::int64_t amount, std::int64_t refill, Micros span);
 
-  static Expected<Limit> Bucket(Algorithm algorithm, std::int64_t amount, std::int64_t refill,
-                                Micros period);
-  static Expected<Limit> Window(Algorithm algorithm, const WindowSpec& spec);
+  // The first number is that of the algorithm's field, which of a GCRA is less than the amount.
+  static Expected<Limit> FromFields(Algorithm algorithm, std::int64_t first, std::int64_t refill,
+                                    Micros span);
 
   // Constant after construction.
   Algorithm algorithm_;

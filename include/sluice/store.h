@@ -3,6 +3,7 @@
 // all-or-nothing group of charges, and answers each with a decision or an error.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,6 +18,10 @@
 #include "sluice/time.h"
 
 namespace sluice {
+
+namespace core {
+struct SeenNumbers;
+}
 
 inline constexpr std::size_t kKeyBytesMax = 1024;
 inline constexpr std::size_t kNameBytesMax = 256;
@@ -92,15 +97,20 @@ enum class Action : std::uint8_t {
   kReset,
 };
 
-// A charge's state as a decision left it, in the terms of its algorithm; see core/seen.h. Whoever
-// keeps it can decide on the state again, for as long as nobody takes from it.
-struct SeenState {
-  std::int64_t now_us = -1;  // By the store's clock; -1: the store does not tell.
-  std::int64_t a = 0;
-  std::int64_t b = 0;
-  std::int64_t c = 0;
+// A charge's state as a decision left it. Whoever keeps it can decide on the state again, for as
+// long as nobody takes from it; what it holds is known to core/seen.h alone.
+class SeenState {
+ public:
+  // When it was decided, by the store's clock; -1: the store does not tell.
+  std::int64_t now_us() const { return now_us_; }
 
   friend bool operator==(const SeenState&, const SeenState&) = default;
+
+ private:
+  friend struct core::SeenNumbers;
+
+  std::int64_t now_us_ = -1;
+  std::array<std::int64_t, 3> numbers_ = {};
 };
 
 // What is asked, and room for the answers. Several charges of one state add up.

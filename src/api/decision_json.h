@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/json_writer.h"
+#include "core/algorithms.h"
 #include "service/rate_limit_fields.h"
 #include "sluice/decision.h"
 #include "sluice/limit.h"
@@ -46,9 +47,9 @@ inline void AppendDecision(JsonWriter& json, const Decision& decision) {
   json.Field("delayMicros", decision.delay.count());
 }
 
-// What a leaky bucket holds, seen as a queue; nothing of other algorithms.
+// What the limit holds, seen as a queue, if its algorithm is one.
 inline void AppendQueued(JsonWriter& json, const Limit& limit, const Decision& decision) {
-  if (limit.algorithm() != Algorithm::kLeakyBucket) return;
+  if (!core::RowOf(limit.algorithm()).queues) return;
   json.Field("queued", decision.limit - decision.remaining);
 }
 

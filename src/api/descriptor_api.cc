@@ -21,7 +21,7 @@ using rules::RlsLimit;
 
 // Whether a unit and a number say all that there is to say of the limit.
 bool IsPlain(const RlsLimit& limit) {
-  return !limit.limit || (limit.limit->algorithm() == Algorithm::kFixedWindow &&
+  return !limit.limit || (limit.limit->algorithm() == rules::kRlsAlgorithm &&
                           limit.limit->span() == rules::SpanOf(limit.unit));
 }
 

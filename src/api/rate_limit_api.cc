@@ -13,6 +13,7 @@
 #include "api/reply.h"
 #include "base/json_writer.h"
 #include "base/text.h"
+#include "core/algorithms.h"
 #include "core/seen.h"
 #include "net/url.h"
 #include "service/rate_limit_fields.h"
@@ -22,15 +23,19 @@ namespace {
 
 using service::UpperName;
 
+std::array<std::string, core::kAlgorithmCount> StatesIn(std::string_view place) {
+  std::array<std::string, core::kAlgorithmCount> names;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    names[i] = text::Cat(place, core::kAlgorithms[i].name);
+  }
+  return names;
+}
+
 // What the state of these checks is called, so that it stays when the defaults change. The budget
 // of a client's address is kept apart from that of a key which somebody names: otherwise anyone who
 // writes down an address could use up its budget, or make it whole.
-constexpr std::array<std::string_view, 6> kNamedStates = {
-    "api/token_bucket", "api/leaky_bucket",   "api/gcra",
-    "api/fixed_window", "api/sliding_window", "api/sliding_window_counter"};
-constexpr std::array<std::string_view, 6> kAddressStates = {
-    "address/token_bucket", "address/leaky_bucket",   "address/gcra",
-    "address/fixed_window", "address/sliding_window", "address/sliding_window_counter"};
+const std::array kNamedStates = StatesIn("api/");
+const std::array kAddressStates = StatesIn("address/");
 
 bool IsValidKey(std::string_view key) {
   return !key.empty() && key.size() <= kKeyBytesMax &&

@@ -13,6 +13,7 @@
 #include "cli/exit_code.h"
 #include "cli/spool.h"
 #include "cli/stores.h"
+#include "core/algorithms.h"
 #include "core/combine.h"
 #include "core/seen.h"
 #include "sluice/memory_store.h"
@@ -67,7 +68,7 @@ std::string ToJson(const Decision& decision, std::span<const Limit> limits,
   for (std::size_t i = 0; i < limits.size(); ++i) {
     boost::json::object own = ToObject(each[i]);
     own["spec"] = limits[i].ToString();
-    if (limits[i].algorithm() == Algorithm::kLeakyBucket) {
+    if (core::RowOf(limits[i].algorithm()).queues) {
       own["queued"] = each[i].limit - each[i].remaining;
     }
     numbers.push_back(std::move(own));

@@ -24,20 +24,21 @@
 #include "cli/replay_command.h"
 #include "cli/serve_command.h"
 #include "cli/validate_command.h"
+#include "core/algorithms.h"
 #include "telemetry/log.h"
 
 namespace {
 
-constexpr const char* kAbout =
-    "Sluice is a rate limiter: it decides, exactly and fast, whether a request may pass.\n"
-    "\n"
-    "Limits are written as name=value pairs; durations take us, ms, s, m, h, d:\n"
-    "  algorithm=token_bucket,capacity=100,refill=10,period=1s\n"
-    "  algorithm=leaky_bucket,capacity=10,leak=1,period=1s\n"
-    "  algorithm=gcra,burst=5,count=30,period=60s\n"
-    "  algorithm=fixed_window,limit=100,window=60s\n"
-    "  algorithm=sliding_window,limit=100,window=60s\n"
-    "  algorithm=sliding_window_counter,limit=100,window=60s\n";
+std::string About() {
+  std::string about =
+      "Sluice is a rate limiter: it decides, exactly and fast, whether a request may pass.\n"
+      "\n"
+      "Limits are written as name=value pairs; durations take us, ms, s, m, h, d:\n";
+  for (const auto& row : sluice::core::kAlgorithms) {
+    about += sluice::text::Cat("  algorithm=", row.name, ",", row.default_text, "\n");
+  }
+  return about;
+}
 
 constexpr const char* kVersion = "sluice " SLUICE_VERSION;
 
@@ -150,7 +151,7 @@ int Help(const CLI::App& app, std::span<char* const> topics) {
 }
 
 int Run(std::span<char*> arguments) {
-  CLI::App app(kAbout, "sluice");
+  CLI::App app(About(), "sluice");
   app.set_version_flag("--version", kVersion);
   app.failure_message([&](const CLI::App* failed, const CLI::Error& error) {
     const bool unexpected = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;

@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "base/yaml.h"
+#include "core/algorithms.h"
 #include "net/address.h"
 #include "net/listen_address.h"
 #include "net/trusted_headers.h"
@@ -233,14 +234,9 @@ std::string Reason() { return std::generic_category().message(errno); }
 
 std::map<Algorithm, Limit> DefaultLimits() {
   std::map<Algorithm, Limit> defaults;
-  for (const char* text :
-       {"algorithm=token_bucket,capacity=100,refill=10,period=1s",
-        "algorithm=leaky_bucket,capacity=10,leak=1,period=1s",
-        "algorithm=gcra,burst=99,count=10,period=1s", "algorithm=fixed_window,limit=10,window=60s",
-        "algorithm=sliding_window,limit=100,window=60s",
-        "algorithm=sliding_window_counter,limit=10,window=60s"}) {
-    const Limit limit = *Limit::Parse(text);
-    defaults.insert_or_assign(limit.algorithm(), limit);
+  for (const core::AlgorithmRow& row : core::kAlgorithms) {
+    const auto limit = Limit::Parse(text::Cat("algorithm=", row.name, ",", row.default_text));
+    defaults.insert_or_assign(row.algorithm, *limit);
   }
   return defaults;
 }

@@ -5,61 +5,97 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <expected>
 #include <optional>
+#include <string>
 
-#include "core/instant.h"
-#include "sluice/decision.h"
+#include "core/arithmetic.h"
 #include "sluice/limit.h"
 
 namespace sluice::core {
 
-struct WindowState {
-  std::int64_t start;  // In ticks; a multiple of the window.
-  std::int64_t count;  // Above limit.amount() after that was lowered below what was used.
+// The members that all kernels have are described in core/kernel.h.
+struct FixedWindow {
+  struct State {
+    std::int64_t start;  // In ticks; a multiple of the window.
+    std::int64_t count;  // Above limit.amount() after that was lowered below what was used.
 
-  friend bool operator==(const WindowState&, const WindowState&) = default;
+    friend bool operator==(const State&, const State&) = default;
+  };
+
+  static constexpr char kScriptKind = 'w';
+  static constexpr bool kSeenWhole = true;
+  static constexpr std::int64_t kAmountMax = kExactMax;
+
+  static std::expected<Arithmetic, std::string> Fit(std::int64_t, std::int64_t, Micros window) {
+    return Arithmetic{.tick = kTicks.front(), .unit = window / kTicks.front(), .rate = 0};
+  }
+
+  static Step<State> Decide(const Limit& limit, const State* state, TimePoint now,
+                            std::int64_t cost) {
+    const Instant instant(limit, now, state ? state->start : 0);
+    const std::int64_t elapsed = instant.ticks() % limit.unit();
+    const std::int64_t start = instant.ticks() - elapsed;
+    const std::int64_t before = state && state->start == start ? state->count : 0;
+    const bool allowed = cost <= limit.amount() - before || cost == 0;
+
+    Step<State> step;
+    step.next = {.start = start, .count = allowed ? before + cost : before};
+    step.decision.allowed = allowed;
+    step.decision.limit = limit.amount();
+    step.decision.remaining = std::max<std::int64_t>(0, limit.amount() - step.next.count);
+    step.decision.reset_after = instant.Until(limit.unit() - elapsed);
+    if (!allowed) step.decision.retry_after = step.decision.reset_after;
+    return step;
+  }
+
+  // Of the current window alone.
+  static std::optional<State> GiveBack(const Limit& limit, const State& state, TimePoint now,
+                                       std::int64_t units) {
+    State next = Decide(limit, &state, now, 0).next;
+    const std::int64_t given = std::min(units, next.count);
+    if (given == 0) return std::nullopt;
+    next.count -= given;
+    return next;
+  }
+
+  static std::int64_t UsedUnits(const Limit& limit, const State& state, TimePoint now) {
+    return Decide(limit, &state, now, 0).next.count;
+  }
+
+  static bool Recovered(const Limit& limit, const State& state, TimePoint now) {
+    // One that all was given back to may be from after `now`, if the clock was set back since.
+    const std::int64_t ticks = Instant(limit, now, 0).ticks();
+    return ticks >= state.start + (state.count > 0 ? limit.unit() : 0);
+  }
+
+  static std::int64_t RecoveryTicks(const Limit& limit) { return limit.unit(); }
+
+  static std::int64_t NewestTick(const Limit&, const State& state) { return state.start; }
+
+  static std::optional<State> Carry(const Limit& from, const State& state, const Limit& to) {
+    return from.span() == to.span() ? std::optional(state) : std::nullopt;
+  }
+
+  static State Start(const Limit& to, TimePoint now, std::int64_t used) {
+    const std::int64_t ticks = Instant(to, now, 0).ticks();
+    return {.start = ticks - ticks % to.unit(), .count = used};
+  }
+
+  static bool IsSound(const Limit& limit, const State& state, TimePoint) {
+    return InRange(state.start, LastTick(limit)) && state.start % limit.unit() == 0 &&
+           InRange(state.count, kExactMax);
+  }
+
+  static std::int64_t LeftAt(const Limit& limit, std::int64_t now_us) {
+    const std::int64_t window = limit.span().count();
+    return now_us - now_us % window + window;
+  }
+
+  static State UsedUntil(const Limit& limit, std::int64_t units, std::int64_t until_us) {
+    const std::int64_t windows = until_us / limit.span().count();
+    return {.start = std::max<std::int64_t>(0, windows - 1) * limit.unit(), .count = units};
+  }
 };
-
-struct WindowStep {
-  Decision decision;
-  WindowState next;  // To be stored if and only if the decision is allowed and the cost above zero.
-};
-
-// `state` is null for an untouched budget; 0 <= cost <= limit.amount().
-inline WindowStep Decide(const Limit& limit, const WindowState* state, TimePoint now,
-                         std::int64_t cost) {
-  const Instant instant(limit, now, state ? state->start : 0);
-  const std::int64_t elapsed = instant.ticks() % limit.unit();
-  const std::int64_t start = instant.ticks() - elapsed;
-  const std::int64_t before = state && state->start == start ? state->count : 0;
-  const bool allowed = cost <= limit.amount() - before || cost == 0;
-
-  WindowStep step;
-  step.next = {.start = start, .count = allowed ? before + cost : before};
-  step.decision.allowed = allowed;
-  step.decision.limit = limit.amount();
-  step.decision.remaining = std::max<std::int64_t>(0, limit.amount() - step.next.count);
-  step.decision.reset_after = instant.Until(limit.unit() - elapsed);
-  if (!allowed) step.decision.retry_after = step.decision.reset_after;
-  return step;
-}
-
-// The state once up to `units` of what was taken in the current window are back; none if nothing
-// was.
-inline std::optional<WindowState> GiveBack(const Limit& limit, const WindowState& state,
-                                           TimePoint now, std::int64_t units) {
-  WindowState next = Decide(limit, &state, now, 0).next;
-  const std::int64_t given = std::min(units, next.count);
-  if (given == 0) return std::nullopt;
-  next.count -= given;
-  return next;
-}
-
-// Whether the state equals an untouched budget by now, so that it may be dropped.
-inline bool Recovered(const Limit& limit, const WindowState& state, TimePoint now) {
-  // One that all was given back to may be from after `now`, if the clock was set back since.
-  const std::int64_t ticks = Instant(limit, now, 0).ticks();
-  return ticks >= state.start + (state.count > 0 ? limit.unit() : 0);
-}
 
 }  // namespace sluice::core

@@ -7,8 +7,6 @@
 #include <limits>
 #include <set>
 
-#include "core/make_limit.h"
-
 namespace sluice {
 namespace {
 
@@ -47,10 +45,9 @@ TEST(MakeLimit, MakesWhatALimitSaysOfItself) {
                              *Limit::FixedWindow({.limit = 100, .window = 1min}),
                              *Limit::SlidingWindow({.limit = 100, .window = 1min}),
                              *Limit::SlidingWindowCounter({.limit = 100, .window = 1min})}) {
-    EXPECT_EQ(core::MakeLimit(limit.algorithm(), limit.amount(), limit.refill(), limit.span()),
-              limit);
+    EXPECT_EQ(Limit::Make(limit.algorithm(), limit.amount(), limit.refill(), limit.span()), limit);
     for (const std::int64_t amount : {std::int64_t{0}, std::numeric_limits<std::int64_t>::min()}) {
-      EXPECT_FALSE(core::MakeLimit(limit.algorithm(), amount, limit.refill(), limit.span()));
+      EXPECT_FALSE(Limit::Make(limit.algorithm(), amount, limit.refill(), limit.span()));
     }
   }
 }

@@ -5,51 +5,17 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/duration.h"
 #include "base/text.h"
+#include "core/algorithms.h"
 #include "sluice/limit.h"
 
 namespace sluice {
 namespace {
 
-struct AlgorithmName {
-  std::string_view name;
-  Algorithm algorithm;
-};
-
-constexpr std::array kAlgorithmNames = {
-    AlgorithmName{"token_bucket", Algorithm::kTokenBucket},
-    AlgorithmName{"leaky_bucket", Algorithm::kLeakyBucket},
-    AlgorithmName{"gcra", Algorithm::kGcra},
-    AlgorithmName{"fixed_window", Algorithm::kFixedWindow},
-    AlgorithmName{"sliding_window", Algorithm::kSlidingWindow},
-    AlgorithmName{"sliding_window_counter", Algorithm::kSlidingWindowCounter},
-    AlgorithmName{"sliding_window_log", Algorithm::kSlidingWindow},
-};
-
-// The fields of each algorithm in the order of the textual form; the last is a duration.
 using Fields = std::span<const std::string_view>;
-constexpr std::array<std::string_view, 3> kTokenBucketFields = {"capacity", "refill", "period"};
-constexpr std::array<std::string_view, 3> kLeakyBucketFields = {"capacity", "leak", "period"};
-constexpr std::array<std::string_view, 3> kGcraFields = {"burst", "count", "period"};
-constexpr std::array<std::string_view, 2> kWindowFields = {"limit", "window"};
-
-Fields FieldsOf(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::kTokenBucket:
-      return kTokenBucketFields;
-    case Algorithm::kLeakyBucket:
-      return kLeakyBucketFields;
-    case Algorithm::kGcra:
-      return kGcraFields;
-    case Algorithm::kFixedWindow:
-    case Algorithm::kSlidingWindow:
-    case Algorithm::kSlidingWindowCounter:
-      return kWindowFields;
-  }
-  std::unreachable();
-}
 
 constexpr std::size_t kPairsMax = 8;  // More than any algorithm has; bounds the work on bad input.
 
@@ -117,7 +83,7 @@ class Pairs {
 
   // Every field must be there, and nothing else.
   Expected<void> Require(Algorithm algorithm) const {
-    const Fields fields = FieldsOf(algorithm);
+    const Fields fields = core::RowOf(algorithm).fields();
     for (const Pair& pair : std::span(pairs_).first(count_)) {
       const auto same = [&](std::string_view field) {
         return text::EqualsIgnoreCase(pair.name, field);
@@ -143,28 +109,27 @@ class Pairs {
 
 }  // namespace
 
-std::string_view ToString(Algorithm algorithm) {
-  return std::ranges::find(kAlgorithmNames, algorithm, &AlgorithmName::algorithm)->name;
-}
+std::string_view ToString(Algorithm algorithm) { return core::RowOf(algorithm).name; }
 
 Expected<Algorithm> ParseAlgorithm(std::string_view name) {
-  for (const AlgorithmName& known : kAlgorithmNames) {
-    if (text::EqualsIgnoreCase(known.name, name)) return known.algorithm;
+  for (const core::AlgorithmRow& row : core::kAlgorithms) {
+    const bool is_alias = !row.alias.empty() && text::EqualsIgnoreCase(row.alias, name);
+    if (is_alias || text::EqualsIgnoreCase(row.name, name)) return row.algorithm;
   }
-  std::string names;
-  for (const AlgorithmName& known : kAlgorithmNames) {
-    if (!names.empty()) names += ", ";
-    names += known.name;
+  std::vector<std::string_view> names;
+  for (const core::AlgorithmRow& row : core::kAlgorithms) names.push_back(row.name);
+  for (const core::AlgorithmRow& row : core::kAlgorithms) {
+    if (!row.alias.empty()) names.push_back(row.alias);
   }
   return InvalidText(
-      text::Cat("unknown algorithm ", text::Quote(name), "; expected one of ", names));
+      text::Cat("unknown algorithm ", text::Quote(name), "; expected one of ", Join(names)));
 }
 
 Expected<Limit> Limit::Parse(std::string_view text) {
   const auto pairs = Pairs::Split(text);
   if (!pairs) return std::unexpected(pairs.error());
 
-  Algorithm algorithm = Algorithm::kSlidingWindowCounter;
+  Algorithm algorithm = core::kDefaultAlgorithm;
   if (const Pair* named = pairs->Find("algorithm")) {
     const auto parsed = ParseAlgorithm(named->value);
     if (!parsed) return std::unexpected(parsed.error());
@@ -174,7 +139,7 @@ Expected<Limit> Limit::Parse(std::string_view text) {
     return std::unexpected(complete.error());
   }
 
-  const Fields fields = FieldsOf(algorithm);
+  const Fields fields = core::RowOf(algorithm).fields();
   const auto amount = ParseCount(*pairs->Find(fields.front()));
   if (!amount) return std::unexpected(amount.error());
   const auto refill = fields.size() == 3 ? ParseCount(*pairs->Find(fields[1])) : 0;
@@ -182,27 +147,15 @@ Expected<Limit> Limit::Parse(std::string_view text) {
   const auto span = ParseDuration(*pairs->Find(fields.back()));
   if (!span) return std::unexpected(span.error());
 
-  switch (algorithm) {
-    case Algorithm::kTokenBucket:
-      return TokenBucket({.capacity = *amount, .refill = *refill, .period = *span});
-    case Algorithm::kLeakyBucket:
-      return LeakyBucket({.capacity = *amount, .leak = *refill, .period = *span});
-    case Algorithm::kGcra:
-      return Gcra({.burst = *amount, .count = *refill, .period = *span});
-    case Algorithm::kFixedWindow:
-    case Algorithm::kSlidingWindow:
-    case Algorithm::kSlidingWindowCounter:
-      return Window(algorithm, {.limit = *amount, .window = *span});
-  }
-  std::unreachable();
+  return FromFields(algorithm, *amount, *refill, *span);
 }
 
 std::string Limit::ToString() const {
-  const Fields fields = FieldsOf(algorithm_);
-  const std::int64_t amount = algorithm_ == Algorithm::kGcra ? amount_ - 1 : amount_;
+  const core::AlgorithmRow& row = core::RowOf(algorithm_);
+  const Fields fields = row.fields();
   std::string text =
-      text::Cat("algorithm=", sluice::ToString(algorithm_), ",", fields.front(), "=", amount);
-  if (fields.size() == 3) text += text::Cat(",", fields[1], "=", refill_);
+      text::Cat("algorithm=", row.name, ",", fields.front(), "=", amount_ - row.amount_above_field);
+  if (row.refills()) text += text::Cat(",", fields[1], "=", refill_);
   return text + text::Cat(",", fields.back(), "=", text::FormatDuration(span_));
 }
 

@@ -1,73 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a store tells of a state besides the decision, in the terms of its kernel:
-//   bucket   level, time          fixed window   start, count
-//   counter  window, previous, current
-//   log      units in the window, and the times of the newest and of the oldest of them; all zero
-//            if there are none
+// What a store tells of a state besides the decision: the state of its kernel. Of a log it is the
+// units in the window, and the times of the newest and of the oldest of them; all zero if there are
+// none.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
-#include "core/bucket.h"
-#include "core/fixed_window.h"
-#include "core/window_counter.h"
-#include "core/window_log.h"
+#include "core/kernel.h"
 #include "sluice/store.h"
 
 namespace sluice::core {
 
+// The only one that may look inside.
+struct SeenNumbers {
+  template <typename State>
+  static SeenState Put(const State& state, TimePoint now) {
+    SeenState seen;
+    seen.now_us_ = now.time_since_epoch().count();
+    const auto numbers = ToNumbers(state);
+    std::copy_n(numbers.begin(), std::min(numbers.size(), seen.numbers_.size()),
+                seen.numbers_.begin());
+    return seen;
+  }
+
+  template <typename State>
+  static State Get(const SeenState& seen) {
+    NumbersOf<State> numbers{};
+    std::copy_n(seen.numbers_.begin(), std::min(numbers.size(), seen.numbers_.size()),
+                numbers.begin());
+    return FromNumbers<State>(numbers);
+  }
+};
+
 // As the state is at `now`; null for an untouched budget.
-inline SeenState See(const Limit& limit, const BucketState* state, TimePoint now) {
-  const BucketState seen = Decide(limit, state, now, 0).next;
-  return {.now_us = now.time_since_epoch().count(), .a = seen.level, .b = seen.time};
+template <typename Kernel>
+SeenState See(const Limit& limit, const typename Kernel::State* state, TimePoint now) {
+  return SeenNumbers::Put(Kernel::Decide(limit, state, now, 0).next, now);
 }
 
-inline SeenState See(const Limit& limit, const WindowState* state, TimePoint now) {
-  const WindowState seen = Decide(limit, state, now, 0).next;
-  return {.now_us = now.time_since_epoch().count(), .a = seen.start, .b = seen.count};
+template <typename Kernel>
+typename Kernel::State StateOf(const SeenState& seen) {
+  return SeenNumbers::Get<typename Kernel::State>(seen);
 }
 
-inline SeenState See(const Limit& limit, const CounterState* state, TimePoint now) {
-  const CounterState seen = Decide(limit, state, now, 0).next;
-  return {.now_us = now.time_since_epoch().count(),
-          .a = seen.window,
-          .b = seen.previous,
-          .c = seen.current};
-}
-
-inline SeenState See(const LogFacts& facts, TimePoint now) {
-  if (facts.used == 0) return {.now_us = now.time_since_epoch().count()};
-  return {.now_us = now.time_since_epoch().count(),
-          .a = facts.used,
-          .b = facts.newest,
-          .c = facts.oldest};
+// Whether all that later decisions need was seen. Of a log, it is too little.
+inline bool IsSeenWhole(const Limit& limit) {
+  return VisitKernel(limit, [](auto kernel) { return kernel.kSeenWhole; });
 }
 
 // The decision on a state that was seen, at a later `now` of the same clock, if nobody has taken
-// from it since. Of a log, too little was seen for that.
+// from it since. Requires IsSeenWhole.
 inline Decision Decide(const Limit& limit, const SeenState& seen, TimePoint now,
                        std::int64_t cost) {
-  switch (limit.algorithm()) {
-    case Algorithm::kTokenBucket:
-    case Algorithm::kLeakyBucket:
-    case Algorithm::kGcra: {
-      const BucketState state{.level = seen.a, .time = seen.b};
-      return Decide(limit, &state, now, cost).decision;
-    }
-    case Algorithm::kFixedWindow: {
-      const WindowState state{.start = seen.a, .count = seen.b};
-      return Decide(limit, &state, now, cost).decision;
-    }
-    case Algorithm::kSlidingWindowCounter: {
-      const CounterState state{.window = seen.a, .previous = seen.b, .current = seen.c};
-      return Decide(limit, &state, now, cost).decision;
-    }
-    case Algorithm::kSlidingWindow:
-      break;
-  }
-  std::unreachable();
+  return VisitKernel(limit, [&]<typename Kernel>(Kernel) {
+    const auto state = StateOf<Kernel>(seen);
+    return Kernel::Decide(limit, &state, now, cost).decision;
+  });
 }
 
 // What a request of this cost, which the limit can grant, would get from a state that was only
@@ -78,14 +67,16 @@ inline Decision Foresee(const Limit& limit, const Decision& look, const SeenStat
                         std::int64_t cost) {
   Decision foreseen = look;
   foreseen.allowed = cost <= look.remaining;
-  const bool is_known = seen.now_us >= 0;
-  if (limit.algorithm() != Algorithm::kSlidingWindow && is_known) {
-    const Decision exact = Decide(limit, seen, TimePoint{Micros{seen.now_us}}, cost);
+  const bool is_known = seen.now_us() >= 0;
+  const TimePoint now{Micros{seen.now_us()}};
+  if (IsSeenWhole(limit) && is_known) {
+    const Decision exact = Decide(limit, seen, now, cost);
     foreseen.retry_after = exact.retry_after;
     foreseen.delay = exact.delay;
   } else if (!foreseen.allowed) {
-    const bool oldest_is_enough = is_known && seen.a + cost - limit.amount() == 1;
-    const Micros oldest_leaves = limit.span() + Micros{seen.c - std::max(seen.now_us, seen.b)};
+    const auto log = StateOf<WindowLog>(seen);
+    const bool oldest_is_enough = is_known && log.used + cost - limit.amount() == 1;
+    const Micros oldest_leaves = limit.span() + Micros{log.oldest - WindowLog::MomentUs(log, now)};
     foreseen.retry_after = oldest_is_enough ? oldest_leaves : look.reset_after;
   }
   return foreseen;
@@ -93,37 +84,16 @@ inline Decision Foresee(const Limit& limit, const Decision& look, const SeenStat
 
 // Whole units that count as used in a state as it was seen, perhaps more than the limit grants.
 inline std::int64_t UsedUnits(const Limit& limit, const SeenState& seen) {
-  const TimePoint now{Micros{seen.now_us}};
-  switch (limit.algorithm()) {
-    case Algorithm::kTokenBucket:
-    case Algorithm::kLeakyBucket:
-    case Algorithm::kGcra:
-      return UsedUnits(limit, BucketState{.level = seen.a, .time = seen.b}, now);
-    case Algorithm::kFixedWindow:
-      return seen.b;
-    case Algorithm::kSlidingWindowCounter:
-      return UsedUnits(limit, CounterState{.window = seen.a, .previous = seen.b, .current = seen.c},
-                       now);
-    case Algorithm::kSlidingWindow:
-      return seen.a;
-  }
-  std::unreachable();
+  return VisitKernel(limit, [&]<typename Kernel>(Kernel) {
+    return Kernel::UsedUnits(limit, StateOf<Kernel>(seen), TimePoint{Micros{seen.now_us()}});
+  });
 }
 
-// What is known of a log that was seen, at a later `now` of the same clock, but for `leaves`. Once
-// the oldest has left, and until the newest has, `used` is more than is left of it.
-inline LogFacts FactsOf(const Limit& limit, const SeenState& seen, std::int64_t now_us) {
-  const bool all_left = seen.b + limit.span().count() <= now_us;
-  return {.now_us = std::max(now_us, seen.b),
-          .used = all_left ? 0 : seen.a,
-          .newest = seen.b,
-          .oldest = seen.c,
-          .leaves = 0};
-}
-
-// LogFacts::leaves of the decision, a denial, that left the log as it was seen.
+// WindowLog::State::leaves of the decision, a denial, that left the log as it was seen.
 inline std::int64_t LeavesOf(const Limit& limit, const SeenState& seen, const Decision& denial) {
-  return std::max(seen.now_us, seen.b) + (denial.retry_after - limit.span()).count();
+  const TimePoint now{Micros{seen.now_us()}};
+  return WindowLog::MomentUs(StateOf<WindowLog>(seen), now) +
+         (denial.retry_after - limit.span()).count();
 }
 
 }  // namespace sluice::core

@@ -61,33 +61,33 @@ void Log::MoveNewest(TimePoint now) {
   entries_.back().time = std::max(entries_.back().time, now.time_since_epoch().count());
 }
 
-LogFacts Look(const Limit& limit, const Log* log, TimePoint now, std::int64_t cost) {
-  LogFacts facts{
-      .now_us = now.time_since_epoch().count(), .used = 0, .newest = 0, .oldest = 0, .leaves = 0};
-  if (!log || log->empty()) return facts;
-  const auto entries = log->entries();
-  facts.newest = entries.back().time;
-  facts.now_us = std::max(facts.now_us, facts.newest);
-  const auto first =
-      std::ranges::upper_bound(entries, facts.now_us - limit.span().count(), {}, &Log::Entry::time);
+WindowLog::State WindowLog::Look(const Limit& limit, const Log& log, TimePoint now,
+                                 std::int64_t cost) {
+  State state{};
+  if (log.empty()) return state;
+  const auto entries = log.entries();
+  state.newest = entries.back().time;
+  const auto first = std::ranges::upper_bound(entries, MomentUs(state, now) - limit.span().count(),
+                                              {}, &Log::Entry::time);
   const std::uint64_t total_before =
-      first == entries.begin() ? log->total_before() : std::prev(first)->total;
-  facts.used = static_cast<std::int64_t>(entries.back().total - total_before);
-  if (first != entries.end()) facts.oldest = first->time;
+      first == entries.begin() ? log.total_before() : std::prev(first)->total;
+  state.used = static_cast<std::int64_t>(entries.back().total - total_before);
+  if (first != entries.end()) state.oldest = first->time;
 
-  const std::int64_t must_leave = facts.used - (limit.amount() - cost);
-  if (must_leave > 0 && facts.used > 0) {
-    facts.leaves = std::ranges::lower_bound(
+  const std::int64_t must_leave = state.used - (limit.amount() - cost);
+  if (must_leave > 0 && state.used > 0) {
+    state.leaves = std::ranges::lower_bound(
                        first, entries.end(), static_cast<std::uint64_t>(must_leave), {},
                        [&](const Log::Entry& entry) { return entry.total - total_before; })
                        ->time;
   }
-  return facts;
+  return state;
 }
 
-Decision Decide(const Limit& limit, const LogFacts& facts, std::int64_t cost) {
+Decision WindowLog::DecisionOn(const Limit& limit, const State& state, TimePoint now,
+                               std::int64_t cost) {
   // Room may be negative: the limit may have been lowered below what was used.
-  const std::int64_t room = limit.amount() - facts.used;
+  const std::int64_t room = limit.amount() - state.used;
   Decision decision;
   decision.allowed = cost <= room || cost == 0;
   decision.limit = limit.amount();
@@ -98,11 +98,25 @@ Decision Decide(const Limit& limit, const LogFacts& facts, std::int64_t cost) {
   }
   decision.remaining = std::max<std::int64_t>(0, room);
   const auto until_left = [&](std::int64_t time) {
-    return Micros{time - facts.now_us} + limit.span();
+    return Micros{time - MomentUs(state, now)} + limit.span();
   };
-  if (facts.used > 0) decision.reset_after = until_left(facts.newest);
-  if (!decision.allowed) decision.retry_after = until_left(facts.leaves);
+  if (state.used > 0) decision.reset_after = until_left(state.newest);
+  if (!decision.allowed) decision.retry_after = until_left(state.leaves);
   return decision;
+}
+
+Step<WindowLog::State> WindowLog::Decide(const Limit& limit, const State* state, TimePoint now,
+                                         std::int64_t cost) {
+  const State known = state ? At(limit, *state, now) : State{};
+  Step<State> step{.decision = DecisionOn(limit, known, now, cost),
+                   .next = known.used > 0 ? known : State{}};
+  if (step.decision.allowed && cost > 0) {
+    step.next = {.used = known.used + cost,
+                 .newest = MomentUs(known, now),
+                 .oldest = known.used > 0 ? known.oldest : MomentUs(known, now),
+                 .leaves = known.leaves};
+  }
+  return step;
 }
 
 }  // namespace sluice::core

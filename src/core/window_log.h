@@ -2,12 +2,15 @@
 // The kernel of SLIDING_WINDOW: every admitted request is remembered and counts during [t, t + W).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <expected>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "sluice/decision.h"
+#include "core/arithmetic.h"
 #include "sluice/limit.h"
 
 namespace sluice::core {
@@ -51,31 +54,84 @@ class Log {
   std::uint64_t total_before_ = 0;  // Total of the newest forgotten entry.
 };
 
-// What a decision needs to know of a log.
-struct LogFacts {
-  std::int64_t now_us;  // Not before the newest entry.
-  std::int64_t used;    // Units in the window.
-  std::int64_t newest;  // Time of the newest entry, if any is in the window.
-  std::int64_t oldest;  // Likewise, of the oldest that is in the window.
-  std::int64_t
-      leaves;  // If the request does not fit: time of the last entry that must leave first.
+// The members that all kernels have are described in core/kernel.h. A log is changed in place: what
+// is decided on is what a decision needs to know of it.
+struct WindowLog {
+  struct State {
+    std::int64_t used;    // Units in the window.
+    std::int64_t newest;  // Time of the newest entry, if there is any.
+    std::int64_t oldest;  // Time of the oldest entry in the window, if there is any.
+    // If the request does not fit: time of the last entry that must leave first.
+    std::int64_t leaves;
+
+    friend bool operator==(const State&, const State&) = default;
+  };
+
+  static constexpr char kScriptKind = 'l';
+  static constexpr bool kSeenWhole = false;
+  static constexpr std::int64_t kAmountMax = kExactMax;
+
+  static std::expected<Arithmetic, std::string> Fit(std::int64_t, std::int64_t, Micros window) {
+    return Arithmetic{.tick = kTicks.front(), .unit = window / kTicks.front(), .rate = 0};
+  }
+
+  // What a decision on `cost` at `now` needs to know.
+  static State Look(const Limit& limit, const Log& log, TimePoint now, std::int64_t cost);
+
+  // The moment of a decision: not before the newest entry.
+  static std::int64_t MomentUs(const State& state, TimePoint now) {
+    return std::max(now.time_since_epoch().count(), state.newest);
+  }
+
+  // The state at a later `now`. Once the oldest has left, and until the newest has, `used` is more
+  // than is left of it.
+  static State At(const Limit& limit, State state, TimePoint now) {
+    if (state.newest + limit.span().count() <= now.time_since_epoch().count()) state.used = 0;
+    return state;
+  }
+
+  // The decision on a state of this moment and this cost.
+  static Decision DecisionOn(const Limit& limit, const State& state, TimePoint now,
+                             std::int64_t cost);
+
+  // `state` is of `now`, and of this cost; or the decision is as exact as At.
+  static Step<State> Decide(const Limit& limit, const State* state, TimePoint now,
+                            std::int64_t cost);
+
+  static std::int64_t UsedUnits(const Limit& limit, const State& state, TimePoint now) {
+    return At(limit, state, now).used;
+  }
+
+  static bool Recovered(const Limit& limit, const Log& log, TimePoint now) {
+    return log.empty() ||
+           log.entries().back().time + limit.span().count() <= now.time_since_epoch().count();
+  }
+
+  static std::int64_t RecoveryTicks(const Limit& limit) { return limit.unit(); }
+
+  static std::int64_t NewestTick(const Limit&, const State& state) { return state.newest; }
+
+  static State Start(const Limit&, TimePoint now, std::int64_t used) {
+    const std::int64_t now_us = now.time_since_epoch().count();
+    return {.used = used, .newest = now_us, .oldest = now_us, .leaves = 0};
+  }
+
+  // `newest` is -1 if there is no entry.
+  static bool IsSound(const Limit& limit, const State& state, TimePoint now) {
+    const std::int64_t moment_us = MomentUs(state, now);
+    const bool entries = state.used == 0 || (InRange(state.oldest, state.newest) &&
+                                             state.oldest > moment_us - limit.span().count());
+    return entries && InRange(state.used, kExactMax) && state.newest >= -1 &&
+           state.newest <= LastTick(limit) && InRange(state.leaves, moment_us);
+  }
+
+  static std::int64_t LeftAt(const Limit& limit, std::int64_t now_us) {
+    return now_us + limit.span().count();
+  }
+
+  static State UsedUntil(const Limit& limit, std::int64_t units, std::int64_t until_us) {
+    return Start(limit, std::max(TimePoint{}, TimePoint{Micros{until_us}} - limit.span()), units);
+  }
 };
-
-// `log` is null for an untouched budget.
-LogFacts Look(const Limit& limit, const Log* log, TimePoint now, std::int64_t cost);
-
-Decision Decide(const Limit& limit, const LogFacts& facts, std::int64_t cost);
-
-// `log` is null for an untouched budget; 0 <= cost <= limit.amount(). An admitted request of
-// positive cost is then recorded with Log::Add.
-inline Decision Decide(const Limit& limit, const Log* log, TimePoint now, std::int64_t cost) {
-  return Decide(limit, Look(limit, log, now, cost), cost);
-}
-
-// Whether the state equals an untouched budget by now, so that it may be dropped.
-inline bool Recovered(const Limit& limit, const Log& log, TimePoint now) {
-  return log.empty() ||
-         log.entries().back().time + limit.span().count() <= now.time_since_epoch().count();
-}
 
 }  // namespace sluice::core

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "core/algorithms.h"
 
 namespace sluice::resp {
 namespace {
@@ -54,9 +55,9 @@ void WriteDeniedBy(ReplyWriter& reply, std::optional<std::string_view> denied_by
   denied_by ? reply.Bulk(*denied_by) : reply.Null();
 }
 
-// A leaky bucket has one field more: what it holds, seen as a queue.
+// A queue has one field more: how much it holds.
 std::size_t QueuedFields(const Limit& limit) {
-  return limit.algorithm() == Algorithm::kLeakyBucket ? 1 : 0;
+  return core::RowOf(limit.algorithm()).queues ? 1 : 0;
 }
 void WriteQueued(ReplyWriter& reply, const Limit& limit, const Decision& decision) {
   if (QueuedFields(limit) > 0) reply.Field("queued", decision.limit - decision.remaining);

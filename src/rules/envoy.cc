@@ -12,6 +12,7 @@
 #include "base/percent.h"
 #include "base/text.h"
 #include "base/yaml.h"
+#include "core/algorithms.h"
 #include "rules/key.h"
 #include "rules/schema.h"
 #include "sluice/store.h"
@@ -394,7 +395,7 @@ class RlsParser {
         return;
       }
     }
-    Algorithm algorithm = Algorithm::kFixedWindow;
+    Algorithm algorithm = kRlsAlgorithm;
     if (const auto* node = mapping.Find("algorithm"); node != nullptr) {
       const auto named = ParseAlgorithm(node->text);
       if (!named) {
@@ -412,22 +413,13 @@ class RlsParser {
   }
 
   static std::vector<LimitDefault> DefaultsOf(Algorithm algorithm, std::int64_t count, Micros per) {
-    const std::string span = text::Cat(per.count(), "us");
-    const std::string amount = std::to_string(count);
-    LimitDefault name{"algorithm", std::string(ToString(algorithm))};
-    switch (algorithm) {
-      case Algorithm::kTokenBucket:
-        return {name, {"capacity", amount}, {"refill", amount}, {"period", span}};
-      case Algorithm::kLeakyBucket:
-        return {name, {"capacity", amount}, {"leak", amount}, {"period", span}};
-      case Algorithm::kGcra:
-        return {name, {"burst", std::to_string(count - 1)}, {"count", amount}, {"period", span}};
-      case Algorithm::kFixedWindow:
-      case Algorithm::kSlidingWindow:
-      case Algorithm::kSlidingWindowCounter:
-        return {name, {"limit", amount}, {"window", span}};
-    }
-    std::unreachable();
+    const core::AlgorithmRow& row = core::RowOf(algorithm);
+    std::vector<LimitDefault> defaults = {
+        {"algorithm", std::string(row.name)},
+        {row.fields().front(), std::to_string(count - row.amount_above_field)},
+        {row.fields().back(), text::Cat(per.count(), "us")}};
+    if (row.refills()) defaults.push_back({row.fields()[1], std::to_string(count)});
+    return defaults;
   }
 
   void ParseOwnNumbers(const Mapping& mapping, RlsLimit& limit) {
@@ -437,7 +429,7 @@ class RlsParser {
                     "with its numbers");
       return;
     }
-    const LimitDefault algorithm{"algorithm", std::string(ToString(Algorithm::kFixedWindow))};
+    const LimitDefault algorithm{"algorithm", std::string(ToString(kRlsAlgorithm))};
     limit.limit = ReadLimit(mapping, {&algorithm, 1}, reporter_);
     if (!limit.limit) return;
     constexpr std::int64_t kMax = std::numeric_limits<std::uint32_t>::max();

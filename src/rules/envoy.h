@@ -36,6 +36,9 @@ enum class RlsUnit : std::uint8_t {
   kWeek,
 };
 
+// The algorithm of a limit that names none.
+inline constexpr Algorithm kRlsAlgorithm = Algorithm::kFixedWindow;
+
 // Zero for kUnknown. A month has 30 days, a year 365.
 Micros SpanOf(RlsUnit unit);
 

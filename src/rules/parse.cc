@@ -14,6 +14,7 @@
 #include "base/glob.h"
 #include "base/text.h"
 #include "base/yaml.h"
+#include "core/algorithms.h"
 #include "net/address.h"
 #include "rules/key.h"
 #include "rules/schema.h"
@@ -359,8 +360,7 @@ class RuleParser {
     }
     if (node.kind != YamlKind::kMapping) return std::nullopt;
     // Named here so that a band without any field is told what it lacks.
-    const LimitDefault algorithm{"algorithm",
-                                 std::string(ToString(Algorithm::kSlidingWindowCounter))};
+    const LimitDefault algorithm{"algorithm", std::string(ToString(core::kDefaultAlgorithm))};
     return ReadLimit(band, {&algorithm, 1}, reporter_);
   }
 

@@ -7,13 +7,11 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "core/algorithms.h"
 #include "rules/rule.h"
 
 namespace sluice::rules {
 namespace {
-
-constexpr std::array<std::string_view, 9> kLimitFields = {
-    "algorithm", "capacity", "refill", "leak", "burst", "count", "period", "limit", "window"};
 
 std::string_view NameOf(YamlKind kind) {
   switch (kind) {
@@ -71,7 +69,18 @@ std::string JoinNames(std::span<const std::string_view> names) {
   return joined;
 }
 
-std::span<const std::string_view> LimitFields() { return kLimitFields; }
+std::span<const std::string_view> LimitFields() {
+  static const auto fields = [] {
+    std::vector<std::string_view> all = {"algorithm"};
+    for (const core::AlgorithmRow& row : core::kAlgorithms) {
+      for (const std::string_view field : row.fields()) {
+        if (std::ranges::find(all, field) == all.end()) all.push_back(field);
+      }
+    }
+    return all;
+  }();
+  return fields;
+}
 
 void Reporter::Add(const YamlNode& where, std::string message) {
   if (problems_.size() == kProblemsMax) {
@@ -237,7 +246,7 @@ std::optional<Limit> ReadLimit(const Mapping& mapping, std::span<const LimitDefa
   const auto add = [&](std::string_view field, std::string_view value) {
     form += text::Cat(form.empty() ? "" : ",", field, "=", value);
   };
-  for (const std::string_view field : kLimitFields) {
+  for (const std::string_view field : LimitFields()) {
     const YamlNode* const value = mapping.Find(field);
     if (value == nullptr) {
       const auto found = std::ranges::find(defaults, field, &LimitDefault::field);
@@ -259,7 +268,7 @@ std::optional<Limit> ReadLimit(const Mapping& mapping, std::span<const LimitDefa
   // The message names the field that is wrong.
   const YamlNode* where = &mapping.node();
   const std::string& message = limit.error().message;
-  for (const std::string_view field : kLimitFields) {
+  for (const std::string_view field : LimitFields()) {
     const YamlNode* const value = mapping.Find(field);
     const bool named =
         message.find(text::Cat(field, "=")) != std::string::npos ||

@@ -9,11 +9,6 @@
 namespace sluice::service {
 namespace {
 
-constexpr std::array kAllAlgorithms = {Algorithm::kTokenBucket,   Algorithm::kLeakyBucket,
-                                       Algorithm::kGcra,          Algorithm::kFixedWindow,
-                                       Algorithm::kSlidingWindow, Algorithm::kSlidingWindowCounter};
-static_assert(static_cast<std::size_t>(kAllAlgorithms.back()) == kAllAlgorithms.size() - 1);
-
 constexpr std::array<const char*, 2> kReloadResults = {"ok", "invalid"};
 constexpr std::array<const char*, 5> kStatusClasses = {"1xx", "2xx", "3xx", "4xx", "5xx"};
 
@@ -38,13 +33,6 @@ void Retain(CounterFamily& family,
 }
 
 }  // namespace
-
-std::string_view UpperName(Algorithm algorithm) {
-  constexpr std::array<std::string_view, kAllAlgorithms.size()> kNames = {
-      "TOKEN_BUCKET", "LEAKY_BUCKET",   "GCRA",
-      "FIXED_WINDOW", "SLIDING_WINDOW", "SLIDING_WINDOW_COUNTER"};
-  return kNames[static_cast<std::size_t>(algorithm)];
-}
 
 ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : registry_(registry) {
   AddRequests();
@@ -103,7 +91,6 @@ ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : reg
 }
 
 void ServiceMetrics::AddRequests() {
-  static_assert(kAlgorithms == kAllAlgorithms.size());
   constexpr const char* kRequestsName = "rate_limiter_requests_total";
   constexpr const char* kRequestsHelp =
       "Requests, by whether they were allowed and the algorithm of the limit that decided.";
@@ -117,9 +104,8 @@ void ServiceMetrics::AddRequests() {
     const auto labels = [&](std::string_view algorithm) -> Labels {
       return {{"algorithm", std::string(algorithm)}, {"allowed", allowed ? "true" : "false"}};
     };
-    for (const Algorithm algorithm : kAllAlgorithms) {
-      const auto row = static_cast<std::size_t>(algorithm);
-      const Labels own = labels(UpperName(algorithm));
+    for (std::size_t row = 0; row < core::kAlgorithmCount; ++row) {
+      const Labels own = labels(core::kAlgorithms[row].upper_name);
       Requests& requests = requests_[row][column];
       requests.count = registry_.AddCounter(kRequestsName, kRequestsHelp, own);
       requests.seconds = registry_.AddHistogram(

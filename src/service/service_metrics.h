@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/algorithms.h"
 #include "sluice/limit.h"
 #include "sluice/memory_store.h"
 #include "sluice/redis_store.h"
@@ -188,8 +189,6 @@ class ServiceMetrics {
   void WatchRedis(std::function<RedisStore::Stats()> stats);
 
  private:
-  static constexpr std::size_t kAlgorithms = 6;
-
   void AddRequests();
 
   struct Requests {
@@ -198,7 +197,7 @@ class ServiceMetrics {
   };
   // By algorithm, then denied, allowed.
   template <typename T>
-  using ByDecision = std::array<std::array<T, 2>, kAlgorithms>;
+  using ByDecision = std::array<std::array<T, 2>, core::kAlgorithmCount>;
 
   // Constant after construction.
   Registry& registry_;
@@ -222,6 +221,6 @@ class ServiceMetrics {
 };
 
 // The algorithm as the API and the label write it: "TOKEN_BUCKET".
-std::string_view UpperName(Algorithm algorithm);
+inline std::string_view UpperName(Algorithm algorithm) { return core::RowOf(algorithm).upper_name; }
 
 }  // namespace sluice::service

@@ -235,7 +235,7 @@ TEST(DenyCache, AnswersGroupsAsTheStoreWould) {
 // What others took, too, decides when a cost fits: at the same moment as the newest, later, and
 // after the oldest has left.
 TEST(DenyCache, HearsOfWhatOthersTookWithTheNextAnswerOfTheStore) {
-  const Limit log = *MakeLimit(Algorithm::kSlidingWindow, 10, 1, Micros{60'000'000});
+  const Limit log = *Limit::Make(Algorithm::kSlidingWindow, 10, 1, Micros{60'000'000});
   for (const Micros later : {Micros{0}, Micros{1}, log.span() - Micros{1'000}}) {
     SCOPED_TRACE(later.count());
     Pair pair;
@@ -259,7 +259,7 @@ TEST(DenyCache, HearsOfWhatOthersTookWithTheNextAnswerOfTheStore) {
 
 TEST(DenyCache, SparesTheStoreUntilTheMomentOfTheRetry) {
   for (const Algorithm algorithm : kAlgorithms) {
-    const Limit limit = *MakeLimit(algorithm, 5, 7, Micros{60'000'000});
+    const Limit limit = *Limit::Make(algorithm, 5, 7, Micros{60'000'000});
     Pair pair;
     for (int i = 0; i < 5; ++i) pair.Ask({{.key = "k", .limit = &limit}});
     const Decision denied = pair.Ask({{.key = "k", .limit = &limit}});
@@ -283,7 +283,7 @@ TEST(DenyCache, SparesTheStoreWhateverTheCost) {
   constexpr std::int64_t kCosts = 64;
   for (const Algorithm algorithm : kAlgorithms) {
     SCOPED_TRACE(ToString(algorithm));
-    const Limit limit = *MakeLimit(algorithm, kCosts, 1, Micros{3'600'000'000});
+    const Limit limit = *Limit::Make(algorithm, kCosts, 1, Micros{3'600'000'000});
     const auto ask = [&](Pair& pair, std::int64_t cost) {
       return pair.Ask({{.key = "k", .limit = &limit, .cost = cost}}).allowed;
     };
@@ -313,9 +313,9 @@ TEST(DenyCache, SparesTheStoreWhateverTheCost) {
 // The store carries a state over to other numbers when it is first asked for them, even if that is
 // only to look; and under those it may recover faster.
 TEST(DenyCache, ForgetsWhatWasDeniedUnderOtherNumbers) {
-  const Limit slow = *MakeLimit(Algorithm::kGcra, 5, 1, Micros{3'600'000'000});
-  const Limit fast = *MakeLimit(Algorithm::kGcra, 100, 1'000, Micros{1'000'000});
-  const Limit window = *MakeLimit(Algorithm::kFixedWindow, 5, 0, Micros{3'600'000'000});
+  const Limit slow = *Limit::Make(Algorithm::kGcra, 5, 1, Micros{3'600'000'000});
+  const Limit fast = *Limit::Make(Algorithm::kGcra, 100, 1'000, Micros{1'000'000});
+  const Limit window = *Limit::Make(Algorithm::kFixedWindow, 5, 0, Micros{3'600'000'000});
   const Charge slow_five{.key = "k", .limit = &slow, .name = "n", .cost = 5};
   const Charge fast_look{.key = "k", .limit = &fast, .name = "n", .cost = 0};
   const Charge elsewhere{.key = "other", .limit = &window, .cost = 0};
@@ -340,8 +340,8 @@ TEST(DenyCache, ForgetsWhatWasDeniedUnderOtherNumbers) {
 // Denials for a month that nobody asks for any more do not take the room of those of today.
 TEST(DenyCache, KeepsWhatIsBelievedOverWhatLastsLonger) {
   constexpr int kRoom = 4;
-  const Limit month = *MakeLimit(Algorithm::kFixedWindow, 1, 0, Micros{2'592'000'000'000});
-  const Limit minute = *MakeLimit(Algorithm::kFixedWindow, 1, 0, Micros{60'000'000});
+  const Limit month = *Limit::Make(Algorithm::kFixedWindow, 1, 0, Micros{2'592'000'000'000});
+  const Limit minute = *Limit::Make(Algorithm::kFixedWindow, 1, 0, Micros{60'000'000});
   Pair pair(Micros{10'000'000}, kRoom);
   const auto deny_all = [&](const Limit& limit) {
     for (int i = 0; i < kRoom; ++i) {
@@ -362,7 +362,7 @@ TEST(DenyCache, KeepsWhatIsBelievedOverWhatLastsLonger) {
 // Many costs of a few logs in very little room, while all of it is invalidated again and again.
 TEST(DenyCacheConcurrency, TakesNoEntryForAnother) {
   constexpr std::int64_t kCosts = 16;
-  const Limit limit = *MakeLimit(Algorithm::kSlidingWindow, kCosts, 1, Micros{60'000'000});
+  const Limit limit = *Limit::Make(Algorithm::kSlidingWindow, kCosts, 1, Micros{60'000'000});
   const std::vector<std::string> keys = {"a", "b", "c"};
   Pair pair(kSpanMax, 16);
   for (std::int64_t i = 0; i < kCosts; ++i) {

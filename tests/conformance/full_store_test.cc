@@ -28,7 +28,7 @@ constexpr TimePoint kStart{Micros{kStartUs}};
 // seed is fixed.
 constexpr Seed kSeed = {1, 2};
 
-Limit TenAMinute(Algorithm algorithm) { return *MakeLimit(algorithm, 10, 10, 60s); }
+Limit TenAMinute(Algorithm algorithm) { return *Limit::Make(algorithm, 10, 10, 60s); }
 
 class FloodTest : public testing::TestWithParam<Algorithm> {
  protected:
@@ -90,7 +90,7 @@ TEST_P(FloodTest, OfManyMoreIsDeniedRatherThanGrantedTwice) {
 }
 
 TEST_P(FloodTest, LeavesTheBudgetsOfOtherLimitsAlone) {
-  const Limit day = *MakeLimit(GetParam(), 5, 5, 24h);
+  const Limit day = *Limit::Make(GetParam(), 5, 5, 24h);
   for (int i = 0; i < 11 * kKeysMax; ++i) {
     const std::string key = "flood" + std::to_string(i);
     store_.Check({.key = key, .limit = &day, .cost = 5}).value();
@@ -107,7 +107,7 @@ TEST_P(FloodTest, TakesBoundedMemoryAndGivesItBack) {
   EXPECT_LE(sketch, 96 * kKeysMax + 256 * 1024);
 
   clock_.Advance(3min);
-  const Limit other = *MakeLimit(Algorithm::kTokenBucket, 1'000'000, 1, 1s);
+  const Limit other = *Limit::Make(Algorithm::kTokenBucket, 1'000'000, 1, 1s);
   for (int i = 0; i < 400'000; ++i) {
     store_.Check({.key = std::to_string(i % 300), .limit = &other}).value();
   }
@@ -138,7 +138,8 @@ TEST(Flood, OfManyLimitsStaysBounded) {
   ManualClock clock(kStart);
   MemoryStore store({.clock = &clock, .keys_max = 100});
   for (int i = 0; i < 100'000; ++i) {
-    const Limit limit = *MakeLimit(kAlgorithms[static_cast<std::size_t>(i) % 6], 1 + i, 1, 1h);
+    const Limit limit =
+        *Limit::Make(kAlgorithms[static_cast<std::size_t>(i) % kAlgorithms.size()], 1 + i, 1, 1h);
     const Charge charge{.key = "k", .limit = &limit, .cost = limit.amount()};
     if (!store.Check(charge).value().allowed) continue;
     EXPECT_FALSE(store.Check({.key = "k", .limit = &limit}).value().allowed) << limit.ToString();
@@ -155,8 +156,7 @@ void GrantsNoMoreThanTheModel(std::uint64_t seed, Time direction, std::int64_t l
   for (int round = 0; round < 300; ++round) {
     std::vector<Limit> limits;
     for (std::int64_t i = random.Between(1, 4); i > 0; --i) {
-      limits.push_back(
-          RandomLimit(random, kAlgorithms[static_cast<std::size_t>(random.Between(0, 5))]));
+      limits.push_back(RandomLimit(random));
     }
     ManualClock clock(kStart);
     MemoryStore::Impl store(

@@ -138,10 +138,10 @@ TEST_F(LongLog, IsExactWhateverBecomesOfItsLimit) {
     std::vector<Limit> limits;
     for (const std::int64_t window : {1'000L, 1'500L, 10'000L, 3'600'000'000L}) {
       for (const std::int64_t amount : {200, 1'000}) {
-        limits.push_back(*MakeLimit(Algorithm::kSlidingWindow, amount, 1, Micros{window}));
+        limits.push_back(*Limit::Make(Algorithm::kSlidingWindow, amount, 1, Micros{window}));
       }
     }
-    limits.push_back(*MakeLimit(Algorithm::kFixedWindow, 500, 1, Micros{10'000}));
+    limits.push_back(*Limit::Make(Algorithm::kFixedWindow, 500, 1, Micros{10'000}));
     std::size_t current = 0;
     std::int64_t now = kStartUs;
     for (int step = 0; step < 3'000; ++step) {

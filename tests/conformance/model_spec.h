@@ -11,24 +11,25 @@
 
 namespace sluice {
 
+inline model::Kind KindOf(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kTokenBucket:
+    case Algorithm::kGcra:
+      return model::Kind::kTokenBucket;
+    case Algorithm::kLeakyBucket:
+      return model::Kind::kLeakyBucket;
+    case Algorithm::kFixedWindow:
+      return model::Kind::kFixedWindow;
+    case Algorithm::kSlidingWindow:
+      return model::Kind::kSlidingWindow;
+    case Algorithm::kSlidingWindowCounter:
+      return model::Kind::kSlidingWindowCounter;
+  }
+  std::unreachable();
+}
+
 inline model::Spec SpecOf(const Limit& limit) {
-  const auto kind = [&] {
-    switch (limit.algorithm()) {
-      case Algorithm::kTokenBucket:
-      case Algorithm::kGcra:
-        return model::Kind::kTokenBucket;
-      case Algorithm::kLeakyBucket:
-        return model::Kind::kLeakyBucket;
-      case Algorithm::kFixedWindow:
-        return model::Kind::kFixedWindow;
-      case Algorithm::kSlidingWindow:
-        return model::Kind::kSlidingWindow;
-      case Algorithm::kSlidingWindowCounter:
-        return model::Kind::kSlidingWindowCounter;
-    }
-    std::unreachable();
-  }();
-  return {.kind = kind,
+  return {.kind = KindOf(limit.algorithm()),
           .amount = limit.amount(),
           .refill = limit.refill(),
           .span_us = limit.span().count()};

@@ -109,8 +109,7 @@ TEST(GroupsAgreeWithModel, OverSeveralKeysAndLimits) {
     for (int round = 0; round < 400; ++round) {
       std::vector<Limit> limits;
       for (std::int64_t i = random.Between(1, 5); i > 0; --i) {
-        limits.push_back(
-            RandomLimit(random, kAlgorithms[static_cast<std::size_t>(random.Between(0, 5))]));
+        limits.push_back(RandomLimit(random));
       }
       MemoryStore store({.recovered_kept_for = Micros::max()});
       model::Model model;
@@ -160,21 +159,16 @@ TEST(TickAgreesWithModel, ForLimitsOfAllSizes) {
     Random random(seed);
     std::map<std::int64_t, int> seen;
     for (int i = 0; i < 50'000; ++i) {
-      const Algorithm algorithm = kAlgorithms[static_cast<std::size_t>(random.Between(0, 5))];
+      const Algorithm algorithm = RandomAlgorithm(random);
       // The counter's amount has a bound of its own; see Limit.
       const bool counter = algorithm == Algorithm::kSlidingWindowCounter;
       const std::int64_t amount = random.AnySize((1LL << (counter ? 46 : 53)) - 1);
       const std::int64_t refill = random.AnySize((1LL << 53) - 1);
       std::int64_t span = random.AnySize(kSpanMax.count());
       if (random.OneIn(2)) span = std::max<std::int64_t>(1'000'000, span - span % 1'000'000);
-      const auto limit = MakeLimit(algorithm, amount, refill, Micros{span});
-      const model::Kind kind = algorithm == Algorithm::kFixedWindow ? model::Kind::kFixedWindow
-                               : algorithm == Algorithm::kSlidingWindow
-                                   ? model::Kind::kSlidingWindow
-                               : counter ? model::Kind::kSlidingWindowCounter
-                                         : model::Kind::kTokenBucket;
-      const std::int64_t tick =
-          model::TickUs({.kind = kind, .amount = amount, .refill = refill, .span_us = span});
+      const auto limit = Limit::Make(algorithm, amount, refill, Micros{span});
+      const std::int64_t tick = model::TickUs(
+          {.kind = KindOf(algorithm), .amount = amount, .refill = refill, .span_us = span});
       ASSERT_EQ(limit ? limit->tick().count() : 0, tick)
           << ToString(algorithm) << " " << amount << " " << refill << " " << span;
       ++seen[tick];
@@ -190,8 +184,7 @@ TEST(Retry, IsDeniedOneMicrosecondBeforeAndAdmittedExactlyThen) {
     Random random(seed);
     int walked = 0;
     for (int round = 0; round < 600; ++round) {
-      const Limit limit =
-          RandomLimit(random, kAlgorithms[static_cast<std::size_t>(random.Between(0, 5))]);
+      const Limit limit = RandomLimit(random);
       SCOPED_TRACE(limit.ToString());
       MemoryStore store;
       std::int64_t now = kStartUs;
@@ -219,8 +212,7 @@ TEST(Reset, IsWholeExactlyThenAndNotBefore) {
     SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
     Random random(seed);
     for (int round = 0; round < 2'000; ++round) {
-      const Limit limit =
-          RandomLimit(random, kAlgorithms[static_cast<std::size_t>(random.Between(0, 5))]);
+      const Limit limit = RandomLimit(random);
       SCOPED_TRACE(limit.ToString());
       MemoryStore store;
       std::int64_t now = kStartUs;

@@ -175,8 +175,7 @@ void RecordGroups(Random& random, MemoryStore& memory, Recording& recording, int
   for (int round = 0; round < rounds; ++round) {
     std::vector<Limit> limits;
     for (std::int64_t i = random.Between(1, 5); i > 0; --i) {
-      limits.push_back(
-          RandomLimit(random, kAlgorithms[static_cast<std::size_t>(random.Between(0, 5))]));
+      limits.push_back(RandomLimit(random));
     }
     std::int64_t now = kStartUs;
     Decision last;
@@ -226,8 +225,7 @@ TEST(RedisClusterConformance, SingleLimitsAndGroupsInOneSlotAndOverSeveral) {
     Recording recording;
     RecordGroups(random, memory, recording, 30);
     for (int step = 0; step < 1'000; ++step) {
-      const Limit limit =
-          RandomLimit(random, kAlgorithms[static_cast<std::size_t>(random.Between(0, 5))]);
+      const Limit limit = RandomLimit(random);
       const std::string key = "single:" + std::to_string(random.Between(0, 99));
       const Action action = RandomAction(random);
       recording.Ask(memory,
@@ -248,13 +246,12 @@ TEST_F(RedisConformance, LimitsThatChangeUnderTheirName) {
     for (int round = 0; round < 300; ++round) {
       std::vector<Limit> limits;
       for (int i = 0; i < 3; ++i) {
-        limits.push_back(
-            RandomLimit(random, kAlgorithms[static_cast<std::size_t>(random.Between(0, 5))]));
+        limits.push_back(RandomLimit(random));
       }
       // And one that differs from the first in its amount alone.
       if (const auto other =
-              MakeLimit(limits[0].algorithm(), limits[0].amount() + random.Between(1, 9),
-                        limits[0].refill(), limits[0].span())) {
+              Limit::Make(limits[0].algorithm(), limits[0].amount() + random.Between(1, 9),
+                          limits[0].refill(), limits[0].span())) {
         limits.push_back(*other);
       }
       std::int64_t now = kStartUs;
@@ -281,11 +278,11 @@ TEST_F(RedisConformance, LimitsThatChangeUnderTheirName) {
 // What a counter still counts of a large debt is more than a double holds on the way.
 TEST_F(RedisConformance, DebtsOfCountersAreExact) {
   ExpectSame([](Random& random, MemoryStore& memory, Recording& recording) {
-    const Limit large = *MakeLimit(Algorithm::kFixedWindow, 1LL << 46, 1, std::chrono::days(365));
+    const Limit large = *Limit::Make(Algorithm::kFixedWindow, 1LL << 46, 1, std::chrono::days(365));
     for (int round = 0; round < 4'000; ++round) {
       const std::int64_t window = random.Between(1'000, 16'384);
       const std::int64_t amount = (1LL << 52) / window;
-      const auto counter = MakeLimit(Algorithm::kSlidingWindowCounter, amount, 1, Micros{window});
+      const auto counter = Limit::Make(Algorithm::kSlidingWindowCounter, amount, 1, Micros{window});
       ASSERT_TRUE(counter);
       const std::string key = std::to_string(round);
       const auto ask = [&](const Limit& limit, std::int64_t cost, std::int64_t now) {

@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(All, Refund, testing::ValuesIn(kAlgorithms),
 
 TEST_F(RefundTest, OfNothingDoesNothing) {
   for (const Algorithm algorithm : kAlgorithms) {
-    const Limit limit = *MakeLimit(algorithm, 5, 1, Micros{1'000'000});
+    const Limit limit = *Limit::Make(algorithm, 5, 1, Micros{1'000'000});
     std::vector<Receipt> receipts = {
         {.key = "p:{k}:n", .limit = limit, .units = 3, .when = kStartUs}};
     Request refund{.charges = {}, .now = At(kStartUs)};
@@ -131,7 +131,7 @@ TEST_F(RefundTest, AJournalIsBoundedAndEnds) {
   for (const Algorithm algorithm : kAlgorithms) {
     if (algorithm == Algorithm::kSlidingWindow) continue;
     SCOPED_TRACE(ToString(algorithm));
-    const Limit limit = *MakeLimit(algorithm, 900'000, 1, std::chrono::days(30));
+    const Limit limit = *Limit::Make(algorithm, 900'000, 1, std::chrono::days(30));
     const Charge charge{.key = "k", .limit = &limit};
     std::vector<Receipt> receipts;
     std::int64_t now = kStartUs;
@@ -161,7 +161,7 @@ TEST_F(RefundTest, AJournalIsBoundedAndEnds) {
 
 // A log has no journal; but what is given back is taken out of every later entry.
 TEST_F(RefundTest, OfALogIsBounded) {
-  const Limit limit = *MakeLimit(Algorithm::kSlidingWindow, 1'000, 1, std::chrono::days(30));
+  const Limit limit = *Limit::Make(Algorithm::kSlidingWindow, 1'000, 1, std::chrono::days(30));
   const Charge charge{.key = "k", .limit = &limit};
   const Charge peek{.key = "k", .limit = &limit, .cost = 0};
   for (const int others : {200, 300}) {
@@ -187,7 +187,7 @@ TEST_F(RefundTest, OfALogIsBounded) {
 TEST_F(RefundTest, AfterAResetGivesNothing) {
   for (const Algorithm algorithm : kAlgorithms) {
     SCOPED_TRACE(ToString(algorithm));
-    const Limit limit = *MakeLimit(algorithm, 10, 1, std::chrono::days(30));
+    const Limit limit = *Limit::Make(algorithm, 10, 1, std::chrono::days(30));
     const Charge all{.key = "k", .limit = &limit, .cost = 10};
     const Charge one{.key = "k", .limit = &limit, .cost = 1};
     for (const bool others_hold : {false, true}) {
@@ -219,8 +219,8 @@ TEST_F(RefundTest, AfterAResetGivesNothing) {
 TEST_F(RefundTest, WhenTimeOrNumbersChangedGivesNoMore) {
   for (const Algorithm algorithm : kAlgorithms) {
     SCOPED_TRACE(ToString(algorithm));
-    const Limit limit = *MakeLimit(algorithm, 10, 1, Micros{60'000'000});
-    const Limit larger = *MakeLimit(algorithm, 20, 1, Micros{60'000'000});
+    const Limit limit = *Limit::Make(algorithm, 10, 1, Micros{60'000'000});
+    const Limit larger = *Limit::Make(algorithm, 20, 1, Micros{60'000'000});
     const auto run = [&](const Limit& under, std::int64_t cost, std::int64_t now,
                          std::vector<Receipt>* receipts = nullptr) {
       const Charge charge{.key = "k", .limit = &under, .name = "n", .cost = cost};
@@ -255,7 +255,7 @@ TEST_F(RefundTest, WhenTimeOrNumbersChangedGivesNoMore) {
 TEST_F(RefundTest, SeveralInOneCallAreAllMade) {
   for (const Algorithm algorithm : kAlgorithms) {
     SCOPED_TRACE(ToString(algorithm));
-    const Limit limit = *MakeLimit(algorithm, 5, 1, Micros{60'000'000});
+    const Limit limit = *Limit::Make(algorithm, 5, 1, Micros{60'000'000});
     const auto charge = [&](std::string_view key, std::int64_t cost) {
       return Charge{.key = key, .limit = &limit, .cost = cost};
     };

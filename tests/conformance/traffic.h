@@ -11,14 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/make_limit.h"
+#include "core/algorithms.h"
 #include "sluice/decision.h"
 #include "sluice/limit.h"
 #include "sluice/store.h"
 
 namespace sluice {
-
-using core::MakeLimit;
 
 inline constexpr std::int64_t kStartUs = 1'700'000'000'000'000;
 
@@ -52,9 +50,16 @@ inline std::vector<std::uint64_t> Seeds() {
   return {1, std::random_device{}()};
 }
 
-inline constexpr std::array kAlgorithms = {
-    Algorithm::kTokenBucket, Algorithm::kLeakyBucket,   Algorithm::kGcra,
-    Algorithm::kFixedWindow, Algorithm::kSlidingWindow, Algorithm::kSlidingWindowCounter};
+inline constexpr auto kAlgorithms = [] {
+  std::array<Algorithm, core::kAlgorithmCount> all{};
+  std::ranges::transform(core::kAlgorithms, all.begin(), &core::AlgorithmRow::algorithm);
+  return all;
+}();
+
+inline Algorithm RandomAlgorithm(Random& random) {
+  constexpr std::int64_t kLast = kAlgorithms.size() - 1;
+  return kAlgorithms[static_cast<std::size_t>(random.Between(0, kLast))];
+}
 
 inline Limit RandomLimit(Random& random, Algorithm algorithm) {
   while (true) {
@@ -68,9 +73,11 @@ inline Limit RandomLimit(Random& random, Algorithm algorithm) {
                                                       86'400'000'000};
       span *= kUnits[static_cast<std::size_t>(random.Between(0, 4))];
     }
-    if (const auto limit = MakeLimit(algorithm, amount, refill, Micros{span})) return *limit;
+    if (const auto limit = Limit::Make(algorithm, amount, refill, Micros{span})) return *limit;
   }
 }
+
+inline Limit RandomLimit(Random& random) { return RandomLimit(random, RandomAlgorithm(random)); }
 
 enum class Time { kForward, kAnyDirection };
 

@@ -12,11 +12,15 @@
 namespace sluice::guard {
 namespace {
 
+using core::WindowLog;
+
 // Whether nothing was added to the log between these two looks at it: what is added becomes the
 // newest, or adds to the newest, if that is of the same microsecond. What must leave for a cost to
 // fit is then the same by both.
 bool IsSameLog(const SeenState& before, const SeenState& after) {
-  return after.b == before.b && after.a <= before.a;
+  const auto was = core::StateOf<WindowLog>(before);
+  const auto is = core::StateOf<WindowLog>(after);
+  return is.newest == was.newest && is.used <= was.used;
 }
 
 }  // namespace
@@ -53,15 +57,16 @@ std::optional<DenyCache::Entry> DenyCache::Find(const Hash128& hash, const Limit
   return *entry;
 }
 
-// LogFacts::leaves for this cost. If the store cannot be asked, it may be that of a lesser cost, or
-// the oldest of all, which must leave, too.
+// WindowLog::State::leaves for this cost. If the store cannot be asked, it may be that of a lesser
+// cost, or the oldest of all, which must leave, too.
 std::optional<std::int64_t> DenyCache::LeavesOf(const Entry& known, const Limit& limit,
                                                 std::int64_t cost, const Times& times) {
   if (known.cost == cost) return known.leaves;
   const auto own = Find(HashOf(known.hash, cost), limit, times);
   if (own && own->generation == known.generation) return own->leaves;
   if (times.age == Age::kTrusted) return std::nullopt;
-  return known.cost > 0 && known.cost < cost ? known.leaves : known.seen.c;
+  return known.cost > 0 && known.cost < cost ? known.leaves
+                                             : core::StateOf<WindowLog>(known.seen).oldest;
 }
 
 // None: it does not follow from what is known.
@@ -69,22 +74,21 @@ std::optional<Decision> DenyCache::Decide(const Entry& known, const Limit& limit
                                           const Times& times) {
   // At most: it decided after it was asked. So it is never believed to deny for longer than it
   // does.
-  const std::int64_t now_us = known.seen.now_us + times.now_us - known.at_us;
-  if (limit.algorithm() != Algorithm::kSlidingWindow) {
-    return core::Decide(limit, known.seen, TimePoint{Micros{now_us}}, cost);
-  }
-  core::LogFacts facts = core::FactsOf(limit, known.seen, now_us);
+  const std::int64_t now_us = known.seen.now_us() + times.now_us - known.at_us;
+  const TimePoint now{Micros{now_us}};
+  if (core::IsSeenWhole(limit)) return core::Decide(limit, known.seen, now, cost);
+  WindowLog::State log = WindowLog::At(limit, core::StateOf<WindowLog>(known.seen), now);
   const auto has_left = [&](std::int64_t time) {
-    return time + limit.span().count() <= facts.now_us;
+    return time + limit.span().count() <= WindowLog::MomentUs(log, now);
   };
-  const bool exact = facts.used == 0 || !has_left(facts.oldest);
+  const bool exact = log.used == 0 || !has_left(log.oldest);
   if (!exact && times.age == Age::kTrusted) return std::nullopt;
-  if (cost > std::max<std::int64_t>(0, limit.amount() - facts.used)) {
+  if (cost > std::max<std::int64_t>(0, limit.amount() - log.used)) {
     const auto leaves = LeavesOf(known, limit, cost, times);
     if (!leaves || has_left(*leaves)) return std::nullopt;
-    facts.leaves = *leaves;
+    log.leaves = *leaves;
   }
-  return core::Decide(limit, facts, cost);
+  return WindowLog::Decide(limit, &log, now, cost).decision;
 }
 
 // What is known of this charge's state, if it is enough to decide on this cost.
@@ -189,14 +193,14 @@ void DenyCache::Learn(const Request& request, std::span<const Decision> each,
   for (std::size_t i = 0; i < places.size(); ++i) {
     const Limit& limit = *request.charges[i].limit;
     const SeenState& seen = request.seen[i];
-    if (seen.now_us < 0) continue;
+    if (seen.now_us() < 0) continue;
     Entry entry{};
     entry.hash = places[i].hash;
     entry.limit = limit.fingerprint();
     entry.at_us = asked_us;
     entry.until_us = asked_us + useful_for.count();
     entry.seen = seen;
-    if (limit.algorithm() == Algorithm::kSlidingWindow && !each[i].allowed) {
+    if (!core::IsSeenWhole(limit) && !each[i].allowed) {
       entry.cost = request.charges[i].cost;
       entry.leaves = core::LeavesOf(limit, seen, each[i]);
     }
@@ -225,8 +229,8 @@ void DenyCache::Remember(const Place& place, Entry entry, Micros span) {
   }
   if (!other) return;
   other->hash = HashOf(place.hash, other->cost);
-  other->until_us =
-      other->at_us + other->leaves + span.count() - std::max(other->seen.now_us, other->seen.b);
+  other->until_us = other->at_us + other->leaves + span.count() -
+                    std::max(other->seen.now_us(), core::StateOf<WindowLog>(other->seen).newest);
   Shard& shard = ShardOf(other->hash);
   const std::lock_guard lock(shard.lock);
   Put(shard, *other);
@@ -240,7 +244,7 @@ void DenyCache::Refresh(const Place& place, const Charge& charge, const SeenStat
   ForgetOther(shard, place.hash, *charge.limit);
   Entry* const entry = Get(place.hash);
   if (!entry || entry->at_us > asked_us || charge.cost == 0) return;
-  if (seen.now_us < 0 || shard.version != place.version) return Forget(shard, *entry);
+  if (seen.now_us() < 0 || shard.version != place.version) return Forget(shard, *entry);
   entry->at_us = asked_us;
   entry->seen = seen;
   entry->generation = ++shard.generations;

@@ -93,7 +93,7 @@ class DenyCache {
     // Of a log.
     std::uint64_t generation;  // Never used again for this state.
     std::int64_t cost;         // That was denied; 0: none.
-    std::int64_t leaves;       // Its LogFacts::leaves.
+    std::int64_t leaves;       // Its WindowLog::State::leaves.
   };
 
   struct alignas(64) Shard {

@@ -8,7 +8,6 @@
 
 #include "base/text.h"
 #include "core/combine.h"
-#include "core/make_limit.h"
 #include "core/seen.h"
 #include "store/validate.h"
 
@@ -39,15 +38,14 @@ void Count(std::atomic<std::int64_t>& counter, std::int64_t by = 1) {
 Expected<Limit> ShareOf(const Limit& limit, std::int64_t instances) {
   if (instances == 1) return limit;
   const std::int64_t amount = std::max<std::int64_t>(1, limit.amount() / instances);
-  if (limit.refill() == 0) return core::MakeLimit(limit.algorithm(), amount, 0, limit.span());
+  if (limit.refill() == 0) return Limit::Make(limit.algorithm(), amount, 0, limit.span());
   // A longer period divides the rate without a remainder.
   if (limit.span() <= kSpanMax / instances) {
-    auto exact =
-        core::MakeLimit(limit.algorithm(), amount, limit.refill(), limit.span() * instances);
+    auto exact = Limit::Make(limit.algorithm(), amount, limit.refill(), limit.span() * instances);
     if (exact) return exact;
   }
   const std::int64_t refill = std::max<std::int64_t>(1, limit.refill() / instances);
-  return core::MakeLimit(limit.algorithm(), amount, refill, limit.span());
+  return Limit::Make(limit.algorithm(), amount, refill, limit.span());
 }
 
 std::optional<Error> Fault(const Request& request) {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/seen.h"
 #include "support/eventually.h"
 #include "support/reset.h"
 
@@ -211,6 +212,7 @@ TEST_F(GuardTest, HandsBackWhatTheStoreSays) {
 
 // Whoever asks for states gets the store's, whether the guard wants them for itself or not.
 TEST_F(GuardTest, HandsBackTheStatesThatTheStoreTells) {
+  SeenState told;
   for (const std::size_t remembered : {0, 64}) {
     DestroyGuard();
     options.deny_cache_entries = remembered;
@@ -221,9 +223,10 @@ TEST_F(GuardTest, HandsBackTheStatesThatTheStoreTells) {
     Request request{.charges = charges, .seen = seen};
     guard().Apply({&request, 1}, [] {});
     ASSERT_TRUE(request.outcome->allowed);
-    EXPECT_EQ(seen[0].now_us, wall.Now().time_since_epoch().count());
-    EXPECT_EQ(seen[0].b, 3) << "the count of its window";
-    EXPECT_EQ(seen[1].b, 4);
+    EXPECT_EQ(seen[0].now_us(), wall.Now().time_since_epoch().count());
+    EXPECT_EQ(core::UsedUnits(kTen, seen[0]), 3);
+    EXPECT_EQ(core::UsedUnits(kFour, seen[1]), 4);
+    told = seen[1];
 
     // Nothing is known of states that the store was not asked for.
     store.Fail(ErrorCode::kUnavailable);
@@ -240,13 +243,12 @@ TEST_F(GuardTest, HandsBackTheStatesThatTheStoreTells) {
   // Nor when a denial is repeated from memory.
   const Charge denied{.key = "64", .limit = &kFour};
   for (const Source source : {Source::kStore, Source::kDenyCache}) {
-    SeenState state{.now_us = 7};
+    SeenState state = told;
     Request request{.charges = {&denied, 1}, .seen = {&state, 1}};
     guard().Apply({&request, 1}, [] {});
     EXPECT_FALSE(request.outcome->allowed);
     EXPECT_EQ(request.source, source);
-    EXPECT_EQ(state.b, source == Source::kStore ? 4 : 0);
-    EXPECT_EQ(state.now_us >= 0, source == Source::kStore);
+    EXPECT_EQ(state, source == Source::kStore ? told : SeenState{});
   }
 }
 

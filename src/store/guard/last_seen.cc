@@ -16,7 +16,7 @@ LastSeen::LastSeen(std::size_t entries)
 void LastSeen::Note(const Hash128& state, const Limit& limit, std::int64_t remaining,
                     const SeenState& seen, TimePoint asked) {
   // Of a budget that is fuller, a whole share is not much too much; and few are emptier.
-  if (sets_ == 0 || seen.now_us < 0 || remaining > limit.amount() / 2) return;
+  if (sets_ == 0 || seen.now_us() < 0 || remaining > limit.amount() / 2) return;
   const std::size_t set = SetOf(state);
   const std::lock_guard lock(LockOf(set));
   const auto ways = Ways(set);
@@ -47,15 +47,16 @@ std::optional<LastSeen::Left> LastSeen::Find(const Hash128& state, const Limit& 
     return std::nullopt;
   }
   // At most: the store decided after it was asked. So nothing counts as used for too long.
-  const std::int64_t then_us = known->seen.now_us + now_us - known->at_us;
+  const std::int64_t then_us = known->seen.now_us() + now_us - known->at_us;
   if (then_us > kTimeMax.time_since_epoch().count()) return std::nullopt;
-  if (limit.algorithm() != Algorithm::kSlidingWindow) {
-    const TimePoint then{Micros{then_us}};
+  const TimePoint then{Micros{then_us}};
+  if (core::IsSeenWhole(limit)) {
     return Left{core::Decide(limit, known->seen, then, 0).remaining, Micros{0}};
   }
-  const core::LogFacts facts = core::FactsOf(limit, known->seen, then_us);
-  return Left{std::max<std::int64_t>(0, limit.amount() - facts.used),
-              Micros{facts.now_us - facts.newest}};
+  using core::WindowLog;
+  const auto log = WindowLog::At(limit, core::StateOf<WindowLog>(known->seen), then);
+  return Left{std::max<std::int64_t>(0, limit.amount() - log.used),
+              Micros{WindowLog::MomentUs(log, then) - log.newest}};
 }
 
 void LastSeen::Forget(const Hash128& state) {

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "core/seen.h"
+
 namespace sluice::guard {
 namespace {
 
@@ -14,7 +16,10 @@ const Limit kTen = *Limit::Parse("algorithm=fixed_window,limit=10,window=1h");
 constexpr TimePoint kStart{1h};
 constexpr std::int64_t kStoreUs = 480'000 * 3'600'000'000;  // The store's clock at that time.
 
-SeenState Count(std::int64_t count) { return {.now_us = kStoreUs, .a = kStoreUs, .b = count}; }
+SeenState Count(std::int64_t count) {
+  const core::FixedWindow::State state{.start = kStoreUs, .count = count};
+  return core::See<core::FixedWindow>(kTen, &state, TimePoint{Micros{kStoreUs}});
+}
 
 class LastSeenTest : public testing::Test {
  protected:

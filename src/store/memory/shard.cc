@@ -3,80 +3,30 @@
 
 #include <algorithm>
 #include <memory>
-#include <utility>
-
-#include "core/convert.h"
+#include <optional>
 
 namespace sluice::memory {
 namespace {
 
-using core::BucketState;
-using core::CounterState;
 using core::Log;
-using core::WindowState;
 
 bool Recovered(const Limit& limit, const Packed& state, TimePoint now) {
-  switch (limit.algorithm()) {
-    case Algorithm::kTokenBucket:
-    case Algorithm::kLeakyBucket:
-    case Algorithm::kGcra:
-      return core::Recovered(limit, Unpack<BucketState>(state), now);
-    case Algorithm::kFixedWindow:
-      return core::Recovered(limit, Unpack<WindowState>(state), now);
-    case Algorithm::kSlidingWindow:
-      return core::Recovered(limit, *Unpack<Log*>(state), now);
-    case Algorithm::kSlidingWindowCounter:
-      return core::Recovered(limit, Unpack<CounterState>(state), now);
-  }
-  std::unreachable();
+  return core::VisitKernel(limit, [&]<typename Kernel>(Kernel) {
+    return Kernel::Recovered(limit, Unpack<Kernel>(state), now);
+  });
 }
 
-enum class Kernel { kBucket, kWindow, kLog, kCounter };
-
-Kernel KernelOf(const Limit& limit) {
-  switch (limit.algorithm()) {
-    case Algorithm::kTokenBucket:
-    case Algorithm::kLeakyBucket:
-    case Algorithm::kGcra:
-      return Kernel::kBucket;
-    case Algorithm::kFixedWindow:
-      return Kernel::kWindow;
-    case Algorithm::kSlidingWindow:
-      return Kernel::kLog;
-    case Algorithm::kSlidingWindowCounter:
-      return Kernel::kCounter;
-  }
-  std::unreachable();
-}
-
-// Whether states under both limits are counted in the same units, so that they carry over as they
-// are but for the amount.
-bool SameUnits(const Limit& a, const Limit& b) {
-  if (KernelOf(a) != KernelOf(b)) return false;
-  switch (KernelOf(a)) {
-    case Kernel::kBucket:
-      return a.unit() == b.unit() && a.rate() == b.rate() && a.tick() == b.tick();
-    case Kernel::kWindow:
-    case Kernel::kCounter:
-      return a.span() == b.span();
-    case Kernel::kLog:
-      return true;
-  }
-  std::unreachable();
-}
-
-Packed CarrySameUnits(const Limit& from, const Packed& state, const Limit& to) {
-  switch (KernelOf(from)) {
-    case Kernel::kBucket:
-      return Pack(core::Carry(from, Unpack<BucketState>(state), to));
-    case Kernel::kWindow:
-      return Pack(core::Carry(Unpack<WindowState>(state)));
-    case Kernel::kCounter:
-      return Pack(core::Carry(Unpack<CounterState>(state), to));
-    case Kernel::kLog:
+// A state under a limit that counts in the same units; none if it does not. See core/kernel.h.
+std::optional<Packed> Carry(const Limit& from, const Packed& state, const Limit& to) {
+  if (core::KernelOf(from) != core::KernelOf(to)) return std::nullopt;
+  return core::VisitKernel(to, [&]<typename Kernel>(Kernel) -> std::optional<Packed> {
+    if constexpr (kIsLog<Kernel>) {
       return state;
-  }
-  std::unreachable();
+    } else {
+      const auto carried = Kernel::Carry(from, Unpack<Kernel>(state), to);
+      return carried ? std::optional(Pack(*carried)) : std::nullopt;
+    }
+  });
 }
 
 // What a state says of itself at a moment: how much is used, and the moment, which is not before
@@ -86,56 +36,25 @@ struct Usage {
   TimePoint now;
 };
 
-Usage UsageOf(const Limit& limit, const Packed& state, TimePoint now) {
-  const auto not_before = [&](std::int64_t tick) {
-    return std::max(now, TimePoint{tick * limit.tick()});
-  };
-  switch (KernelOf(limit)) {
-    case Kernel::kBucket: {
-      const auto bucket = Unpack<BucketState>(state);
-      const TimePoint at = not_before(bucket.time);
-      return {core::UsedUnits(limit, bucket, at), at};
-    }
-    case Kernel::kWindow: {
-      const auto window = Unpack<WindowState>(state);
-      const TimePoint at = not_before(window.start);
-      return {core::Decide(limit, &window, at, 0).next.count, at};
-    }
-    case Kernel::kCounter: {
-      const auto counter = Unpack<CounterState>(state);
-      const TimePoint at = not_before(counter.window * limit.unit());
-      return {core::UsedUnits(limit, counter, at), at};
-    }
-    case Kernel::kLog: {
-      const core::LogFacts facts = core::Look(limit, Unpack<Log*>(state), now, 0);
-      return {facts.used, TimePoint{Micros{facts.now_us}}};
-    }
-  }
-  std::unreachable();
+Usage UsageOf(const Limit& limit, const Packed& packed, TimePoint now) {
+  return core::VisitKernel(limit, [&]<typename Kernel>(Kernel) -> Usage {
+    const auto state = StateIn<Kernel>(limit, packed, now, 0);
+    const TimePoint at = std::max(now, TimePoint{Kernel::NewestTick(limit, state) * limit.tick()});
+    return {Kernel::UsedUnits(limit, state, at), at};
+  });
 }
 
 Packed UsedState(const Limit& limit, const Usage& usage) {
-  switch (KernelOf(limit)) {
-    case Kernel::kBucket:
-      return Pack(core::UsedBucket(limit, usage.now, usage.used));
-    case Kernel::kWindow:
-      return Pack(core::UsedWindow(limit, usage.now, usage.used));
-    case Kernel::kCounter:
-      return Pack(core::UsedCounter(limit, usage.now, usage.used));
-    case Kernel::kLog: {
-      auto log = std::make_unique<Log>();
-      if (usage.used > 0) log->Add(limit.span(), usage.now, usage.used);
-      return Pack(log.release());
-    }
-  }
-  std::unreachable();
+  return core::VisitKernel(limit, [&]<typename Kernel>(Kernel) {
+    return Keep<Kernel>(limit, Kernel::Start(limit, usage.now, usage.used));
+  });
 }
 
 }  // namespace
 
 Shard::~Shard() {
   for (const Slot& slot : table_.slots()) {
-    if (!slot.empty() && IsLog(LimitOf(slot))) delete Unpack<Log*>(slot.state());
+    if (!slot.empty() && IsLog(LimitOf(slot))) delete LogIn(slot.state());
   }
 }
 
@@ -149,13 +68,13 @@ void Shard::CountLogEntries(std::size_t before, std::size_t after) {
 void Shard::Convert(Slot* slot, const Limit& limit, TimePoint now) {
   const Limit from = LimitOf(*slot);
   const std::uint16_t number = limits_.Acquire(limit);
-  if (SameUnits(from, limit)) {
-    slot->set_state(CarrySameUnits(from, slot->state(), limit));
+  if (const auto carried = Carry(from, slot->state(), limit)) {
+    slot->set_state(*carried);
   } else {
     const Packed state = UsedState(limit, UsageOf(from, slot->state(), now));
     FreeLog(*slot);
     slot->set_state(state);
-    if (IsLog(limit)) CountLogEntries(0, Unpack<Log*>(state)->capacity());
+    if (IsLog(limit)) CountLogEntries(0, LogIn(state)->capacity());
   }
   limits_.Release(slot->limit);
   slot->limit = number;
@@ -163,7 +82,7 @@ void Shard::Convert(Slot* slot, const Limit& limit, TimePoint now) {
 
 void Shard::FreeLog(const Slot& slot) {
   if (!IsLog(LimitOf(slot))) return;
-  const std::unique_ptr<Log> log(Unpack<Log*>(slot.state()));
+  const std::unique_ptr<Log> log(LogIn(slot.state()));
   CountLogEntries(log->capacity(), 0);
 }
 
@@ -183,7 +102,7 @@ void Shard::Commit(Slot* slot, const Identity& identity, const Limit& limit, con
     return;
   }
   if (!IsLog(limit)) return slot->set_state(next);
-  Log* const log = Unpack<Log*>(slot->state());
+  Log* const log = LogIn(slot->state());
   const std::size_t before = log->capacity();
   if (totals_->LogsFull() && !log->HasRoom(limit.span(), now)) log->MoveNewest(now);
   log->Add(limit.span(), now, cost);
@@ -191,24 +110,17 @@ void Shard::Commit(Slot* slot, const Identity& identity, const Limit& limit, con
 }
 
 void Shard::GiveBack(Slot* slot, const Limit& limit, TimePoint now, std::int64_t units) {
-  const auto give_as = [&]<typename State>(const State& state) {
-    if (const auto next = core::GiveBack(limit, state, now, units)) slot->set_state(Pack(*next));
-  };
-  switch (KernelOf(limit)) {
-    case Kernel::kBucket:
-      return give_as(Unpack<BucketState>(slot->state()));
-    case Kernel::kWindow:
-      return give_as(Unpack<WindowState>(slot->state()));
-    case Kernel::kCounter:
-      return give_as(Unpack<CounterState>(slot->state()));
-    case Kernel::kLog: {
-      Log* const log = Unpack<Log*>(slot->state());
+  core::VisitKernel(limit, [&]<typename Kernel>(Kernel) {
+    if constexpr (kIsLog<Kernel>) {
+      Log* const log = LogIn(slot->state());
       const std::size_t before = log->capacity();
       log->GiveBack(limit.span(), now, units);
-      return CountLogEntries(before, log->capacity());
+      CountLogEntries(before, log->capacity());
+    } else {
+      const auto next = Kernel::GiveBack(limit, Unpack<Kernel>(slot->state()), now, units);
+      if (next) slot->set_state(Pack(*next));
     }
-  }
-  std::unreachable();
+  });
 }
 
 void Shard::Restore(const Identity& identity, const Limit& limit, const Packed& state) {
@@ -217,7 +129,7 @@ void Shard::Restore(const Identity& identity, const Limit& limit, const Packed& 
   slot->limit = number;
   slot->set_state(state);
   totals_->keys.fetch_add(1, std::memory_order_relaxed);
-  if (IsLog(limit)) CountLogEntries(0, Unpack<Log*>(state)->capacity());
+  if (IsLog(limit)) CountLogEntries(0, LogIn(state)->capacity());
 }
 
 void Shard::Erase(Slot* slot) {

@@ -2,14 +2,10 @@
 #include "store/memory/sketch.h"
 
 #include <algorithm>
-#include <memory>
+#include <type_traits>
+#include <utility>
 
-#include "core/bucket.h"
-#include "core/convert.h"
-#include "core/fixed_window.h"
 #include "core/seen.h"
-#include "core/window_counter.h"
-#include "core/window_log.h"
 #include "store/memory/evaluate.h"
 #include "store/memory/zeroed.h"
 
@@ -48,7 +44,7 @@ std::int64_t FullAt(const Limit& limit, const Bound& bound, TimePoint now) {
 
 // Empty at the moment from which it takes until then to be full: that is right at any later moment,
 // and grants nothing at an earlier one, whichever way the clock is set.
-core::BucketState BucketOf(const Limit& limit, const Bound& bound) {
+core::Bucket::State StateAs(core::Bucket, const Limit& limit, const Bound& bound) {
   const std::int64_t full_at = FullAt(limit, bound);
   const std::int64_t empty_at =
       std::max<std::int64_t>(0, full_at - CeilDiv(limit.whole(), limit.rate()));
@@ -70,18 +66,21 @@ std::int64_t UsedOf(const Limit& limit, const Bound& bound, TimePoint now) {
   return bound.until_us <= Us(now) ? 0 : UnitsOf(limit, bound);
 }
 
+// What a window has noted ends with a window; only rounding takes it further.
+template <typename Window>
+typename Window::State StateAs(Window, const Limit& limit, const Bound& bound) {
+  return Window::UsedUntil(limit, UnitsOf(limit, bound), bound.until_us);
+}
+
 // When what is taken from a window now has left it. May be more than a cell can keep.
 std::int64_t LeftAt(const Limit& limit, TimePoint now) {
-  const std::int64_t window = limit.span().count();
-  const std::int64_t now_us = Us(now);
-  switch (limit.algorithm()) {
-    case Algorithm::kFixedWindow:
-      return now_us - now_us % window + window;
-    case Algorithm::kSlidingWindowCounter:
-      return now_us - now_us % window + 2 * window;
-    default:
-      return now_us + window;
-  }
+  return core::VisitKernel(limit, [&]<typename Kernel>(Kernel) -> std::int64_t {
+    if constexpr (std::is_same_v<Kernel, core::Bucket>) {
+      std::unreachable();
+    } else {
+      return Kernel::LeftAt(limit, Us(now));
+    }
+  });
 }
 
 // How many units more a cell could keep.
@@ -94,8 +93,8 @@ std::int64_t RoomIn(const Limit& limit, const Bound& bound, TimePoint now) {
 }
 
 Decision DecideBucket(const Limit& limit, const Bound& bound, TimePoint now, std::int64_t cost) {
-  const core::BucketState state = BucketOf(limit, bound);
-  return core::Decide(limit, &state, now, cost).decision;
+  const auto state = StateAs(core::Bucket{}, limit, bound);
+  return core::Bucket::Decide(limit, &state, now, cost).decision;
 }
 
 Decision DecideWindow(const Limit& limit, const Bound& bound, TimePoint now, std::int64_t cost) {
@@ -160,33 +159,16 @@ Bound Take(const Limit& limit, const Bound& bound, TimePoint now, std::int64_t u
 }
 
 Packed StateOf(const Limit& limit, const Bound& bound) {
-  if (IsBucket(limit)) return Pack(BucketOf(limit, bound));
-  const std::int64_t units = UnitsOf(limit, bound);
-  const std::int64_t window = limit.span().count();
-  // What a window has noted ends with a window; only rounding takes it further.
-  const std::int64_t windows = bound.until_us / window;
-  switch (limit.algorithm()) {
-    case Algorithm::kFixedWindow:
-      return Pack(core::WindowState{.start = std::max<std::int64_t>(0, windows - 1) * limit.unit(),
-                                    .count = units});
-    case Algorithm::kSlidingWindowCounter:
-      return Pack(core::CounterState{.window = std::max<std::int64_t>(0, windows - 2),
-                                     .previous = 0,
-                                     .current = std::min(units, core::CountMax(limit))});
-    default: {
-      auto log = std::make_unique<core::Log>();
-      const TimePoint newest{Micros{std::max<std::int64_t>(0, bound.until_us - window)}};
-      if (units > 0) log->Add(limit.span(), newest, units);
-      return Pack(log.release());
-    }
-  }
+  return core::VisitKernel(limit, [&]<typename Kernel>(Kernel kernel) {
+    return Keep<Kernel>(limit, StateAs(kernel, limit, bound));
+  });
 }
 
 SeenState See(const Limit& limit, const Bound& bound, TimePoint now) {
-  const Packed state = StateOf(limit, bound);
-  const Slot slot{.hash = 0, .check = 0, .limit = 1, .a = state.a, .b = state.b, .c = state.c};
-  const std::unique_ptr<core::Log> log(IsLog(limit) ? Unpack<core::Log*>(state) : nullptr);
-  return See(limit, &slot, now);
+  return core::VisitKernel(limit, [&]<typename Kernel>(Kernel kernel) {
+    const auto state = StateAs(kernel, limit, bound);
+    return core::See<Kernel>(limit, &state, now);
+  });
 }
 
 Sketch::Cell::Cell(std::uint64_t tag, const Bound& bound) : bits_(tag << kValueBits) {

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "core/make_limit.h"
 #include "store/memory/evaluate.h"
 #include "store/memory/shard.h"
 
@@ -11,14 +10,13 @@ namespace sluice::memory {
 namespace {
 
 using namespace std::chrono_literals;
-using core::MakeLimit;
 
 constexpr std::int64_t kStartUs = 1'700'000'000'000'000;
 constexpr TimePoint kStart{Micros{kStartUs}};
 
 TEST(Sketch, DecidesAsTheExactLimiterDoesUnlessItMustRound) {
   for (const Algorithm algorithm : {Algorithm::kTokenBucket, Algorithm::kFixedWindow}) {
-    const Limit limit = *MakeLimit(algorithm, 100, 100, 10s);
+    const Limit limit = *Limit::Make(algorithm, 100, 100, 10s);
     Bound bound;
     for (int i = 0; i < 100; ++i) {
       const Decision decision = Decide(limit, bound, kStart, 1);
@@ -36,7 +34,7 @@ TEST(Sketch, DecidesAsTheExactLimiterDoesUnlessItMustRound) {
 
 TEST(Sketch, SharesWhenItMustAndForgetsOnlyWhatIsOfOne) {
   Sketch sketch(1);
-  const Limit limit = *MakeLimit(Algorithm::kTokenBucket, 10, 10, 60s);
+  const Limit limit = *Limit::Make(Algorithm::kTokenBucket, 10, 10, 60s);
   const auto identity = [](std::uint32_t i) {
     return Identity{.hash = i * 0x9e3779b97f4a7c15, .check = i | i << 14};
   };
@@ -76,8 +74,8 @@ TEST(Sketch, TakesOverFromASlotAndHandsBackToOne) {
   for (const Algorithm from : {Algorithm::kTokenBucket, Algorithm::kSlidingWindow}) {
     for (const Algorithm to : {Algorithm::kLeakyBucket, Algorithm::kFixedWindow,
                                Algorithm::kSlidingWindow, Algorithm::kSlidingWindowCounter}) {
-      const Limit ten = *MakeLimit(from, 10, 10, 1h);
-      const Limit twenty = *MakeLimit(to, 20, 20, 1h);
+      const Limit ten = *Limit::Make(from, 10, 10, 1h);
+      const Limit twenty = *Limit::Make(to, 20, 20, 1h);
       const Evaluation four = Evaluate(ten, nullptr, kStart, 4);
       shard.Commit(nullptr, identity, ten, four.next, kStart, 4);
       shard.MoveToSketch(shard.Find(identity), twenty, kStart, kStart);

@@ -2,12 +2,13 @@
 // How a state lies in memory: 32 bytes, two to a cache line.
 #pragma once
 
+#include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <type_traits>
 
-#include "core/bucket.h"
-#include "core/fixed_window.h"
-#include "core/window_counter.h"
-#include "core/window_log.h"
+#include "core/kernel.h"
 
 namespace sluice::memory {
 
@@ -46,56 +47,73 @@ struct alignas(32) Slot {
 };
 static_assert(sizeof(Slot) == 32);
 
-inline Packed Pack(const core::BucketState& state) {
-  return {0, static_cast<std::uint64_t>(state.level), static_cast<std::uint64_t>(state.time)};
-}
-
-inline Packed Pack(const core::WindowState& state) {
-  return {0, static_cast<std::uint64_t>(state.start), static_cast<std::uint64_t>(state.count)};
-}
-
-// The window number takes 52 bits. Each count takes 46, as it is at most CountMax of its limit, and
-// so at most kCounterAmountMax (core/window_counter.h): the top 12 bits of b and the low 34 of c
-// hold `previous`; the rest of c and all of a hold `current`.
-inline Packed Pack(const core::CounterState& state) {
-  const auto window = static_cast<std::uint64_t>(state.window);
-  const auto previous = static_cast<std::uint64_t>(state.previous);
-  const auto current = static_cast<std::uint64_t>(state.current);
-  return {static_cast<std::uint16_t>(current >> 30), window | previous << 52,
-          previous >> 12 | current << 34};
+// Two numbers are kept as they are. Of three, the first takes 52 bits, and the others 46 each: the
+// top 12 bits of b and the low 34 of c hold the second; the rest of c and all of a hold the third.
+template <typename State>
+[[gnu::always_inline]] inline Packed Pack(const State& state) {
+  const auto numbers = std::bit_cast<core::NumbersOf<State, std::uint64_t>>(state);
+  if constexpr (numbers.size() == 2) {
+    return {0, numbers[0], numbers[1]};
+  } else {
+    static_assert(numbers.size() == 3);
+    return {static_cast<std::uint16_t>(numbers[2] >> 30), numbers[0] | numbers[1] << 52,
+            numbers[1] >> 12 | numbers[2] << 34};
+  }
 }
 
 // The slot owns the log; see Shard.
 inline Packed Pack(core::Log* log) { return {0, reinterpret_cast<std::uintptr_t>(log), 0}; }
 
-template <typename State>
-State Unpack(const Packed& packed);
-
-template <>
-inline core::BucketState Unpack(const Packed& packed) {
-  return {.level = static_cast<std::int64_t>(packed.b),
-          .time = static_cast<std::int64_t>(packed.c)};
-}
-
-template <>
-inline core::WindowState Unpack(const Packed& packed) {
-  return {.start = static_cast<std::int64_t>(packed.b),
-          .count = static_cast<std::int64_t>(packed.c)};
-}
-
-template <>
-inline core::CounterState Unpack(const Packed& packed) {
-  constexpr std::uint64_t kWindowMask = (std::uint64_t{1} << 52) - 1;
-  constexpr std::uint64_t kPreviousHighMask = (std::uint64_t{1} << 34) - 1;
-  return {
-      .window = static_cast<std::int64_t>(packed.b & kWindowMask),
-      .previous = static_cast<std::int64_t>(packed.b >> 52 | (packed.c & kPreviousHighMask) << 12),
-      .current = static_cast<std::int64_t>(packed.c >> 34 | std::uint64_t{packed.a} << 30)};
-}
-
-template <>
-inline core::Log* Unpack(const Packed& packed) {
+inline core::Log* LogIn(const Packed& packed) {
   return reinterpret_cast<core::Log*>(static_cast<std::uintptr_t>(packed.b));
+}
+
+template <typename Kernel>
+inline constexpr bool kIsLog = std::is_same_v<Kernel, core::WindowLog>;
+
+inline bool IsLog(const Limit& limit) {
+  return core::KernelOf(limit) == core::KernelKind::kWindowLog;
+}
+
+// What a slot holds under a limit of this kernel: a state, or a log.
+template <typename Kernel>
+decltype(auto) Unpack(const Packed& packed) {
+  if constexpr (kIsLog<Kernel>) {
+    return static_cast<const core::Log&>(*LogIn(packed));
+  } else if constexpr (sizeof(typename Kernel::State) == 2 * sizeof(std::int64_t)) {
+    return core::FromNumbers<typename Kernel::State>(
+        {static_cast<std::int64_t>(packed.b), static_cast<std::int64_t>(packed.c)});
+  } else {
+    constexpr std::uint64_t kFirstMask = (std::uint64_t{1} << 52) - 1;
+    constexpr std::uint64_t kSecondHighMask = (std::uint64_t{1} << 34) - 1;
+    return core::FromNumbers<typename Kernel::State>(
+        {static_cast<std::int64_t>(packed.b & kFirstMask),
+         static_cast<std::int64_t>(packed.b >> 52 | (packed.c & kSecondHighMask) << 12),
+         static_cast<std::int64_t>(packed.c >> 34 | std::uint64_t{packed.a} << 30)});
+  }
+}
+
+// The state to decide on at `now`.
+template <typename Kernel>
+typename Kernel::State StateIn(const Limit& limit, const Packed& packed, TimePoint now,
+                               std::int64_t cost) {
+  if constexpr (kIsLog<Kernel>) {
+    return Kernel::Look(limit, Unpack<Kernel>(packed), now, cost);
+  } else {
+    return Unpack<Kernel>(packed);
+  }
+}
+
+// A state as a slot keeps it. A log is made of what is known of it, and is the caller's.
+template <typename Kernel>
+Packed Keep(const Limit& limit, const typename Kernel::State& state) {
+  if constexpr (kIsLog<Kernel>) {
+    auto log = std::make_unique<core::Log>();
+    if (state.used > 0) log->Add(limit.span(), TimePoint{Micros{state.newest}}, state.used);
+    return Pack(log.release());
+  } else {
+    return Pack(state);
+  }
 }
 
 }  // namespace sluice::memory

@@ -18,8 +18,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "core/make_limit.h"
-#include "core/sound.h"
+#include "core/kernel.h"
 
 namespace sluice::memory {
 namespace {
@@ -69,7 +68,7 @@ struct Image {
         known = slot.limit;
       }
       if (!IsLog(shard.LimitOf(slot))) continue;
-      const core::Log& log = *Unpack<core::Log*>(slot.state());
+      const core::Log& log = *LogIn(slot.state());
       logs_.push_back({slots.size() - 1, log.entries().size(), log.total_before()});
       log_entries_.insert(log_entries_.end(), log.entries().begin(), log.entries().end());
     }
@@ -272,27 +271,21 @@ Expected<Limit> DecodeLimit(Payload& payload) {
   const auto amount = payload.Get<std::int64_t>();
   const auto refill = payload.Get<std::int64_t>();
   const Micros span{payload.Get<std::int64_t>()};
-  if (algorithm > static_cast<std::uint8_t>(Algorithm::kSlidingWindowCounter)) {
+  if (algorithm >= core::kAlgorithmCount) {
     return std::unexpected(Damaged("an unknown algorithm"));
   }
-  return core::MakeLimit(static_cast<Algorithm>(algorithm), amount, refill, span);
+  return Limit::Make(static_cast<Algorithm>(algorithm), amount, refill, span);
 }
 
 // Whether the arithmetic may trust the state: a checksum proves who wrote it, not what.
-bool Valid(const Limit& limit, const Packed& packed) {
-  switch (limit.algorithm()) {
-    case Algorithm::kTokenBucket:
-    case Algorithm::kLeakyBucket:
-    case Algorithm::kGcra:
-      return core::IsSound(limit, Unpack<core::BucketState>(packed));
-    case Algorithm::kFixedWindow:
-      return core::IsSound(limit, Unpack<core::WindowState>(packed));
-    case Algorithm::kSlidingWindowCounter:
-      return core::IsSound(limit, Unpack<core::CounterState>(packed));
-    case Algorithm::kSlidingWindow:
+bool Valid(const Limit& limit, const Packed& packed, TimePoint now) {
+  return core::VisitKernel(limit, [&]<typename Kernel>(Kernel) {
+    if constexpr (kIsLog<Kernel>) {
       return true;  // Its entries are checked one by one.
-  }
-  std::unreachable();
+    } else {
+      return Kernel::IsSound(limit, Unpack<Kernel>(packed), now);
+    }
+  });
 }
 
 Expected<std::unique_ptr<core::Log>> DecodeLog(Payload& records, std::uint64_t count) {
@@ -314,34 +307,18 @@ Expected<std::unique_ptr<core::Log>> DecodeLog(Payload& records, std::uint64_t c
   return log;
 }
 
-// The newest time of a state, in ticks.
-std::int64_t NewestOf(const Limit& limit, const Packed& state) {
-  switch (limit.algorithm()) {
-    case Algorithm::kTokenBucket:
-    case Algorithm::kLeakyBucket:
-    case Algorithm::kGcra:
-      return Unpack<core::BucketState>(state).time;
-    case Algorithm::kFixedWindow:
-      return Unpack<core::WindowState>(state).start;
-    case Algorithm::kSlidingWindowCounter:
-      return Unpack<core::CounterState>(state).window * limit.unit();
-    case Algorithm::kSlidingWindow: {
-      const core::Log& log = *Unpack<core::Log*>(state);
-      return log.empty() ? 0 : log.entries().back().time;
-    }
-  }
-  std::unreachable();
-}
-
 // Whether the clock was set back since a state was written: it is further ahead than its budget
 // takes to be whole, and than a second. Holding time for it would lock its key out, and it is taken
 // for an untouched budget; see docs/adr/0008.
 bool LiesTooFarAhead(const Limit& limit, const Packed& state, TimePoint now) {
-  const std::int64_t window =
-      limit.rate() > 0 ? core::CeilDiv(limit.whole(), limit.rate()) : limit.unit();
-  const std::int64_t tick = limit.tick().count();
-  const std::int64_t ahead = NewestOf(limit, state) - now.time_since_epoch().count() / tick;
-  return ahead > window && ahead * tick > Micros{std::chrono::seconds{1}}.count();
+  return core::VisitKernel(limit, [&]<typename Kernel>(Kernel) {
+    const auto known = StateIn<Kernel>(limit, state, now, 0);
+    const std::int64_t tick = limit.tick().count();
+    const std::int64_t ahead =
+        Kernel::NewestTick(limit, known) - now.time_since_epoch().count() / tick;
+    return ahead > Kernel::RecoveryTicks(limit) &&
+           ahead * tick > Micros{std::chrono::seconds{1}}.count();
+  });
 }
 
 Expected<std::int64_t> DecodeShard(std::string_view bytes, Shard& shard, TimePoint now) {
@@ -372,7 +349,9 @@ Expected<std::int64_t> DecodeShard(std::string_view bytes, Shard& shard, TimePoi
     }
     hash = slot.hash;
     const Limit& limit = limits[slot.limit];
-    if (!Valid(limit, slot.state())) return std::unexpected(Damaged("a state is out of range"));
+    if (!Valid(limit, slot.state(), now)) {
+      return std::unexpected(Damaged("a state is out of range"));
+    }
     Packed state = slot.state();
     std::unique_ptr<core::Log> log;
     if (IsLog(limit)) {

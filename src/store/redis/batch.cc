@@ -3,14 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <type_traits>
 #include <utility>
-#include <variant>
 
 #include "base/text.h"
 #include "core/combine.h"
 #include "core/seen.h"
-#include "core/sound.h"
 #include "redis/connection.h"
 #include "store/redis/announcement.h"
 #include "store/redis/state_key.h"
@@ -27,146 +24,86 @@ bool IsSame(const Charge& a, const Charge& b) {
   return a.cost == b.cost && a.key == b.key && a.name == b.name && *a.limit == *b.limit;
 }
 
-char KindOf(const Limit& limit) {
-  switch (limit.algorithm()) {
-    case Algorithm::kTokenBucket:
-    case Algorithm::kLeakyBucket:
-    case Algorithm::kGcra:
-      return 'b';
-    case Algorithm::kFixedWindow:
-      return 'w';
-    case Algorithm::kSlidingWindow:
-      return 'l';
-    case Algorithm::kSlidingWindowCounter:
-      return 'c';
-  }
-  std::unreachable();
-}
-
 std::string SignatureOf(const Limit& limit) {
-  return text::Cat(std::string_view(std::array{KindOf(limit)}.data(), 1), ":", limit.amount(), ":",
-                   limit.unit(), ":", limit.rate(), ":", limit.tick().count());
+  const char kind = core::VisitKernel(limit, [](auto kernel) { return kernel.kScriptKind; });
+  return text::Cat(std::string_view(&kind, 1), ":", limit.amount(), ":", limit.unit(), ":",
+                   limit.rate(), ":", limit.tick().count());
 }
 
 // How many the script says of a state.
 std::size_t NumbersOf(const Limit& limit) {
-  const char kind = KindOf(limit);
-  return kind == 'l' ? 4 : kind == 'c' ? 3 : 2;
+  return core::VisitKernel(limit, []<typename Kernel>(Kernel) {
+    return core::NumbersOf<typename Kernel::State>{}.size();
+  });
 }
 
 // A state as the script returned it, moved on request by request.
 class Budget {
+ private:
+  using Numbers = std::array<std::int64_t, 4>;
+  static constexpr Numbers kUntouched = {0, -1};
+
+  // Calls the function with the kernel and the state; null for an untouched budget.
+  template <typename Function>
+  auto Visit(const Function& function) const {
+    return core::VisitKernel(limit_, [&]<typename Kernel>(Kernel kernel) {
+      core::NumbersOf<typename Kernel::State> own;
+      std::copy_n(numbers_.begin(), own.size(), own.begin());
+      const auto state = core::FromNumbers<typename Kernel::State>(own);
+      return function(kernel, numbers_ == kUntouched ? nullptr : &state);
+    });
+  }
+
  public:
   Budget(const Limit& limit, TimePoint now, std::span<const RespNode> numbers)
       : limit_(limit), now_(now) {
-    const std::int64_t a = numbers[0].number;
-    const std::int64_t b = numbers[1].number;
-    switch (KindOf(limit)) {
-      case 'b':
-        if (b >= 0) state_ = core::BucketState{.level = a, .time = b};
-        break;
-      case 'w':
-        if (b >= 0) state_ = core::WindowState{.start = a, .count = b};
-        break;
-      case 'c':
-        if (b >= 0) {
-          state_ = core::CounterState{.window = a, .previous = b, .current = numbers[2].number};
-        }
-        break;
-      default:
-        state_ = core::LogFacts{.now_us = std::max(now.time_since_epoch().count(), b),
-                                .used = a,
-                                .newest = b,
-                                .oldest = numbers[2].number,
-                                .leaves = numbers[3].number};
-    }
+    std::ranges::transform(numbers, numbers_.begin(), &RespNode::number);
   }
+
+  // An untouched one.
+  Budget(const Limit& limit, TimePoint now) : limit_(limit), now_(now), numbers_(kUntouched) {}
 
   // Whether the kernels may be asked about it.
   bool is_sound() const {
-    return std::visit(
-        [&]<typename Known>(const Known& state) {
-          if constexpr (std::is_same_v<Known, std::monostate>) {
-            return true;
-          } else {
-            return core::IsSound(limit_, state);
-          }
-        },
-        state_);
+    return Visit([&]<typename Kernel>(Kernel, const typename Kernel::State* state) {
+      return !state || Kernel::IsSound(limit_, *state, now_);
+    });
   }
 
-  Decision Look(std::int64_t cost) const { return Step(cost).first; }
+  Decision Look(std::int64_t cost) const {
+    return Visit([&](auto kernel, const auto* state) {
+      return kernel.Decide(limit_, state, now_, cost).decision;
+    });
+  }
 
   // Decides, and moves on if the request was admitted.
   Decision Take(std::int64_t cost, bool admitted) {
-    auto [decision, next] = Step(cost);
-    if (admitted && cost > 0) state_ = next;
-    return decision;
+    return Visit([&](auto kernel, const auto* state) {
+      const auto step = kernel.Decide(limit_, state, now_, cost);
+      if (admitted && cost > 0) std::ranges::copy(core::ToNumbers(step.next), numbers_.begin());
+      return step.decision;
+    });
   }
 
   // As it is now.
   SeenState See() const {
-    switch (KindOf(limit_)) {
-      case 'b':
-        return core::See(limit_, std::get_if<core::BucketState>(&state_), now_);
-      case 'w':
-        return core::See(limit_, std::get_if<core::WindowState>(&state_), now_);
-      case 'c':
-        return core::See(limit_, std::get_if<core::CounterState>(&state_), now_);
-      default:
-        return core::See(std::get<core::LogFacts>(state_), now_);
-    }
+    return Visit([&]<typename Kernel>(Kernel, const typename Kernel::State* state) {
+      return core::See<Kernel>(limit_, state, now_);
+    });
   }
 
   // When the last request took; see Receipt.
   std::int64_t When() const {
-    const auto not_before = [&](std::int64_t ticks) {
-      return std::max(now_.time_since_epoch().count(), ticks * limit_.tick().count());
-    };
-    if (const auto* bucket = std::get_if<core::BucketState>(&state_)) {
-      return not_before(bucket->time);
-    }
-    if (const auto* window = std::get_if<core::WindowState>(&state_)) {
-      return not_before(window->start);
-    }
-    if (const auto* counter = std::get_if<core::CounterState>(&state_)) {
-      return not_before(counter->window * limit_.unit());
-    }
-    return std::get<core::LogFacts>(state_).newest;
+    return Visit([&](auto kernel, const auto* state) {
+      return std::max(now_.time_since_epoch().count(),
+                      kernel.NewestTick(limit_, *state) * limit_.tick().count());
+    });
   }
 
  private:
-  using State = std::variant<std::monostate, core::BucketState, core::WindowState,
-                             core::CounterState, core::LogFacts>;
-
-  template <typename Kernel>
-  std::pair<Decision, State> StepAs(std::int64_t cost) const {
-    const auto step = core::Decide(limit_, std::get_if<Kernel>(&state_), now_, cost);
-    return {step.decision, step.next};
-  }
-
-  std::pair<Decision, State> Step(std::int64_t cost) const {
-    switch (KindOf(limit_)) {
-      case 'b':
-        return StepAs<core::BucketState>(cost);
-      case 'w':
-        return StepAs<core::WindowState>(cost);
-      case 'c':
-        return StepAs<core::CounterState>(cost);
-      default: {
-        core::LogFacts next = std::get<core::LogFacts>(state_);
-        const Decision decision = core::Decide(limit_, next, cost);
-        if (next.used == 0) next.oldest = next.now_us;
-        next.used += cost;
-        next.newest = next.now_us;
-        return {decision, next};
-      }
-    }
-  }
-
   const Limit& limit_;
   const TimePoint now_;
-  State state_;
+  Numbers numbers_ = {};
 };
 
 }  // namespace
@@ -465,13 +402,10 @@ void Batch::FailOperation(const Operation& operation, const Error& error) {
 
 // Its budgets are untouched.
 void Batch::AnswerReset(const Operation& operation, TimePoint now, bool existed) {
-  constexpr RespNode kZero{.type = RespType::kInteger, .number = 0, .text = {}};
-  constexpr RespNode kAbsent{.type = RespType::kInteger, .number = -1, .text = {}};
-  constexpr std::array kUntouched = {kZero, kAbsent, kZero, kZero};
   Request& request = *requests_[operation.first_request].task.request;
   std::array<Decision, kChargesMax> each;
   for (std::size_t i = 0; i < request.charges.size(); ++i) {
-    const Budget budget(*request.charges[i].limit, now, kUntouched);
+    const Budget budget(*request.charges[i].limit, now);
     each[i] = budget.Look(0);
     if (!request.seen.empty()) request.seen[i] = budget.See();
   }

@@ -47,7 +47,7 @@
 -- A denial writes nothing. Every write sets the expiry in the same command (a log: in the same
 -- script), no earlier than the state would equal an untouched budget. A state that was written under
 -- other numbers is carried over when it is next looked at: what was used stays used. See
--- core/convert.h, Shard::Convert and docs/adr/0009.
+-- core/kernel.h, Shard::Convert and docs/adr/0009.
 
 local floor, concat = math.floor, table.concat
 local format, match, gmatch, find = string.format, string.match, string.gmatch, string.find
@@ -95,17 +95,21 @@ local EXACT_MAX, TIME_MAX, SPAN_MAX = 9007199254740991, 4503599627370495, 450359
 if now > TIME_MAX then return {err = 'ERR the clock of Redis is past the year 2112'} end
 local slack_ms = injected and 86400000 or 1
 
+-- How many numbers the state of each kind has.
+local NUMBERS = {b = 2, w = 2, c = 3, l = 4}
+
 local function make_limit(signature, amount, unit, rate, tick)
   amount, unit, rate, tick = tonumber(amount), tonumber(unit), tonumber(rate), tonumber(tick)
   local kind, whole = signature:sub(1, 1), amount * unit
-  return {signature = signature, kind = kind, amount = amount, unit = unit, rate = rate, tick = tick,
-          whole = whole, head = signature .. ' ', ticks = floor(now / tick),
-          -- What a state under it can hold at most; see core/sound.h.
+  return {signature = signature, kind = kind, numbers = NUMBERS[kind],
+          amount = amount, unit = unit, rate = rate, tick = tick, whole = whole,
+          head = signature .. ' ', ticks = floor(now / tick),
+          -- What a state under it can hold at most; see IsSound in src/core.
           ticks_max = floor(TIME_MAX / tick), level_min = whole - EXACT_MAX,
           count_max = smaller(70368744177663, 256 * amount),
           -- Of a string with such a state. There is nothing in a signature to be escaped.
           pattern = '^' .. signature ..
-                    (kind == 'c' and ' (%d+) (%d+) (%d+)(.*)$' or ' (-?%d+) (%d+)(.*)$')}
+                    (NUMBERS[kind] == 3 and ' (%d+) (%d+) (%d+)(.*)$' or ' (-?%d+) (%d+)(.*)$')}
 end
 
 -- Milliseconds for PX until a moment in microseconds. Redis takes no more than 2^63; this is 31,000
@@ -143,7 +147,7 @@ end
 --                          nothing if nothing was taken. What is on hold stays taken from then on:
 --                          it may be among what was given back
 --   sound(limit, state…)   the newest time of a state that the arithmetic may trust, else false; see
---                          core/sound.h
+--                          IsSound in core/kernel.h
 local kernel = {}
 
 -- The moment in microseconds, not before the state's newest time in ticks.
@@ -420,7 +424,7 @@ end
 -- anything to say against it.
 local function decode(limit, value)
   local a, b, c, journal
-  if limit.kind == 'c' then
+  if limit.numbers == 3 then
     a, b, c, journal = match(value, limit.pattern)
     c = tonumber(c)
   else
@@ -685,7 +689,7 @@ local function make_general()
     local limit = make_limit(signature, amount, unit, rate, tick)
     a, b, c = tonumber(a), tonumber(b), tonumber(c)
     if journal == '' then journal = nil end
-    if (limit.kind == 'c') ~= (c ~= nil) or not is_limit(limit) or
+    if (limit.numbers == 3) ~= (c ~= nil) or not is_limit(limit) or
        not kernel[limit.kind].sound(limit, a, b, c) or
        (journal and not is_journal(limit, journal)) then
       error(FOREIGN, 0)
@@ -779,8 +783,6 @@ local function make_general()
     return true
   end
 
-  local function numbers_of(limit) return limit.kind == 'l' and 4 or limit.kind == 'c' and 3 or 2 end
-
   -- Reads the states of all charges and says how many times the group is admitted.
   local function look_at_all()
     local admitted, filling = times, head
@@ -799,11 +801,11 @@ local function make_general()
       else
         read(key, limit, state)
         reply[filling + 1], reply[filling + 2] = state.a or 0, state.b or -1
-        if limit.kind == 'c' then reply[filling + 3] = state.c or 0 end
+        if limit.numbers == 3 then reply[filling + 3] = state.c or 0 end
         available, state.now_a, state.now_b, state.now_c, state.now_journal =
           kernel[limit.kind].look(limit, state.a, state.b, state.c, state.journal)
       end
-      filling = filling + numbers_of(limit)
+      filling = filling + limit.numbers
       state.available = available > 0 and available or 0
       if cost > 0 and action ~= 'debit' and action ~= 'give' then
         local fits = floor(state.available / cost)
@@ -863,12 +865,12 @@ local function make_general()
         if a then
           write(key, limit, state.was_log, a, b, c)
           reply[filling + 1], reply[filling + 2] = a, b
-          if limit.kind == 'c' then reply[filling + 3] = c end
+          if limit.numbers == 3 then reply[filling + 3] = c end
         elseif state.moved then
           write(key, limit, state.was_log, state.a, state.b, state.c, state.journal)
         end
       end
-      filling = filling + numbers_of(limit)
+      filling = filling + limit.numbers
     end
     return admitted
   end
@@ -876,7 +878,7 @@ local function make_general()
   local function answer()
     head = filled + 1
     local width = 0
-    for i = 1, charges do width = width + numbers_of(under[i]) end
+    for i = 1, charges do width = width + under[i].numbers end
     local decided, result = pcall(action == 'give' and give or decide)
     if not decided then
       for i = head + 1, head + width do reply[i] = 0 end
@@ -932,7 +934,7 @@ end
 local function answer_singles(limit, cost)
   local holds, own = action == 'hold', kernel[limit.kind]
   local look, take, encode = own.look, own.take, own.encode
-  local counts = limit.kind == 'c'
+  local has_third = limit.numbers == 3
   local function fitting(available)
     local fits = available > 0 and (cost == 1 and available or floor(available / cost)) or 0
     return fits < times and fits or times
@@ -968,7 +970,7 @@ local function answer_singles(limit, cost)
     if admitted then
       reply[filled + 1], reply[filled + 2], reply[filled + 3] = admitted, a, b
       filled = filled + 3
-      if counts then
+      if has_third then
         filled = filled + 1
         reply[filled] = c
       end

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/redis/state_key.h"
 
-#include <utility>
-
 #include "base/digest.h"
 #include "base/hex.h"
 #include "base/text.h"
+#include "core/algorithms.h"
 
 namespace sluice::redis {
 namespace {
@@ -37,24 +36,6 @@ void AppendPart(std::string& out, std::string_view text) {
   }
 }
 
-std::string_view ShortName(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::kTokenBucket:
-      return "tb";
-    case Algorithm::kLeakyBucket:
-      return "lb";
-    case Algorithm::kGcra:
-      return "gcra";
-    case Algorithm::kFixedWindow:
-      return "fw";
-    case Algorithm::kSlidingWindow:
-      return "sw";
-    case Algorithm::kSlidingWindowCounter:
-      return "swc";
-  }
-  std::unreachable();
-}
-
 }  // namespace
 
 std::string KeyPrefix(std::string_view prefix, std::string_view key) {
@@ -73,8 +54,8 @@ std::string StateKey(std::string_view prefix, const Charge& charge) {
     AppendPart(out, charge.name);
   } else {
     const Limit& limit = *charge.limit;
-    out += text::Cat("=", ShortName(limit.algorithm()), ",", limit.amount(), ",", limit.refill(),
-                     ",", limit.span().count());
+    out += text::Cat("=", core::RowOf(limit.algorithm()).short_name, ",", limit.amount(), ",",
+                     limit.refill(), ",", limit.span().count());
   }
   return out;
 }

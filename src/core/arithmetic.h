@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
+// What the arithmetic of all kernels shares.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 
+#include "sluice/decision.h"
 #include "sluice/limit.h"
 #include "sluice/time.h"
 
 namespace sluice::core {
+
+// Below this, integers are exact in a Redis script, too.
+inline constexpr std::int64_t kExactMax = (std::int64_t{1} << 53) - 1;
+
+constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
+
+constexpr bool InRange(std::int64_t value, std::int64_t max) { return value >= 0 && value <= max; }
 
 // The moment of a decision in the limit's own ticks. Time never runs backwards for a state: a
 // moment before `newest` counts as `newest`, and all waits count from there.
@@ -37,6 +47,25 @@ class Instant {
   std::int64_t ticks_;
 };
 
-constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
+// The last moment that a state can be from, in ticks.
+inline std::int64_t LastTick(const Limit& limit) {
+  return kTimeMax.time_since_epoch() / limit.tick();
+}
+
+// A decision and the state that follows it.
+template <typename State>
+struct Step {
+  Decision decision;
+  State next;  // To be stored if and only if the decision is allowed and the cost above zero.
+};
+
+// The numbers that a kernel's arithmetic runs on; see Limit.
+struct Arithmetic {
+  Micros tick;
+  std::int64_t unit;
+  std::int64_t rate;
+};
+
+inline constexpr std::array kTicks = {Micros{1}, Micros{1'000}, Micros{1'000'000}};
 
 }  // namespace sluice::core

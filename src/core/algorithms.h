@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of algorithms: everything in which they differ but their arithmetic, which is that of
+// their kernel (core/kernel.h).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "sluice/limit.h"
+
+namespace sluice::core {
+
+enum class KernelKind : std::uint8_t { kBucket, kFixedWindow, kWindowCounter, kWindowLog };
+
+struct AlgorithmRow {
+  std::string_view name;        // In the textual form.
+  std::string_view upper_name;  // In the API and in metrics.
+  std::string_view alias = {};  // Another name that is read, but never written.
+  std::string_view short_name;  // In the Redis keys of limits without a name.
+  KernelKind kernel;
+
+  // In the order of the textual form: the amount, the refill if there is one, the span.
+  std::array<std::string_view, 3> field_names;
+  int amount_above_field = 0;     // How much larger the amount is than what its field says.
+  std::string_view default_text;  // The numbers of a check that names no limit but the algorithm.
+  bool queues = false;            // Whether answers say how much is queued.
+  Algorithm algorithm = {};       // Filled in below.
+
+  constexpr bool refills() const { return !field_names.back().empty(); }
+  constexpr std::span<const std::string_view> fields() const {
+    return std::span(field_names).first(refills() ? 3 : 2);
+  }
+};
+
+// Where none is named.
+inline constexpr Algorithm kDefaultAlgorithm = Algorithm::kSlidingWindowCounter;
+
+// A switch, so that the compiler names an algorithm that has no row.
+constexpr AlgorithmRow MakeRow(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kTokenBucket:
+      return {.name = "token_bucket",
+              .upper_name = "TOKEN_BUCKET",
+              .short_name = "tb",
+              .kernel = KernelKind::kBucket,
+              .field_names = {"capacity", "refill", "period"},
+              .default_text = "capacity=100,refill=10,period=1s"};
+    case Algorithm::kLeakyBucket:
+      return {.name = "leaky_bucket",
+              .upper_name = "LEAKY_BUCKET",
+              .short_name = "lb",
+              .kernel = KernelKind::kBucket,
+              .field_names = {"capacity", "leak", "period"},
+              .default_text = "capacity=10,leak=1,period=1s",
+              .queues = true};
+    case Algorithm::kGcra:
+      return {.name = "gcra",
+              .upper_name = "GCRA",
+              .short_name = "gcra",
+              .kernel = KernelKind::kBucket,
+              .field_names = {"burst", "count", "period"},
+              .amount_above_field = 1,
+              .default_text = "burst=99,count=10,period=1s"};
+    case Algorithm::kFixedWindow:
+      return {.name = "fixed_window",
+              .upper_name = "FIXED_WINDOW",
+              .short_name = "fw",
+              .kernel = KernelKind::kFixedWindow,
+              .field_names = {"limit", "window"},
+              .default_text = "limit=10,window=60s"};
+    case Algorithm::kSlidingWindow:
+      return {.name = "sliding_window",
+              .upper_name = "SLIDING_WINDOW",
+              .alias = "sliding_window_log",
+              .short_name = "sw",
+              .kernel = KernelKind::kWindowLog,
+              .field_names = {"limit", "window"},
+              .default_text = "limit=100,window=60s"};
+    case Algorithm::kSlidingWindowCounter:
+      return {.name = "sliding_window_counter",
+              .upper_name = "SLIDING_WINDOW_COUNTER",
+              .short_name = "swc",
+              .kernel = KernelKind::kWindowCounter,
+              .field_names = {"limit", "window"},
+              .default_text = "limit=10,window=60s"};
+  }
+  return {};  // Past the last one.
+}
+
+inline constexpr std::size_t kAlgorithmCount = [] {
+  std::size_t count = 0;
+  while (!MakeRow(static_cast<Algorithm>(count)).name.empty()) ++count;
+  return count;
+}();
+
+// By the number of the algorithm.
+inline constexpr auto kAlgorithms = [] {
+  std::array<AlgorithmRow, kAlgorithmCount> rows{};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i] = MakeRow(static_cast<Algorithm>(i));
+    rows[i].algorithm = static_cast<Algorithm>(i);
+  }
+  return rows;
+}();
+
+constexpr const AlgorithmRow& RowOf(Algorithm algorithm) {
+  return kAlgorithms[static_cast<std::size_t>(algorithm)];
+}
+
+// Apart from the rest of the rows, and read without a check: every decision looks it up.
+inline constexpr auto kKernels = [] {
+  std::array<KernelKind, kAlgorithmCount> kernels{};
+  for (std::size_t i = 0; i < kernels.size(); ++i) kernels[i] = kAlgorithms[i].kernel;
+  return kernels;
+}();
+
+inline KernelKind KernelOf(const Limit& limit) {
+  return kKernels.data()[static_cast<std::size_t>(limit.algorithm())];
+}
+
+}  // namespace sluice::core

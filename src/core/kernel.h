@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels, and the one way from a limit to its own.
+//
+// A kernel is a type of static members, pure functions of a limit and a state:
+//
+//   State           Whole numbers and nothing else, in the order in which the script returns them.
+//   The
+//                   memory store keeps two of any size, or three of 52, 46 and 46 bits.
+//   kScriptKind     The kind of limit in sluice.lua.
+//   kSeenWhole      Whether a SeenState is all that later decisions need.
+//   kAmountMax      The largest amount of a limit.
+//   Fit             The arithmetic for these numbers; or why no tick fits them.
+//   Decide          The decision on a state, or on an untouched budget if it is null. 0 <= cost <=
+//                   amount.
+//   GiveBack        The state once up to `units` of what was taken are back; none if nothing was.
+//   UsedUnits       Units used at a moment, rounded up; without an upper bound, as after a lowered
+//                   limit.
+//   Recovered       Whether the state equals an untouched budget by now, so that it may be dropped.
+//   RecoveryTicks   How long a budget that is used up takes to recover, at most, if time runs.
+//   NewestTick      The newest time of a state.
+//   IsSound         Whether the arithmetic may trust a state that comes from outside, such as from
+//                   a file or from Redis at `now`: every number is in the range that the kernel
+//                   keeps it in, so that no sum or product overflows. What the numbers mean is not
+//                   judged.
+//
+// When the numbers of a limit change, what was used stays used: a raised limit takes effect at
+// once, and a lowered one never grants more. If more was used than the new limit ever grants, the
+// state keeps that as a debt: changing a limit back and forth hands nothing out.
+//
+//   Carry           The state under a limit that counts in the same units; none if it does not.
+//   Start           From any other limit: a state from which `used` units were taken at `now`,
+//                   perhaps more than the limit grants.
+//
+// The sketch of the memory store has two questions to kernels whose units do not flow back, but
+// leave:
+//
+//   LeftAt          When what is taken now has left, in microseconds.
+//   UsedUntil       A state of which `units` are used until then.
+//
+// The log differs: a store keeps a Log, which is changed in place. So it has no GiveBack and no
+// Carry.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "core/algorithms.h"
+#include "core/bucket.h"
+#include "core/fixed_window.h"
+#include "core/window_counter.h"
+#include "core/window_log.h"
+
+namespace sluice::core {
+
+// Calls `visitor` with a value of the kernel's type. Always inlined: what the visitor refers to
+// would have to be in memory for a call, which a decision would feel.
+template <typename Visitor>
+[[gnu::always_inline]] inline decltype(auto) VisitKernel(KernelKind kernel,
+                                                         const Visitor& visitor) {
+  switch (kernel) {
+    case KernelKind::kBucket:
+      return visitor(Bucket{});
+    case KernelKind::kFixedWindow:
+      return visitor(FixedWindow{});
+    case KernelKind::kWindowCounter:
+      return visitor(WindowCounter{});
+    case KernelKind::kWindowLog:
+      return visitor(WindowLog{});
+  }
+  std::unreachable();
+}
+
+template <typename Visitor>
+[[gnu::always_inline]] inline decltype(auto) VisitKernel(const Limit& limit,
+                                                         const Visitor& visitor) {
+  return VisitKernel(KernelOf(limit), visitor);
+}
+
+// A state as the numbers that it is, and back.
+template <typename State, typename Number = std::int64_t>
+using NumbersOf = std::array<Number, sizeof(State) / sizeof(Number)>;
+
+template <typename State>
+constexpr NumbersOf<State> ToNumbers(const State& state) {
+  return std::bit_cast<NumbersOf<State>>(state);
+}
+
+template <typename State>
+constexpr State FromNumbers(const NumbersOf<State>& numbers) {
+  return std::bit_cast<State>(numbers);
+}
+
+}  // namespace sluice::core
