@@ -233,9 +233,9 @@ class DescriptorsTest(BoundsTest):
         if is_sanitized(service):
             self.skipTest("the sanitizer itself needs files")
         # Each door gets its part of what is left after the program's own.
-        self.assertTrue(service.log_lines("WARN", f"files_max={self.FILES_MAX}",
-                                          "http_connections_max=48", "resp_connections_max=48",
-                                          "grpc_connections_max=48", "admin_connections_max=20"))
+        self.assertTrue(service.logged("WARN", f"files_max={self.FILES_MAX}",
+                                       "http_connections_max=48", "resp_connections_max=48",
+                                       "grpc_connections_max=48", "admin_connections_max=20"))
         for port in (service.port, service.resp_port, service.grpc_port):
             self.clients(port, self.FILES_MAX)
 
