@@ -43,7 +43,11 @@ std::string About() {
 constexpr const char* kVersion = "sluice " SLUICE_VERSION;
 
 void LogAsJson(std::string_view message) {
-  sluice::telemetry::Logger({.format = sluice::telemetry::LogFormat::kJson}).Error(message);
+  namespace telemetry = sluice::telemetry;
+  const std::string line =
+      telemetry::LogLine(telemetry::LogFormat::kJson, sluice::SystemClock().Now(),
+                         telemetry::LogLevel::kError, message);
+  std::fputs(line.c_str(), stderr);
 }
 
 // Whoever started us may have closed a standard stream. A file that we open must not take its

@@ -2,6 +2,8 @@
 #include "cli/serve_command.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
 
 #include "cli/exit_code.h"
 #include "cli/hide_secrets.h"
@@ -39,8 +41,12 @@ int ServeCommand::CannotStart(const Problems& problems) const {
   if (format == telemetry::LogFormat::kText) {
     Print(problems);
   } else {
-    telemetry::Logger logger({.format = format});
-    for (const Problem& problem : problems) logger.Error(WithoutSecrets(problem.ToString()));
+    for (const Problem& problem : problems) {
+      const std::string line =
+          telemetry::LogLine(format, SystemClock().Now(), telemetry::LogLevel::kError,
+                             WithoutSecrets(problem.ToString()));
+      std::fputs(line.c_str(), stderr);
+    }
   }
   return kExitError;
 }

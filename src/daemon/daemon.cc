@@ -77,12 +77,12 @@ std::chrono::milliseconds Millis(Micros duration) {
 // JSON gathers those of standard output, too.
 void Announce(std::string_view door, const net::ListenAddress& address,
               telemetry::LogFormat format) {
-  const std::string line = text::Cat(door, " listening on ", address.ToString());
-  if (format == telemetry::LogFormat::kJson) {
-    telemetry::Logger({.fd = STDOUT_FILENO, .format = format}).Info(line);
-    return;
-  }
-  std::printf("%s\n", line.c_str());
+  const std::string message = text::Cat(door, " listening on ", address.ToString());
+  const std::string line =
+      format == telemetry::LogFormat::kJson
+          ? telemetry::LogLine(format, SystemClock().Now(), telemetry::LogLevel::kInfo, message)
+          : message + '\n';
+  std::fputs(line.c_str(), stdout);
   std::fflush(stdout);
 }
 

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "telemetry/log.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <string>
 #include <utility>
 
 #include "base/json_writer.h"
@@ -162,16 +158,10 @@ std::string Render(TimePoint time, LogLevel level, std::string_view message, Log
   return out;
 }
 
-bool WriteAll(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return false;
-    }
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
+std::string RenderAs(LogFormat format, TimePoint time, LogLevel level, std::string_view message,
+                     LogFields fields, std::uint64_t suppressed) {
+  return format == LogFormat::kText ? Render<TextLine>(time, level, message, fields, suppressed)
+                                    : Render<JsonLine>(time, level, message, fields, suppressed);
 }
 
 }  // namespace
@@ -187,16 +177,24 @@ Expected<LogLevel> ParseLogLevel(std::string_view name) {
       text::Cat("log level ", text::Quote(name), ": expected debug, info, warn, error or off")});
 }
 
+std::string LogLine(LogFormat format, TimePoint time, LogLevel level, std::string_view message,
+                    LogFields fields) {
+  return RenderAs(format, time, level, message, fields, 0);
+}
+
 Logger::Logger(const Options& options)
-    : fd_(options.fd), format_(options.format), clock_(options.clock), level_(options.level) {}
+    : format_(options.format),
+      clock_(options.clock),
+      level_(options.level),
+      writer_({.fd = options.fd, .flush_max = options.flush_max, .notice = [this](auto lost) {
+                 if (!Enabled(LogLevel::kWarn)) return std::string();
+                 return LogLine(format_, clock_->Now(), LogLevel::kWarn, "log lines were lost",
+                                {{"lines", lost}});
+               }}) {}
 
 void Logger::Write(LogLevel level, std::string_view message, LogFields fields,
                    std::uint64_t suppressed) {
-  const TimePoint now = clock_->Now();
-  const std::string line = format_ == LogFormat::kText
-                               ? Render<TextLine>(now, level, message, fields, suppressed)
-                               : Render<JsonLine>(now, level, message, fields, suppressed);
-  if (!WriteAll(fd_, line)) lines_lost_.fetch_add(1, std::memory_order_relaxed);
+  writer_.Put(RenderAs(format_, clock_->Now(), level, message, fields, suppressed));
 }
 
 bool LimitedLog::Admit() {

@@ -3,15 +3,18 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 #include <variant>
 
 #include "sluice/error.h"
 #include "sluice/time.h"
+#include "telemetry/log_writer.h"
 
 namespace sluice::telemetry {
 
@@ -47,27 +50,29 @@ class LogField {
 
 using LogFields = std::initializer_list<LogField>;
 
-// Writes each line with one write(2), so that lines of several threads and processes never mix:
+// Lines look like this:
 //
 //   2026-01-31T12:00:00.000000Z WARN store unavailable policy=FAIL_OPEN key="user:1\x0a"
 //   {"time":"2026-01-31T12:00:00.000000Z","level":"warn","message":"store unavailable",...}
 //
 // Texts are escaped and cut to kTextBytesMax; a line is at most kLineBytesMax long, and says
-// cut=true if fields were left out for that. A line that cannot be written is lost and counted; a
-// descriptor that blocks holds up its writer.
+// cut=true if fields were left out for that. Whoever logs formats the line, and a thread of the
+// logger's own writes it: a descriptor that blocks holds up nobody. A line that cannot be written,
+// or that comes while too many wait, is lost and counted.
 // Every method may be called from any thread. One whose level is off costs a load and a branch, and
 // what its arguments cost.
 class Logger {
  public:
   static constexpr std::size_t kMessageBytesMax = 512;
   static constexpr std::size_t kTextBytesMax = 256;
-  static constexpr std::size_t kLineBytesMax = 4096;  // What a pipe takes in one piece.
+  static constexpr std::size_t kLineBytesMax = LogWriter::kWriteBytesMax;
 
   struct Options {
     int fd = 2;  // Not owned.
     LogLevel level = LogLevel::kInfo;
     LogFormat format = LogFormat::kText;
-    const Clock* clock = &SystemClock();  // Not owned; outlives the logger.
+    const Clock* clock = &SystemClock();                         // Not owned; outlives the logger.
+    std::chrono::milliseconds flush_max = LogWriter::kFlushMax;  // How long the destructor waits.
   };
 
   Logger() : Logger(Options{}) {}
@@ -78,7 +83,7 @@ class Logger {
   LogLevel level() const { return level_.load(std::memory_order_relaxed); }
   void set_level(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
   const Clock& clock() const { return *clock_; }
-  std::uint64_t lines_lost() const { return lines_lost_.load(std::memory_order_relaxed); }
+  std::uint64_t lines_lost() const { return writer_.lines_lost(); }
 
   // For fields that are costly to find out.
   bool Enabled(LogLevel level) const { return level >= this->level() && level < LogLevel::kOff; }
@@ -105,13 +110,16 @@ class Logger {
   void Write(LogLevel level, std::string_view message, LogFields fields, std::uint64_t suppressed);
 
   // Constant after construction.
-  int fd_;
   LogFormat format_;
   const Clock* clock_;
 
   std::atomic<LogLevel> level_;
-  std::atomic<std::uint64_t> lines_lost_{0};
+  LogWriter writer_;  // The last, since its thread uses the others.
 };
+
+// One line as a logger writes it, for a program that ends once it has written it.
+std::string LogLine(LogFormat format, TimePoint time, LogLevel level, std::string_view message,
+                    LogFields fields = {});
 
 // One place that logs, at most `lines_max` lines in each interval. What is left out is counted, and
 // the next line that is written says how many: suppressed=K. Any thread may use it; a line that is

@@ -1,57 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "telemetry/log.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <boost/json.hpp>
+#include <future>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "support/eventually.h"
+#include "support/pipe.h"
+
 namespace sluice::telemetry {
 namespace {
 
-using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 
 constexpr TimePoint kNoon{std::chrono::sys_days{std::chrono::year{2026} / 1 / 31} +
                           std::chrono::hours{12} + Micros{5}};
 
-// A pipe, whose reading end tells what was written.
 class LogTest : public testing::Test {
  protected:
-  LogTest() {
-    EXPECT_EQ(::pipe2(fds_.data(), O_NONBLOCK), 0);
-    ::fcntl(fds_[1], F_SETPIPE_SZ, 1 << 20);
-  }
-  ~LogTest() override {
-    for (const int fd : fds_) ::close(fd);
-  }
-
-  Logger::Options With(LogFormat format, LogLevel level = LogLevel::kDebug) const {
-    return {.fd = fds_[1], .level = level, .format = format, .clock = &clock_};
+  Logger& Start(LogFormat format, LogLevel level = LogLevel::kDebug) {
+    return logger_.emplace(Logger::Options{.fd = pipe_.write_end(),
+                                           .level = level,
+                                           .format = format,
+                                           .clock = &clock_,
+                                           .flush_max = std::chrono::minutes{1}});
   }
 
-  std::string Written() const {
-    std::string text;
-    std::array<char, 65536> buffer;
-    for (ssize_t n; (n = ::read(fds_[0], buffer.data(), buffer.size())) > 0;) {
-      text.append(buffer.data(), static_cast<std::size_t>(n));
-    }
-    return text;
+  // Ends the logger and returns what it wrote.
+  std::string Written() {
+    std::future<std::string> text =
+        std::async(std::launch::async, [this] { return pipe_.ReadToEnd(); });
+    logger_.reset();
+    pipe_.CloseWriteEnd();
+    return text.get();
   }
 
-  std::array<int, 2> fds_;
+  testing_support::Pipe pipe_;
   ManualClock clock_{kNoon};
+  std::optional<Logger> logger_;
 };
 
 TEST_F(LogTest, WritesTextLines) {
-  Logger logger(With(LogFormat::kText));
+  Logger& logger = Start(LogFormat::kText);
   logger.Warn("store unavailable", {{"policy", "FAIL_OPEN"},
                                     {"key", "user 1\n"},
                                     {"n", -3},
@@ -64,7 +63,7 @@ TEST_F(LogTest, WritesTextLines) {
 }
 
 TEST_F(LogTest, WritesJsonLines) {
-  Logger logger(With(LogFormat::kJson));
+  Logger& logger = Start(LogFormat::kJson);
   logger.Error("it \"failed\"", {{"key", "a\nb\xFF"}, {"n", -3}, {"shadow", false}});
   EXPECT_EQ(Written(),
             "{\"time\":\"2026-01-31T12:00:00.000005Z\",\"level\":\"error\","
@@ -74,14 +73,14 @@ TEST_F(LogTest, WritesJsonLines) {
 }
 
 TEST_F(LogTest, AMessageCannotBreakItsLine) {
-  Logger logger(With(LogFormat::kText));
+  Logger& logger = Start(LogFormat::kText);
   logger.Info("limit \"a\\x0a\": bad\nforged\x1b[0m");
   EXPECT_EQ(Written(),
             "2026-01-31T12:00:00.000005Z INFO limit \"a\\x0a\": bad\\x0aforged\\x1b[0m\n");
 }
 
 TEST_F(LogTest, LevelsCanBeChangedAtAnyTime) {
-  Logger logger(With(LogFormat::kText, LogLevel::kWarn));
+  Logger& logger = Start(LogFormat::kText, LogLevel::kWarn);
   logger.Info("no");
   logger.Warn("yes");
   logger.set_level(LogLevel::kDebug);
@@ -101,12 +100,12 @@ TEST(LogLevel, IsReadInEitherCase) {
             "log level \"loud\\x0a\": expected debug, info, warn, error or off");
 }
 
-TEST_F(LogTest, CutsLongTextsAndLongLines) {
+TEST(LogLine, IsCutIfItIsLong) {
   const std::string dirt(10'000, '\x01');
   for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
-    Logger logger(With(format));
-    logger.Info(dirt, {{"a", dirt}, {"b", dirt}, {"c", dirt}, {"d", dirt}, {"e", dirt}});
-    const std::string line = Written();
+    const std::string line =
+        LogLine(format, kNoon, LogLevel::kInfo, dirt,
+                {{"a", dirt}, {"b", dirt}, {"c", dirt}, {"d", dirt}, {"e", dirt}});
     EXPECT_LE(line.size(), Logger::kLineBytesMax);
     EXPECT_THAT(line, HasSubstr(format == LogFormat::kText ? " cut=true\n" : ",\"cut\":true}\n"));
     if (format == LogFormat::kJson) {
@@ -115,31 +114,29 @@ TEST_F(LogTest, CutsLongTextsAndLongLines) {
   }
 }
 
-TEST_F(LogTest, IsValidJsonAndOneLineWhateverTheBytes) {
+TEST(LogLine, IsValidJsonAndOneLineWhateverTheBytes) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
-  Logger json(With(LogFormat::kJson));
-  Logger text(With(LogFormat::kText));
   for (int i = 0; i < 2'000; ++i) {
     std::string value(random() % 600, '\0');
     for (char& c : value) c = static_cast<char>(random());
-    json.Info(value, {{"value", value}, {"again", value}});
-    const std::string line = Written();
+    const std::string line = LogLine(LogFormat::kJson, kNoon, LogLevel::kInfo, value,
+                                     {{"value", value}, {"again", value}});
     ASSERT_EQ(line.find('\n'), line.size() - 1);
     ASSERT_LE(line.size(), Logger::kLineBytesMax);
     boost::system::error_code error;
     boost::json::parse(line, error);
     ASSERT_FALSE(error) << line;
-    text.Info(value, {{"value", value}});
-    const std::string shown = Written();
+    const std::string shown =
+        LogLine(LogFormat::kText, kNoon, LogLevel::kInfo, value, {{"value", value}});
     ASSERT_EQ(shown.find('\n'), shown.size() - 1);
     for (const char c : shown) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~'));
   }
 }
 
 TEST_F(LogTest, LinesOfThreadsDoNotMix) {
-  Logger logger(With(LogFormat::kText));
+  Logger& logger = Start(LogFormat::kText);
   {
     std::vector<std::jthread> threads;
     for (int t = 0; t < 4; ++t) {
@@ -148,6 +145,7 @@ TEST_F(LogTest, LinesOfThreadsDoNotMix) {
       });
     }
   }
+  EXPECT_EQ(logger.lines_lost(), 0u);
   const std::string text = Written();
   EXPECT_EQ(std::ranges::count(text, '\n'), 800);
   std::size_t begin = 0;
@@ -155,17 +153,24 @@ TEST_F(LogTest, LinesOfThreadsDoNotMix) {
     ASSERT_EQ(text.substr(begin, end - begin),
               "2026-01-31T12:00:00.000005Z INFO message x=yyyyyyyyyyyyyyyyyyyyyyyyy");
   }
-  EXPECT_EQ(logger.lines_lost(), 0u);
 }
 
 TEST_F(LogTest, CountsLinesThatCouldNotBeWritten) {
   Logger logger({.fd = -1, .clock = &clock_});
   logger.Error("lost");
-  EXPECT_EQ(logger.lines_lost(), 1u);
+  EXPECT_TRUE(testing_support::Eventually([&] { return logger.lines_lost() == 1; }));
+}
+
+TEST_F(LogTest, SaysHowManyLinesWereLost) {
+  pipe_.Fill();
+  Logger& logger = Start(LogFormat::kText);
+  while (logger.lines_lost() == 0) logger.Info("message");
+  EXPECT_THAT(Written(), EndsWith("Z INFO message\n2026-01-31T12:00:00.000005Z WARN log lines were "
+                                  "lost lines=1\n"));
 }
 
 TEST_F(LogTest, LimitedWritesAFewLinesAnIntervalAndSaysHowManyItLeftOut) {
-  Logger logger(With(LogFormat::kText));
+  Logger& logger = Start(LogFormat::kText);
   LimitedLog limited(logger, {.lines_max = 2, .interval = std::chrono::seconds{1}});
   for (int i = 0; i < 10; ++i) limited.Log(LogLevel::kWarn, "degraded", {{"i", i}});
   clock_.Advance(std::chrono::seconds{1});
@@ -181,7 +186,7 @@ TEST_F(LogTest, LimitedWritesAFewLinesAnIntervalAndSaysHowManyItLeftOut) {
 }
 
 TEST_F(LogTest, LimitedLosesNoCountAmongThreads) {
-  Logger logger(With(LogFormat::kText));
+  Logger& logger = Start(LogFormat::kText);
   LimitedLog limited(logger, {.lines_max = 3});
   {
     std::vector<std::jthread> threads;
@@ -203,7 +208,7 @@ TEST_F(LogTest, LimitedLosesNoCountAmongThreads) {
 }
 
 TEST_F(LogTest, LimitedRespectsTheLevel) {
-  Logger logger(With(LogFormat::kText, LogLevel::kError));
+  Logger& logger = Start(LogFormat::kText, LogLevel::kError);
   LimitedLog limited(logger, {.lines_max = 1});
   limited.Log(LogLevel::kWarn, "no");
   limited.Log(LogLevel::kError, "yes");

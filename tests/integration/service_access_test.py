@@ -123,12 +123,13 @@ class Tokens(support.ServiceTest):
             self.assertEqual(service.get(path).status, 200, path)
 
     def reload(self, service, by_signal):
-        if not by_signal:
-            return service.admin("POST", "/admin/v1/reload")
-        lines = len(service.log_lines("tokens"))
-        service.send(signal.SIGHUP)
-        eventually(lambda: len(service.log_lines("tokens")) > lines, "it reloads")
-        return None
+        lines = len(service.logged("tokens"))
+        if by_signal:
+            answer = service.send(signal.SIGHUP)
+        else:
+            answer = service.admin("POST", "/admin/v1/reload")
+        service.logged("tokens", count=lines + 1)
+        return answer
 
     def test_are_read_again_while_connections_stay(self):
         for by_signal in (False, True):
@@ -170,7 +171,7 @@ class Tokens(support.ServiceTest):
             self.assertEqual(problem["file"], "http")
             self.assertIn(self.path, problem["message"])
             self.assertEqual(service.get(CHECK, **bearer("plain-secret")).status, 200)
-        self.assertEqual(len(service.log_lines("the old ones stay", '"door":"http"')), 6)
+        self.assertEqual(len(service.logged("the old ones stay", '"door":"http"', count=6)), 6)
         samples = support.parse_metrics(
             service.get("/metrics", **bearer("plain-secret")).body.decode())
         reloads = {result: samples["sluice_token_reloads_total", frozenset({("result", result)})]
@@ -184,6 +185,7 @@ class Tokens(support.ServiceTest):
         Resp(self, service.resp_port).ask("AUTH", "ci", "named-secret")
         self.files.write("tokens", "broken named-secret plain-secret")
         self.reload(service, by_signal=False)
+        service.logged("the old ones stay")
         shown = service.log() + service.output()
         shown += support.sluice("config", "--http-token-file", self.path).stdout
         self.assertIn("the old ones stay", shown)
@@ -192,7 +194,7 @@ class Tokens(support.ServiceTest):
     def test_a_file_that_all_can_read_is_complained_about(self):
         self.assertEqual(self.serve().log_lines("can read the tokens"), [])
         os.chmod(self.path, 0o644)
-        self.assertEqual(len(self.serve().log_lines("WARN", "can read the tokens", self.path)), 1)
+        self.assertEqual(len(self.serve().logged("WARN", "can read the tokens", self.path)), 1)
 
     def test_of_the_admin_door_are_the_same_kind(self):
         service = self.start("--admin-token-file", self.path)

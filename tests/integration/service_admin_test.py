@@ -784,7 +784,8 @@ class Audit(support.ServiceTest):
         self.assertEqual(ask("PUT", "/admin/v1/log-level?level=info").status, 200)
 
         digest = hashlib.sha256(b"s3cret-2").hexdigest()
-        changes = self.changes(service)
+        changes = eventually_get(lambda: self.changes(service), lambda found: len(found) >= 9,
+                                 "every change is logged")
         for change in changes:
             self.assertEqual((change["level"], change["address"]), ("info", "127.0.0.1"))
             self.assertTrue(change["request_id"])
@@ -825,8 +826,9 @@ class Audit(support.ServiceTest):
         self.assertEqual(service.admin("POST", "/admin/v1/validate", rule_set("x", 1)).status, 200)
         self.assertEqual(service.admin("PUT", "/admin/v1/log-level?level=loud").status, 400)
         self.assertEqual(service.admin("PUT", f"{SETS}/x", rule_set("x", 1)).status, 201)
-        self.assertEqual([(change["caller"], change["action"])
-                          for change in self.changes(service)], [("local", "created")])
+        changes = eventually(lambda: self.changes(service), "the change is logged")
+        self.assertEqual([(change["caller"], change["action"]) for change in changes],
+                         [("local", "created")])
 
 
 class OtherDoors(support.ServiceTest):

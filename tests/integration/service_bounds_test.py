@@ -233,10 +233,10 @@ class DescriptorsTest(BoundsTest):
         if is_sanitized(service):
             self.skipTest("the sanitizer itself needs files")
         # Each door gets its part of what is left after the program's own.
-        self.assertTrue(service.log_lines("WARN", f"files_max={self.FILES_MAX}"))
+        self.assertTrue(service.logged("WARN", f"files_max={self.FILES_MAX}"))
         for door, connections in (("http", 48), ("resp", 48), ("grpc", 48), ("admin", 20)):
-            self.assertTrue(service.log_lines("WARN", f"door={door}",
-                                              f"connections_max={connections}"))
+            self.assertTrue(service.logged("WARN", f"door={door}",
+                                           f"connections_max={connections}"))
         for port in (service.port, service.resp_port, service.grpc_port):
             self.clients(port, self.FILES_MAX)
 

@@ -4,6 +4,7 @@
 Usage: service_cli_test.py PROGRAM
 """
 
+import contextlib
 import json
 import os
 import re
@@ -201,8 +202,8 @@ class Validate(support.ServiceTest):
 
         # Whoever starts it is told the same.
         service = self.start("--rules", file, env={"SLUICE_HTPP": "s3cret"})
-        self.assertEqual(len(service.log_lines("WARN", "a rule may not do what is meant")), 3)
-        self.assertTrue(service.log_lines("WARN", "SLUICE_HTPP", "SLUICE_HTTP"))
+        self.assertEqual(len(service.logged("WARN", "a rule may not do what is meant", count=3)), 3)
+        self.assertTrue(service.logged("WARN", "SLUICE_HTPP", "SLUICE_HTTP"))
         done = sluice("config", env={"SLUICE_HTPP": "s3cret"})
         self.assertEqual(done.returncode, 0)
         self.assertRegex(done.stderr, "^SLUICE_HTPP: warning: .*\n$")
@@ -646,12 +647,12 @@ class Serve(support.ServiceTest):
     def test_a_snapshot_that_redis_has_no_use_for(self):
         service = self.start("--store", f"redis://127.0.0.1:{support.free_port()}",
                              "--snapshot", self.folder() / "state")
-        self.assertTrue(service.log_lines("WARN", "memory.snapshotFile is not used"))
+        self.assertTrue(service.logged("WARN", "memory.snapshotFile is not used"))
 
     def test_an_admin_token_in_clear(self):
         warning = ("WARN", "tokens travel in clear", "door=admin")
         service = self.start("--admin", "0.0.0.0:0", "--admin-token", "t")
-        self.assertTrue(service.log_lines(*warning))
+        self.assertTrue(service.logged(*warning))
         self.assertEqual(self.start("--admin-token", "t").log_lines(*warning), [])
 
     def test_settings_by_environment(self):
@@ -660,7 +661,7 @@ class Serve(support.ServiceTest):
         service = self.start(env={"SLUICE_RULES": rules, "SLUICE_THREADS": "3",
                                   "SLUICE_LOG_FORMAT": "json"})
         self.assertEqual(service.check("env").status, 200)
-        self.assertTrue(service.log_lines('"threads":3'))
+        self.assertTrue(service.logged('"threads":3'))
 
     def test_has_descriptors_for_all_its_connections(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -673,7 +674,7 @@ class Serve(support.ServiceTest):
             return
         service = self.start("--http-connections-max", "1000000")
         self.assertEqual(service.metric("process_max_fds"), hard)
-        self.assertTrue(service.log_lines("WARN", f"files_max={hard}"))
+        self.assertTrue(service.logged("WARN", f"files_max={hard}"))
 
     def test_has_descriptors_for_all_its_loops(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -682,25 +683,46 @@ class Serve(support.ServiceTest):
         service = self.start("--threads", "100", "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
         self.assertEqual(service.get("/health").status, 200)
 
-    def test_outlives_whoever_reads_its_log(self):
+    @contextlib.contextmanager
+    def logging_to_a_pipe(self, *arguments):
         port = support.free_port()
         with subprocess.Popen([support.PROGRAM, "serve", "--http", f"127.0.0.1:{port}",
-                               "--admin", ""], env=support.clean_environment(),
+                               "--admin", "", *arguments], env=support.clean_environment(),
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as program:
             self.addCleanup(program.kill)
             program.stderr.readline()
-            program.stderr.close()
             client = support.Client(port)
             self.addCleanup(client.close)
+            yield program, client
+            program.send_signal(signal.SIGTERM)
+            self.assertEqual(program.wait(support.PATIENCE), 0)
+
+    def lines_lost(self, client):
+        text = client.request("GET", "/metrics").body.decode()
+        return support.parse_metrics(text)["sluice_log_lines_lost_total", frozenset()]
+
+    def test_outlives_whoever_reads_its_log(self):
+        with self.logging_to_a_pipe() as (program, client):
+            program.stderr.close()
 
             def lost():
                 program.send_signal(signal.SIGHUP)  # Which is logged.
-                text = client.request("GET", "/metrics").body.decode()
-                return support.parse_metrics(text)["sluice_log_lines_lost_total", frozenset()]
+                return self.lines_lost(client)
 
             support.eventually(lambda: lost() > 0, "lines are lost, and counted")
-            program.send_signal(signal.SIGTERM)
-            self.assertEqual(program.wait(support.PATIENCE), 0)
+
+    def test_does_not_wait_for_whoever_reads_its_log(self):
+        with self.logging_to_a_pipe("--log-level", "debug") as (program, client):
+            check = support.target("/api/v1/rate-limit/check", key="k" * 256)
+
+            def lost():
+                for _ in range(200):
+                    client.request("GET", check)
+                return self.lines_lost(client)
+
+            support.eventually(lambda: lost() > 0, "lines are lost, and counted")
+            # It catches up with a reader that comes late, and says what is missing.
+            self.assertTrue(any(b"log lines were lost" in line for line in program.stderr))
 
     def test_folders_of_rules_may_be_empty(self):
         folder = self.folder()

@@ -172,7 +172,7 @@ class WithoutRedis(ExactTest):
         for policy in ("FAIL_OPEN", "FAIL_CLOSED", "LOCAL"):
             self.assertGreater(
                 metrics["sluice_store_failures_total", frozenset({("policy", policy)})], 0)
-        self.assertTrue(service.log_lines("WARN", "decided without the store"))
+        self.assertTrue(service.logged("WARN", "decided without the store"))
 
         redis = self.redis(port=port)
         eventually(lambda: service.check("api", userId="zoe").json["source"] == "store",
@@ -252,7 +252,7 @@ class Drain(support.ServiceTest):
                     self.assertEqual([status for status in some[:-1]
                                       if status not in (200, 429)], [])
                 self.assertGreater(len(statuses), 160)
-                self.assertTrue(service.log_lines("stopped", "connections_cut=0"))
+                self.assertTrue(service.logged("stopped", "connections_cut=0"))
 
     def test_what_was_sent_before_the_signal_is_answered(self):
         service = self.start("--threads", "2")
@@ -310,7 +310,7 @@ class Drain(support.ServiceTest):
             stuck.send(b"POST /api/v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{")
             eventually(lambda: self.unread(stuck) == 0, "the service has read it")
             self.assertEqual(service.stop(), 0)
-        self.assertTrue(service.log_lines("connections_cut=1"))
+        self.assertTrue(service.logged("connections_cut=1"))
 
     def test_a_second_signal_does_not_wait(self):
         service = self.start()
@@ -395,7 +395,7 @@ class Clocks(support.ServiceTest):
         self.assertEqual(service.stop(), 0)
 
         again = self.start_with_clock("--snapshot", file)
-        self.assertTrue(again.log_lines("WARN", "states were not restored", "keys=1"))
+        self.assertTrue(again.logged("WARN", "states were not restored", "keys=1"))
         self.assertEqual(again.metric("sluice_snapshot_states_dropped_total"), 1)
         self.assertEqual([self.check(again) for _ in range(4)], [True, True, True, False])
 
@@ -407,7 +407,7 @@ class Clocks(support.ServiceTest):
             health = eventually_get(lambda: service.get("/health").json,
                                     lambda answer: answer["status"] == "DEGRADED", "it is told")
             self.assertIn("clock", health)
-            self.assertTrue(service.log_lines("ERROR", "clock cannot be right"))
+            self.assertTrue(service.logged("ERROR", "clock cannot be right"))
             self.assertEqual(service.get("/health/ready").status, 200)
             self.assertTrue(self.check(service, f"198.51.100.{100 + years}"))
         self.assertEqual([self.check(service) for _ in range(2)], [True, False])
@@ -421,7 +421,7 @@ class Clocks(support.ServiceTest):
         self.shift(100 * YEAR)
         service = self.start_with_clock()
         self.assertEqual(service.get("/health").json["status"], "DEGRADED")
-        self.assertTrue(service.log_lines("ERROR", "clock cannot be right"))
+        self.assertTrue(service.logged("ERROR", "clock cannot be right"))
         self.assertEqual([self.check(service) for _ in range(4)], [True, True, True, False])
         self.shift(0)
         eventually(lambda: service.get("/health").json["status"] == "UP", "it is right again")
@@ -450,7 +450,7 @@ class Snapshots(support.ServiceTest):
         service.get(self.CHECK)
         self.assertEqual(service.stop(), 0)
         again = self.start("--snapshot", file)
-        self.assertTrue(again.log_lines("state restored", "keys=1"))
+        self.assertTrue(again.logged("state restored", "keys=1"))
         self.assertEqual(self.left(again), 70)
 
     def test_state_survives_a_kill(self):
@@ -552,7 +552,7 @@ class Snapshots(support.ServiceTest):
             state.seek(-1, os.SEEK_END)
             state.write(bytes([last[0] ^ 0xFF]))
         again = self.start("--snapshot", file)
-        self.assertTrue(again.log_lines("ERROR", "damaged", "starting empty"))
+        self.assertTrue(again.logged("ERROR", "damaged", "starting empty"))
         self.assertEqual(self.left(again), 100)
         self.assertTrue([name for name in os.listdir(str(folder)) if "damaged" in name])
 
@@ -561,7 +561,7 @@ class Snapshots(support.ServiceTest):
         for content in ("", "hello", "x" * 100_000):
             service = self.start("--snapshot", folder.write("state", content))
             self.assertEqual(self.left(service), 100)
-            self.assertTrue(service.log_lines("ERROR", "damaged"))
+            self.assertTrue(service.logged("ERROR", "damaged"))
             service.kill()
 
     def test_when_the_last_snapshot_was_written(self):

@@ -181,8 +181,8 @@ ruleSets:
         self.assertEqual(service.metric("sluice_overload_decisions_total", reason="in_flight"), 13)
         self.assertEqual(service.metric("sluice_degraded_decisions_total", source="overload"), 11)
         self.assertEqual(service.metric("sluice_degraded_decisions_total", source="fail_open"), 1)
-        self.assertTrue(service.log_lines("WARN", "the store answers but cannot keep up"))
-        self.assertTrue(service.log_lines("WARN", "decided without the store", "overload"))
+        self.assertTrue(service.logged("WARN", "the store answers but cannot keep up"))
+        self.assertTrue(service.logged("WARN", "decided without the store", "overload"))
         health = service.get("/health").json
         self.assertEqual((health["status"], health["store"]["overloaded"]), ("DEGRADED", True))
         status = service.admin("GET", "/admin/v1/status").json["guard"]

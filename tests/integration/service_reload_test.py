@@ -258,8 +258,8 @@ class InvalidChanges(ReloadTest):
                            "the reload is counted")
                 self.assertEqual(self.limit(service), 3)
                 self.assertEqual(service.generation(), 1)
-        lines = service.log_lines("ERROR", "rules are not valid; the old ones stay", "rules.yaml:")
-        self.assertGreaterEqual(len(lines), invalid)
+        service.logged("ERROR", "rules are not valid; the old ones stay", "rules.yaml:",
+                       count=invalid)
         self.assertEqual(service.get("/health/ready").status, 200)
         # What was used is still used, and good rules are taken again.
         self.assertEqual(self.allowed(service, 5), 2)
@@ -278,7 +278,7 @@ class InvalidChanges(ReloadTest):
         folder.replace("rules.yaml", rules(4))
         self.wait_for_limit(service, 4)
         self.assertEqual(service.metric("sluice_reloads_total", result="invalid"), 1)
-        self.assertEqual(len(service.log_lines("rules are not valid")), 1)
+        self.assertEqual(len(service.logged("rules are not valid")), 1)
 
     def test_asked_for_by_an_operator(self):
         folder = self.folder()
@@ -554,7 +554,7 @@ class Certificates(support.ServiceTest):
             self.assertIn("served.pem", problems[0]["message"])
             self.assert_shows("good.pem")
             os.rename(self.files / "good.pem", self.files / "served.pem")
-        self.assertEqual(len(self.service.log_lines("error", "the old one stays")), 9)
+        self.assertEqual(len(self.service.logged("error", "the old one stays", count=9)), 9)
         self.assertEqual(self.counts(), [0, 9])
         answer = self.service.admin_at(self.ports["admin"], "POST", "/admin/v1/reload")
         self.assertEqual((answer.status, answer.json["generation"]), (200, 5))

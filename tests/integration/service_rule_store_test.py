@@ -73,8 +73,9 @@ class Lost(RuleStoreTest):
             restored = sum(service.metric("sluice_rule_store_restored_total")
                            for service in services)
             self.assertEqual(restored, times)
-        self.assertTrue(any(service.log_lines("WARN", "the rule set store has lost its rule sets",
-                                              "written back") for service in services))
+        eventually(lambda: any(service.log_lines("WARN", "the rule set store has lost its rule sets",
+                                                 "written back") for service in services),
+                   "it is told")
 
     def test_a_restart_without_persistence(self):
         redis = self.redis()
@@ -214,8 +215,8 @@ class Start(RuleStoreTest):
         again = self.serve(redis, "--rules-keep", kept)
         self.assertEqual(self.limit_at(again), 404)
         self.assertEqual(again.get("/health/ready").status, 503)
-        self.assertTrue(again.log_lines("ERROR", "the kept rule sets cannot be used",
-                                        kept + ".damaged"))
+        self.assertTrue(again.logged("ERROR", "the kept rule sets cannot be used",
+                                     kept + ".damaged"))
         self.assertTrue(os.path.exists(kept + ".damaged"))
         self.assertEqual(again.metric("sluice_rules_keep_failures_total"), 1)
 
@@ -251,8 +252,8 @@ class BadDocuments(RuleStoreTest):
         self.assertEqual(service.get("/health/ready").status, 200)
         self.assertEqual(service.metric("sluice_rule_sets_rejected"), len(bad))
         self.assertEqual(service.metric("sluice_rule_set_rejected", rule_set="newer"), 1)
-        self.assertTrue(service.log_lines("ERROR", "is not valid and was left out",
-                                          "rule_set=shared", "its last good version"))
+        self.assertTrue(service.logged("ERROR", "is not valid and was left out",
+                                       "rule_set=shared", "its last good version"))
 
         # What is good is in force, here and at one that starts now; files are still taken.
         starter = self.serve(redis, "--rules", files)

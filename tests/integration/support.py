@@ -285,7 +285,14 @@ class Service(Process):
         return self.get("/info").json["generation"]
 
     def log_lines(self, *parts):
+        """The lines with all of `parts` that are written already."""
         return [line for line in self.log().splitlines() if all(part in line for part in parts)]
+
+    def logged(self, *parts, count=1):
+        """The lines with all of `parts`, once there are `count`: lines are written a moment after
+        what they tell of."""
+        return eventually_get(lambda: self.log_lines(*parts), lambda lines: len(lines) >= count,
+                              f"it logs {parts}")
 
     def stop(self):
         """Asks it to end, and says with which status it did."""

@@ -35,7 +35,7 @@ def service_killed(trial):
             lost_s.append(seconds_lost(of_subject, kept, killed))
             known[subject] += kept
         trial.progress(f"killed {number + 1}: lost {max(lost_s):.2f} s so far")
-        trial.expect(service.log_lines("state restored"), "the log does not say what was restored")
+        trial.expect(service.logged("state restored"), "the log does not say what was restored")
         trial.expect_answers(load, records, but={BROKEN})
         lags_s.append(load.lag(1.0))
         load.remove()
@@ -65,7 +65,7 @@ def snapshot_damaged(trial):
         service.run()
         service.wait_until_up()
         trial.expect(used(service, subject) == 0, "it did not start empty")
-        said = service.log_lines("the snapshot is damaged and was set aside; starting empty")
+        said = service.logged("the snapshot is damaged and was set aside; starting empty")
         trial.expect(len(said) == 1 and "ERROR" in said[0].upper(), "the log does not say so")
         trial.expect(pathlib.Path(f"{snapshot}.damaged").exists(), "it was not set aside")
         trial.expect(service.stop() == 0 and snapshot.exists(), "the next one was not written")
