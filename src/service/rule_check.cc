@@ -34,7 +34,7 @@ Expected<void> RuleCheck::Prepare(std::string_view rule_set, const rules::Contex
   if (!chosen) return chosen;
 
   for (const rules::Selected& selected : selection_.rules()) {
-    outcomes_.push_back({.selected = &selected, .bands = {}, .denied = false, .error = {}});
+    outcomes_.push_back({.selected = &selected, .bands = {}, .error = {}});
     const bool refuses =
         selected.verdict == Verdict::kBlocked || selected.verdict == Verdict::kMissingKey;
     outcomes_.back().denied = refuses;
@@ -141,6 +141,7 @@ void RuleCheck::Summarise() {
     if (selected.rule->shadow) {
       if (selected.verdict == Verdict::kCharge) {
         Request& own = requests_[next++];
+        outcome.source = own.source;
         if (!own.outcome) {
           outcome.error = std::move(own.outcome.error());
         } else {
@@ -149,6 +150,7 @@ void RuleCheck::Summarise() {
       }
       continue;
     }
+    outcome.source = source_;
     const rules::Band* band = nullptr;
     if (decision_ && !decision_->allowed) {
       if (const auto found = denies(outcome.bands); found != outcome.bands.end()) {

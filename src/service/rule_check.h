@@ -51,6 +51,7 @@ class RuleCheck {
     std::span<const Decision> bands;  // As long as selected->bands if those were charged.
     bool denied = false;              // By this rule; of a shadow: would have been.
     std::optional<Error> error;       // Of a shadow that could not be decided.
+    Source source = Source::kStore;   // Of rules that count: the same for all.
   };
 
   const Catalog& catalog() const { return *catalog_; }
