@@ -192,10 +192,10 @@ struct Session::Callbacks {
   static int OnFrameSent(nghttp2_session* session, const nghttp2_frame* frame, void* user) {
     Session& self = Self(user);
     if (frame->hd.type == NGHTTP2_RST_STREAM) {
-      // What a client brings about by its own errors is as good as a reset of its own. Refused
-      // streams are not: it may not have heard yet how many there may be.
-      const std::uint32_t code = frame->rst_stream.error_code;
-      if (code != NGHTTP2_NO_ERROR && code != NGHTTP2_REFUSED_STREAM) self.CountReset();
+      // What a client brings about by its own errors is as good as a reset of its own. So are
+      // streams beyond the maximum, though it may not have heard of that yet: one that never says
+      // that it has could open them for ever.
+      if (frame->rst_stream.error_code != NGHTTP2_NO_ERROR) self.CountReset();
       return 0;
     }
     if (frame->hd.type != NGHTTP2_HEADERS) return 0;
