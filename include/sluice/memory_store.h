@@ -22,11 +22,12 @@ namespace sluice {
 // Options::recovered_kept_for.
 //
 // When `keys_max` states are live, none of them is dropped for a newcomer: a sketch then decides on
-// new keys until room returns. It takes 96 bytes for each of `keys_max`, and 170 KB, for as long
+// new keys until room returns. It takes 192 bytes for each of `keys_max`, and 170 KB, for as long
 // as it holds anything. It never grants a key more than its limit, and hardly ever less as long as
-// no more than ten times `keys_max` new keys are live; beyond that, keys share what they may use. A
-// flood of fresh keys can therefore neither reset a live counter, nor grow the memory without
-// bound, nor use up the budgets of others. Stats::overflow_decisions counts those decisions.
+// no more than twenty times `keys_max` new keys are live; beyond that, keys share what they may
+// use. A flood of fresh keys can therefore neither reset a live counter, nor grow the memory
+// without bound, nor use up the budgets of others. Stats::overflow_decisions counts those
+// decisions.
 class MemoryStore final : public Store {
  public:
   struct Options {

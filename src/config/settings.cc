@@ -300,7 +300,7 @@ constexpr std::array kSettings = {
 
     Within<FIELD(memory.keys_max), 1, std::int64_t{1} << 32>(
         "memory.keysMax", "--memory-keys-max", "N",
-        "States held in memory. Beyond that, a sketch for new keys takes 96 bytes for each of N "
+        "States held in memory. Beyond that, a sketch for new keys takes 192 bytes for each of N "
         "while it is needed"),
     Within<FIELD(memory.log_entries_max), 1, kMany>(
         "memory.logEntriesMax", "--memory-log-entries-max", "N",
