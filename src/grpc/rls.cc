@@ -220,7 +220,10 @@ void RlsBatch::Count(service::Engine& engine, const service::Engine::Span& span)
   for (const Call& call : calls_) {
     const auto all = AskedBy(call);
     const bool over = IsOver(call);
-    for (const Asked& asked : all) CountLimit(engine, asked, over, span);
+    for (const Asked& asked : all) {
+      CountLimit(engine, asked, over, span);
+      CountDescriptor(asked);
+    }
     // One that failed is counted with its error; neither a look nor giving back is a request.
     if (!std::ranges::all_of(all, [&](const Asked& asked) { return CheckStore(asked).ok(); }) ||
         std::ranges::none_of(all, [](const Asked& asked) { return asked.takes(); })) {
@@ -253,6 +256,21 @@ void RlsBatch::CountLimit(service::Engine& engine, const Asked& asked, bool over
                     span.end);
 }
 
+// Looks are nobody's request, nor is what is given back.
+void RlsBatch::CountDescriptor(const Asked& asked) const {
+  using enum service::RlsOutcome;
+  if (!asked.metrics || asked.kind == Asked::Kind::kFree || !asked.takes()) return;
+  if (IsOver(asked)) {
+    asked.metrics->Count(asked.shadow ? kShadowOver : kOver);
+  } else if (asked.kind == Asked::Kind::kUnlimited) {
+    asked.metrics->Count(kOk);
+  } else if (!requests_[asked.request].outcome) {
+    asked.metrics->Count(kError);
+  } else {
+    asked.metrics->Count(OutcomeOf(decisions_[asked.charge]));
+  }
+}
+
 // Null if no limit had a say, as of one that blocks.
 const Limit* RlsBatch::DecidingLimit(const Call& call, bool over) {
   service::Deciding deciding;
@@ -271,7 +289,6 @@ const Limit* RlsBatch::DecidingLimit(const Call& call, bool over) {
 Status RlsBatch::Answer(std::size_t index, std::string& reply) {
   const Call& call = calls_[index];
   response_.Clear();
-  Count(call);
   for (const Asked& asked : AskedBy(call)) {
     if (Status status = CheckStore(asked); !status.ok()) return status;
     AddStatus(asked);
@@ -281,23 +298,6 @@ Status RlsBatch::Answer(std::size_t index, std::string& reply) {
   if (options_.headers) AddHeaders(call);
   response_.SerializeToString(&reply);
   return {};
-}
-
-// Looks are nobody's request, nor is what is given back.
-void RlsBatch::Count(const Call& call) {
-  using enum service::RlsOutcome;
-  for (const Asked& asked : AskedBy(call)) {
-    if (!asked.metrics || asked.kind == Asked::Kind::kFree || !asked.takes()) continue;
-    if (IsOver(asked)) {
-      asked.metrics->Count(asked.shadow ? kShadowOver : kOver);
-    } else if (asked.kind == Asked::Kind::kUnlimited) {
-      asked.metrics->Count(kOk);
-    } else if (!requests_[asked.request].outcome) {
-      asked.metrics->Count(kError);
-    } else {
-      asked.metrics->Count(OutcomeOf(decisions_[asked.charge]));
-    }
-  }
 }
 
 Status RlsBatch::CheckStore(const Asked& asked) const {

@@ -61,8 +61,8 @@ class RlsBatch {
   // What the engine is to decide; may be empty. After the last Add; lives until Start.
   std::span<Request> Requests();
 
-  // After the engine has decided, once: counts the calls as requests, and their limits. If there
-  // was nothing to decide, the span is empty.
+  // After the engine has decided, once: counts the calls as requests, their limits and descriptors.
+  // If there was nothing to decide, the span is empty.
   void Count(service::Engine& engine, const service::Engine::Span& span);
 
   // After the engine has decided: the serialized RateLimitResponse, or why there is none, which is
@@ -127,10 +127,10 @@ class RlsBatch {
   // Of one call, while it is counted.
   void CountLimit(service::Engine& engine, const Asked& asked, bool over,
                   const service::Engine::Span& span) const;
+  void CountDescriptor(const Asked& asked) const;
   const Limit* DecidingLimit(const Call& call, bool over);
 
   // Of one call, while it is answered.
-  void Count(const Call& call);
   Status CheckStore(const Asked& asked) const;
   bool IsOver(const Asked& asked) const;
   bool Denies(const Asked& asked) const { return !asked.shadow && IsOver(asked); }
