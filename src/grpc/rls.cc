@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "core/combine.h"
 #include "service/rate_limit_fields.h"
+#include "telemetry/log.h"
 
 namespace sluice::grpc {
 namespace {
@@ -48,7 +49,7 @@ void RlsBatch::Start(std::shared_ptr<const service::Catalog> catalog, TimePoint 
   planned_.clear();
 }
 
-Status RlsBatch::Add(std::string_view message) {
+Status RlsBatch::Add(std::string_view message, std::string_view request_id) {
   if (Status status = request_.Parse(message); !status.ok()) return status;
   if (request_.domain.empty()) {
     return {StatusCode::kInvalidArgument, "the domain is empty; expected its name"};
@@ -57,7 +58,9 @@ Status RlsBatch::Add(std::string_view message) {
     return {StatusCode::kInvalidArgument, "no descriptors; expected at least one"};
   }
   const rules::RlsDomain* domain = catalog_->domains->Find(request_.domain);
-  const Call call = {.first = asked_count_, .count = request_.descriptors.size()};
+  const Call call = {.first = asked_count_,
+                     .count = request_.descriptors.size(),
+                     .request_id = std::string(request_id)};
   if (asked_.size() < call.first + call.count) asked_.resize(call.first + call.count);
   for (std::size_t i = 0; i < call.count; ++i) {
     Status status = Ask(domain, request_.descriptors[i], asked_[call.first + i]);
@@ -230,7 +233,20 @@ void RlsBatch::Count(service::Engine& engine, const service::Engine::Span& span)
       continue;
     }
     engine.CountRequest(DecidingLimit(call, over), !over, span);
+    if (over) LogDenial(engine.logger(), call);
   }
+}
+
+void RlsBatch::LogDenial(telemetry::Logger& logger, const Call& call) {
+  if (!logger.Enabled(telemetry::LogLevel::kDebug)) return;
+  const auto all = AskedBy(call);
+  const auto found = std::ranges::find_if(all, [&](const Asked& asked) { return Denies(asked); });
+  const bool has_key = found->match.limit || found->brought;
+  logger.Debug("denied by a descriptor",
+               {{"descriptor", found->match.limit ? found->match.limit->path : "(override)"},
+                {"name", NameOf(*found)},
+                {"key", has_key ? std::string_view(found->match.key) : std::string_view()},
+                {"request_id", call.request_id}});
 }
 
 void RlsBatch::CountLimit(service::Engine& engine, const Asked& asked, bool over,

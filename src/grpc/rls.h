@@ -53,8 +53,8 @@ class RlsBatch {
   void Start(std::shared_ptr<const service::Catalog> catalog, TimePoint now);
 
   // Takes a serialized RateLimitRequest as the next call. If the status is not OK, nothing was
-  // added.
-  Status Add(std::string_view message);
+  // added. The id, if the client has given one, is for the log.
+  Status Add(std::string_view message, std::string_view request_id = {});
 
   std::size_t size() const { return calls_.size(); }
 
@@ -105,6 +105,7 @@ class RlsBatch {
   struct Call {
     std::size_t first = 0;
     std::size_t count = 0;
+    std::string request_id;
   };
   struct Planned {
     Action action = Action::kCheck;
@@ -125,6 +126,7 @@ class RlsBatch {
   void StartRequest(Action action) { planned_.push_back({.action = action}); }
 
   // Of one call, while it is counted.
+  void LogDenial(telemetry::Logger& logger, const Call& call);
   void CountLimit(service::Engine& engine, const Asked& asked, bool over,
                   const service::Engine::Span& span) const;
   void CountDescriptor(const Asked& asked) const;

@@ -77,6 +77,7 @@ struct Session::Call {
   // What the headers say.
   const Method* method = nullptr;
   std::string unknown_path;
+  std::string request_id;
   std::size_t header_bytes = 0;
   bool post = false;
   bool content_type = false;
@@ -103,6 +104,7 @@ struct Session::Call {
   void Reset() {
     method = nullptr;
     Clear(unknown_path);
+    Clear(request_id);
     header_bytes = 0;
     post = content_type = timeout_malformed = let_in = false;
     encoding = Encoding::kIdentity;
@@ -304,6 +306,11 @@ void Session::Process(std::string_view bytes) {
   broken_ = true;
 }
 
+std::string_view Session::RequestIdOf(StreamId id) {
+  const Call* const call = Find(id);
+  return call ? std::string_view(call->request_id) : std::string_view();
+}
+
 void Session::Produce(std::string& out, std::size_t bytes_max) {
   while (out.size() < bytes_max) {
     const std::uint8_t* bytes = nullptr;
@@ -459,6 +466,8 @@ void Session::OnHeader(Call& call, std::string_view name, std::string_view value
                                         : Call::Encoding::kUnknown;
   } else if (name == "authorization") {
     call.let_in = handler_.LetsIn(value);
+  } else if (name == "x-request-id" || (name == "traceparent" && call.request_id.empty())) {
+    if (handler_.WantsRequestIds()) call.request_id = value;
   }
 }
 

@@ -83,6 +83,9 @@ class Session {
     // Whether a call with this authorization, which may be empty, is that of a caller.
     virtual bool LetsIn(std::string_view /*authorization*/) { return true; }
 
+    // Whether RequestIdOf will be asked; only then are they kept.
+    virtual bool WantsRequestIds() { return false; }
+
     // A message has come, not compressed any more. Of a method with one request: the call is
     // complete. The text lives until this returns.
     virtual void OnMessage(StreamId id, const Method& method, std::string_view message) = 0;
@@ -105,6 +108,9 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   void Receive(std::string_view bytes, SteadyTime now);
+
+  // What an open call's client calls it, in x-request-id or else traceparent; empty if it does not.
+  std::string_view RequestIdOf(StreamId id);
 
   // Appends what is to be written, until `out` is `bytes_max` long or somewhat longer.
   void Produce(std::string& out, std::size_t bytes_max);

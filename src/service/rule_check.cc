@@ -229,4 +229,22 @@ void RuleCheck::CountRule(const Outcome& outcome) const {
   }
 }
 
+void LogDenial(telemetry::Logger& logger, const RuleCheck& check,
+               const telemetry::LogField& which) {
+  if (!logger.Enabled(telemetry::LogLevel::kDebug) || !check.refuses() || !check.denied_by())
+    return;
+  const auto denied =
+      std::ranges::find_if(check.outcomes(), [&](const RuleCheck::Outcome& outcome) {
+        return outcome.denied && outcome.selected->rule == check.denied_by();
+      });
+  const rules::Selected& selected = *denied->selected;
+  std::string_view band = selected.verdict == Verdict::kBlocked ? "blocked" : "missing-key";
+  if (check.denied_band() != nullptr) band = check.denied_band()->label;
+  logger.Debug("denied by a rule", {{"rule_set", check.rule_set().id()},
+                                    {"rule", selected.rule->id},
+                                    {"band", band},
+                                    {"key", selected.key},
+                                    which});
+}
+
 }  // namespace sluice::service
