@@ -22,11 +22,11 @@ namespace sluice {
 // Options::recovered_kept_for.
 //
 // When `keys_max` states are live, none of them is dropped for a new key. A sketch then decides on
-// new keys until there is room again. The sketch takes 96 bytes for each of `keys_max`, and 170 KB,
-// for as long as it holds anything. It never grants a key more than its limit, and hardly ever less
-// as long as no more than ten times `keys_max` new keys are live; beyond that, keys share what they
-// may use. A flood of fresh keys can therefore not reset a live counter, grow the memory without
-// bound, or use up the budgets of others. Stats::overflow_decisions counts these decisions.
+// new keys until there is room again. The sketch takes 192 bytes for each of `keys_max`, and 170
+// KB, for as long as it holds anything. It never grants a key more than its limit, and hardly ever
+// less as long as no more than twenty times `keys_max` new keys are live; beyond that, keys share
+// what they may use. A flood of fresh keys can therefore not reset a live counter, grow the memory
+// without bound, or use up the budgets of others. Stats::overflow_decisions counts these decisions.
 class MemoryStore final : public Store {
  public:
   struct Options {

@@ -12,14 +12,12 @@
 #include <vector>
 
 #include "api/audit.h"
-#include "api/decision_json.h"
 #include "api/key_search.h"
 #include "api/key_state.h"
 #include "api/reply.h"
 #include "api/top.h"
 #include "base/json_writer.h"
 #include "base/text.h"
-#include "core/seen.h"
 #include "net/url.h"
 #include "rules/key.h"
 #include "rules/parse.h"
@@ -142,11 +140,6 @@ reload::Keeper::Done AnswerWith(std::shared_ptr<Reply> reply, Author author, std
   };
 }
 
-// Whether nothing is counted under what was looked at.
-bool IsUntouched(const Request& look) {
-  return look.outcome && look.outcome->remaining == look.outcome->limit;
-}
-
 // The budgets of one key, looked at or made whole together.
 struct KeyCall {
   explicit KeyCall(Reply own_reply) : reply(std::move(own_reply)) {}
@@ -166,19 +159,6 @@ void FailUncounted(KeyCall& call, std::string_view by) {
   call.reply.Fail(404, "NOT_FOUND", text::Cat(by, " for this key; expected ", kKeysAsShown));
 }
 
-// A look is told what a request of 1 would get.
-void AppendLook(JsonWriter& json, const KeyLimit& limit, const Request& request,
-                const SeenState& seen) {
-  json.Field("spec", limit.limit->ToString());
-  if (!request.outcome) {
-    json.Field("error", ToString(request.outcome.error().code));
-    return;
-  }
-  AppendDecision(json, core::Foresee(*limit.limit, *request.outcome, seen, 1));
-  AppendQueued(json, *limit.limit, *request.outcome);
-  json.Field("untouched", IsUntouched(request)).Field("source", SourceName(request.source));
-}
-
 void AnswerInspection(KeyCall& call) {
   // Whatever is asked, the named limits would grant it in full.
   const auto is_shown = [&](std::size_t i) {
@@ -193,7 +173,7 @@ void AnswerInspection(KeyCall& call) {
     any = true;
     json.BeginObject();
     AppendPlace(json, call.limits[i]);
-    AppendLook(json, call.limits[i], call.requests[i], call.seen[i]);
+    AppendLook(json, *call.limits[i].limit, call.requests[i]);
     json.EndObject();
   }
   json.EndArray();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/check_answer.h"
 
+#include <algorithm>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "api/decision_json.h"
 #include "base/text.h"
@@ -15,10 +17,32 @@ using service::RuleCheck;
 
 namespace {
 
-constexpr std::string_view VerdictName(Selected::Verdict verdict) {
-  switch (verdict) {
+constexpr std::string_view kCharged = "charged";
+
+// Whether nobody decided: the store failed, and the rule lets pass. All charges of a request share
+// one source, those among them that this instance decided on its share, too; but whatever was taken
+// from has less than all left.
+bool IsUndecided(const RuleCheck::Outcome& outcome) {
+  if (outcome.error) return true;
+  const Decision& first = outcome.bands.front();
+  return outcome.source == Source::kFailOpen && first.remaining == first.limit;
+}
+
+// What became of a rule that has limits for the request.
+std::string_view ChargeVerdict(const RuleCheck& check, const RuleCheck::Outcome& outcome) {
+  if (outcome.bands.empty()) return "not-charged";  // Refused before any limit was asked.
+  if (check.looked()) return "looked";
+  if (outcome.denied) return "denied";
+  const bool allowed = outcome.selected->rule->shadow || check.decision()->allowed;
+  if (!allowed) return "not-charged";
+  if (IsUndecided(outcome)) return "undecided";
+  return outcome.selected->cost == 0 ? "looked" : kCharged;
+}
+
+std::string_view VerdictName(const RuleCheck& check, const RuleCheck::Outcome& outcome) {
+  switch (outcome.selected->verdict) {
     case Selected::Verdict::kCharge:
-      return "charged";
+      return ChargeVerdict(check, outcome);
     case Selected::Verdict::kUnlimited:
       return "unlimited";
     case Selected::Verdict::kBlocked:
@@ -26,16 +50,20 @@ constexpr std::string_view VerdictName(Selected::Verdict verdict) {
     case Selected::Verdict::kMissingKey:
       return "missing-key";
   }
-  return "charged";
+  std::unreachable();
 }
 
-void AppendOutcome(JsonWriter& json, const RuleCheck::Outcome& outcome, bool looked) {
+bool IsCharged(const RuleCheck& check) {
+  return std::ranges::any_of(check.outcomes(), [&](const RuleCheck::Outcome& outcome) {
+    return !outcome.selected->rule->shadow && VerdictName(check, outcome) == kCharged;
+  });
+}
+
+void AppendOutcome(JsonWriter& json, const RuleCheck& check, const RuleCheck::Outcome& outcome) {
   const Selected& selected = *outcome.selected;
-  const bool only_looked = looked && selected.verdict == Selected::Verdict::kCharge;
   json.BeginObject().Field("rule", selected.rule->id);
   json.Field("scope", ToString(selected.rule->scope)).BytesField("key", selected.key);
-  json.Field("shadow", selected.rule->shadow);
-  json.Field("verdict", only_looked ? "looked" : VerdictName(selected.verdict));
+  json.Field("shadow", selected.rule->shadow).Field("verdict", VerdictName(check, outcome));
   json.Field("denied", outcome.denied).Field("cost", selected.cost);
   if (outcome.error) json.Field("error", ToString(outcome.error->code));
   json.Key("bands").BeginArray();
@@ -95,7 +123,7 @@ void AppendCheck(JsonWriter& json, const RuleCheck& check) {
   json.Field("ruleSet", check.rule_set().id());
   json.Field("generation", check.catalog().generation);
   json.Field("ruleApplied", !check.outcomes().empty()).Field("limited", check.limited());
-  json.Field("charged", check.limited() && check.decision()->allowed && !check.looked());
+  json.Field("charged", IsCharged(check));
   json.Field("source", SourceName(check.source()));
   if (const rules::Rule* rule = check.denied_by()) {
     json.Key("deniedBy").BeginObject().Field("rule", rule->id);
@@ -104,7 +132,7 @@ void AppendCheck(JsonWriter& json, const RuleCheck& check) {
   }
   json.Key("rules").BeginArray();
   for (const RuleCheck::Outcome& outcome : check.outcomes()) {
-    AppendOutcome(json, outcome, check.looked());
+    AppendOutcome(json, check, outcome);
   }
   json.EndArray();
   AppendSkipped(json, check.skipped());

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "api/audit.h"
-#include "api/decision_json.h"
+#include "api/key_search.h"
 #include "base/json_writer.h"
 #include "base/text.h"
 #include "net/url.h"
@@ -75,12 +75,14 @@ struct DescriptorCall {
 
   Reply reply;
   std::shared_ptr<const service::Catalog> catalog;
-  rules::RlsMatch match;
-  std::string domain;
+  const RlsLimit* configured = nullptr;
+  KeyLimit limit = {};
   Charge charge = {};
+  SeenState seen = {};
   Request request = {};
 
-  bool limited() const { return match.limit->kind == RlsLimit::Kind::kLimited; }
+  // Else it is decided without a store: unlimited, or zero.
+  bool limited() const { return limit.limit != nullptr; }
 };
 
 // The descriptor's limit; answers, and returns nothing, if there is none.
@@ -89,7 +91,6 @@ std::shared_ptr<DescriptorCall> Prepare(service::Engine& engine, const Instrumen
                                         std::string_view domain) {
   auto call = std::make_shared<DescriptorCall>(Reply(std::move(exchange), request, instruments));
   call->catalog = engine.catalog();
-  call->domain = domain;
   const rules::RlsDomain* const found = call->catalog->domains->Find(domain);
   if (!found) {
     call->reply.Fail(404, "NOT_FOUND", text::Cat("there is no domain ", text::Quote(domain)));
@@ -100,46 +101,41 @@ std::shared_ptr<DescriptorCall> Prepare(service::Engine& engine, const Instrumen
     call->reply.Fail(400, "INVALID_QUERY", read.error().message);
     return nullptr;
   }
-  found->Match(read->entries, call->match);
-  if (!call->match.limit) {
+  rules::RlsMatch match;
+  found->Match(read->entries, match);
+  call->configured = match.limit;
+  if (!match.limit) {
     call->reply.Fail(404, "NOT_FOUND",
                      text::Cat("the domain ", text::Quote(domain),
                                " has no limit for these entries; GET /rlconfig lists its limits"));
     return nullptr;
   }
-  if (call->limited()) {
-    call->charge = {.key = call->match.key,
-                    .limit = &*call->match.limit->limit,
-                    .name = rules::kRlsStateName,
-                    .cost = 0,
-                    .on_store_failure = OnStoreFailure::kFailClosed};
-  }
+  call->limit = LimitOf(*found, std::move(match));
+  call->charge = call->limit.look();
   return call;
 }
 
 // What both answers begin with. The key is as it is stored: no secret is in it.
 void AppendDescriptor(JsonWriter& json, const DescriptorCall& call) {
-  json.Field("domain", call.domain).Field("descriptor", call.match.limit->path);
-  json.BytesField("key", call.match.key).Field("generation", call.catalog->generation);
+  json.Field("domain", call.limit.domain).Field("descriptor", call.configured->path);
+  json.BytesField("key", call.limit.key).Field("generation", call.catalog->generation);
 }
 
 void AnswerInspection(DescriptorCall& call) {
   if (call.limited() && !call.request.outcome) return call.reply.Fail(call.request.outcome.error());
-  const RlsLimit& limit = *call.match.limit;
+  const RlsLimit& configured = *call.configured;
   JsonWriter json(call.reply.body);
   json.BeginObject();
   AppendDescriptor(json, call);
-  json.Field("shadow", limit.shadow_mode).Field("quota", limit.quota_mode);
-  if (limit.kind == RlsLimit::Kind::kUnlimited) {
-    json.Field("unlimited", true);
-  } else if (!call.limited()) {
-    json.Field("limit", std::int64_t{0}).Field("remaining", std::int64_t{0});
+  json.Field("shadow", configured.shadow_mode).Field("quota", configured.quota_mode);
+  json.Field("charged", false);
+  if (call.limited()) {
+    AppendLook(json, *call.limit.limit, call.request);
+  } else if (configured.kind == RlsLimit::Kind::kUnlimited) {
+    json.Field("unlimited", true).Field("allowed", true);
   } else {
-    const Decision& decision = *call.request.outcome;
-    json.Field("spec", limit.limit->ToString());
-    json.Field("limit", decision.limit).Field("remaining", decision.remaining);
-    json.Field("resetAfterSeconds", service::CeilSeconds(decision.reset_after));
-    json.Field("source", SourceName(call.request.source));
+    json.Field("allowed", false);
+    json.Field("limit", std::int64_t{0}).Field("remaining", std::int64_t{0});
   }
   json.EndObject();
   call.reply.Send(200);
@@ -186,7 +182,7 @@ void DescriptorApi::Inspect(const http::Request& request, http::Exchange exchang
   const auto call = Prepare(engine_, instruments_, request, std::move(exchange), domain);
   if (!call) return;
   if (!call->limited()) return AnswerInspection(*call);
-  call->request = {.charges = {&call->charge, 1}};
+  call->request = {.charges = {&call->charge, 1}, .seen = {&call->seen, 1}};
   engine_.Apply({&call->request, 1}, [call] { AnswerInspection(*call); });
 }
 
@@ -198,7 +194,8 @@ void DescriptorApi::Reset(const http::Request& request, http::Exchange exchange,
   call->request = {.charges = {&call->charge, 1}, .action = Action::kReset};
   engine_.Apply({&call->request, 1}, [call, author = Author::Of(request, access_)] {
     LogReset(call->reply.logger(), author, call->reply.request_id(),
-             text::Cat("key ", call->match.key, " of domain ", call->domain), {&call->request, 1});
+             text::Cat("key ", call->limit.key, " of domain ", call->limit.domain),
+             {&call->request, 1});
     AnswerReset(*call);
   });
 }

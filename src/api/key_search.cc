@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "api/decision_json.h"
 #include "api/key_state.h"
 #include "api/rate_limit_api.h"
 #include "base/text.h"
+#include "core/seen.h"
 #include "rules/key.h"
 #include "rules/rls_key.h"
 
@@ -39,12 +41,8 @@ void AddDescriptor(std::vector<KeyLimit>& found, const service::Catalog& catalog
                    std::string_view written) {
   rules::RlsMatch match = rules::FindRlsLimit(*catalog.domains, written);
   if (match.limit == nullptr || !match.limit->limit) return;
-  const rules::RlsLimit& limit = *match.limit;
-  found.push_back({.name = limit.name.empty() ? limit.path : limit.name,
-                   .domain = catalog.domains->Find(rules::ReadRlsKey(written)->domain)->name(),
-                   .limit = &*match.limit->limit,
-                   .state = rules::kRlsStateName,
-                   .key = std::move(match.key)});
+  const auto& domain = *catalog.domains->Find(rules::ReadRlsKey(written)->domain);
+  found.push_back(LimitOf(domain, std::move(match)));
 }
 
 // All but the rules.
@@ -75,6 +73,15 @@ std::vector<KeyLimit> LimitsOf(const service::Catalog& catalog, std::string_view
   AddOthers(found, catalog, written);
   if (found.size() > kKeyLimitsMax) found.resize(kKeyLimitsMax);
   return found;
+}
+
+KeyLimit LimitOf(const rules::RlsDomain& domain, rules::RlsMatch match) {
+  const rules::RlsLimit& limit = *match.limit;
+  return {.name = limit.name.empty() ? limit.path : limit.name,
+          .domain = domain.name(),
+          .limit = limit.limit ? &*limit.limit : nullptr,
+          .state = rules::kRlsStateName,
+          .key = std::move(match.key)};
 }
 
 KeyLimit FindLimit(const service::Catalog& catalog, std::string_view state, std::string_view key) {
@@ -115,6 +122,21 @@ void AppendPlace(JsonWriter& json, const KeyLimit& limit) {
     if (!limit.domain.empty()) json.Field("domain", limit.domain);
     json.Field("name", limit.name);
   }
+}
+
+bool IsUntouched(const Request& look) {
+  return look.outcome && look.outcome->remaining == look.outcome->limit;
+}
+
+void AppendLook(JsonWriter& json, const Limit& limit, const Request& look) {
+  json.Field("spec", limit.ToString());
+  if (!look.outcome) {
+    json.Field("error", ToString(look.outcome.error().code));
+    return;
+  }
+  AppendDecision(json, core::Foresee(limit, *look.outcome, look.seen.front(), 1));
+  AppendQueued(json, limit, *look.outcome);
+  json.Field("untouched", IsUntouched(look)).Field("source", SourceName(look.source));
 }
 
 }  // namespace sluice::api

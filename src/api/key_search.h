@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json_writer.h"
+#include "rules/envoy.h"
 #include "rules/rule_set.h"
 #include "service/catalog.h"
 #include "sluice/limit.h"
@@ -50,6 +51,9 @@ std::vector<KeyLimit> LimitsOf(const service::Catalog& catalog, std::string_view
 // Those of one rule set, all of them.
 std::vector<KeyLimit> LimitsOf(const rules::RuleSet& rule_set, std::string_view written);
 
+// That of a descriptor; a null limit if it is decided without one, unlimited or never.
+KeyLimit LimitOf(const rules::RlsDomain& domain, rules::RlsMatch match);
+
 // Finds the limit of a state by what Charge calls them; a null limit if it is not in the catalog.
 KeyLimit FindLimit(const service::Catalog& catalog, std::string_view state, std::string_view key);
 
@@ -71,5 +75,11 @@ std::string RefOf(std::string_view key);
 
 // Where a limit stands in the configuration, inside an object.
 void AppendPlace(JsonWriter& json, const KeyLimit& limit);
+
+// Whether nothing is counted under what was looked at.
+bool IsUntouched(const Request& look);
+
+// What a request of 1 would get, inside an object. `look` is of this limit, with the state seen.
+void AppendLook(JsonWriter& json, const Limit& limit, const Request& look);
 
 }  // namespace sluice::api

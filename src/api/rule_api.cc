@@ -45,31 +45,8 @@ std::vector<service::Policy> PoliciesOf(const RuleCheck& check) {
   return policies;
 }
 
-// Whether the request is turned away. A look is not, even if a request of 1 would be; but what a
-// rule refuses by itself, it refuses to those who take nothing, too.
-bool IsRefused(const RuleCheck& check) {
-  return !check.decision()->allowed && !(check.looked() && check.denied_band());
-}
-
-// What denied it, for whoever looks for the request of a client that complains.
 void LogDenial(const Reply& reply, const RuleCheck& check) {
-  telemetry::Logger& logger = reply.logger();
-  if (!logger.Enabled(telemetry::LogLevel::kDebug) || !IsRefused(check) ||
-      check.denied_by() == nullptr)
-    return;
-  const auto denied =
-      std::ranges::find_if(check.outcomes(), [&](const RuleCheck::Outcome& outcome) {
-        return outcome.denied && outcome.selected->rule == check.denied_by();
-      });
-  const rules::Selected& selected = *denied->selected;
-  std::string_view band =
-      selected.verdict == rules::Selected::Verdict::kBlocked ? "blocked" : "missing-key";
-  if (check.denied_band() != nullptr) band = check.denied_band()->label;
-  logger.Debug("denied by a rule", {{"rule_set", check.rule_set().id()},
-                                    {"rule", selected.rule->id},
-                                    {"band", band},
-                                    {"key", selected.key},
-                                    {"request_id", reply.request_id()}});
+  service::LogDenial(reply.logger(), check, {"request_id", reply.request_id()});
 }
 
 struct Call {
@@ -101,7 +78,7 @@ void Answer(Call& call, TimePoint now) {
   if (delays) {
     reply.headers += text::Cat("X-Sluice-Delay-Micros: ", decision.delay.count(), "\r\n");
   }
-  const int status = IsRefused(check) ? call.denied_status : 200;
+  const int status = check.refuses() ? call.denied_status : 200;
   if (status == 403) reply.headers += "X-Sluice-Status: 429\r\n";
   if (status != 200 && reply.wants_problem()) {
     service::AppendQuotaExceeded(reply.body, policies);
@@ -174,7 +151,7 @@ void AnswerBatch(Batch& batch) {
       json.Field("code", ToString(error->code)).Field("message", error->message).EndObject();
     } else {
       LogDenial(batch.reply, *item.check);
-      json.Field("status", IsRefused(*item.check) ? 429 : 200);
+      json.Field("status", item.check->refuses() ? 429 : 200);
       AppendCheck(json, *item.check);
     }
     json.EndObject();

@@ -304,7 +304,7 @@ constexpr std::array kSettings = {
 
     Within<FIELD(memory.keys_max), 1, std::int64_t{1} << 32>(
         "memory.keysMax", "--memory-keys-max", "N",
-        "Maximum number of states in memory. Beyond it, a sketch for new keys takes 96 bytes for "
+        "Maximum number of states in memory. Beyond it, a sketch for new keys takes 192 bytes for "
         "each of N while it is needed"),
     Within<FIELD(memory.log_entries_max), 1, kMany>(
         "memory.logEntriesMax", "--memory-log-entries-max", "N",

@@ -10,6 +10,7 @@
 
 #include "daemon/guard.h"
 #include "daemon/heartbeat.h"
+#include "daemon/outage.h"
 #include "daemon/periodic.h"
 #include "daemon/redis_probe.h"
 #include "daemon/snapshot_lock.h"
@@ -170,7 +171,7 @@ class RedisBackend final : public Backend {
   RedisBackend(const Settings& settings, const Parts& parts, std::unique_ptr<RedisStore> redis,
                std::unique_ptr<redis::Client> client, const redis::Endpoint& endpoint)
       : mode_(redis::ToString(endpoint.mode)),
-        outages_(parts.logger, {.lines_max = kOutageLinesMax, .interval = kOutageLineEvery}),
+        outages_(parts.logger, {.lines_max = kOutageLinesMax, .interval = Outage::kLineEvery}),
         redis_(std::move(redis)),
         guard_(*redis_, GuardOptions(settings, parts.logger, parts.clock)),
         client_(std::move(client)),
@@ -236,24 +237,19 @@ class RedisBackend final : public Backend {
     });
   }
 
-  // Whether anybody asks for decisions or not: at once when it begins, once in a while as long as
-  // it lasts, and when it is over. On the store's thread.
+  // Whether anybody asks for decisions or not. On the store's thread.
   void LogOutage(std::string_view problem) {
     if (finished_) return;  // It is we who hang up.
-    const auto now = Steady::now();
-    if (problem.empty()) {
-      if (!down_since_) return;
-      const auto lasted = std::chrono::duration_cast<std::chrono::seconds>(now - *down_since_);
+    const auto now = Outage::Steady::now();
+    if (!problem.empty()) {
+      if (!outage_.Failed(now)) return;
+      outages_.Log(telemetry::LogLevel::kWarn, "Redis cannot be used",
+                   {{"store", redis_->Description()}, {"error", problem}});
+    } else if (const auto lasted = outage_.Worked(now)) {
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(*lasted);
       outages_.Log(telemetry::LogLevel::kInfo, "Redis can be used again",
-                   {{"store", redis_->Description()}, {"after_seconds", lasted.count()}});
-      down_since_.reset();
-      return;
+                   {{"store", redis_->Description()}, {"after_seconds", seconds.count()}});
     }
-    if (down_since_ && now < next_outage_line_) return;
-    if (!down_since_) down_since_ = now;
-    next_outage_line_ = now + kOutageLineEvery;
-    outages_.Log(telemetry::LogLevel::kWarn, "Redis cannot be used",
-                 {{"store", redis_->Description()}, {"error", problem}});
   }
 
   void AddServerMetrics(telemetry::Registry& registry) {
@@ -279,10 +275,7 @@ class RedisBackend final : public Backend {
         "Bytes that Redis sent to all of its clients.", &Figures::sent_bytes);
   }
 
-  using Steady = std::chrono::steady_clock;
-
   static constexpr auto kStartWait = std::chrono::milliseconds{100};
-  static constexpr auto kOutageLineEvery = std::chrono::minutes{1};
   static constexpr std::uint16_t kOutageLinesMax = 6;  // If it comes and goes.
 
   const std::string mode_;
@@ -297,8 +290,7 @@ class RedisBackend final : public Backend {
 
   // Of the store's thread.
   telemetry::LimitedLog outages_;
-  std::optional<Steady::time_point> down_since_;
-  Steady::time_point next_outage_line_;
+  Outage outage_;
 
   // The guard ends first and decides what waits; then the store.
   const std::unique_ptr<RedisStore> redis_;

@@ -581,10 +581,11 @@ class Daemon::Impl {
   // POST /json, in the shape of envoyproxy/ratelimit.
   void AnswerRlsJson(const http::Request& request, http::Exchange exchange) {
     auto reply = std::make_shared<api::Reply>(std::move(exchange), request, instruments_);
-    grpc::HandleJson(*engine_, RlsOptions(), request.body, [reply](grpc::JsonAnswer answer) {
+    const auto done = [reply](grpc::JsonAnswer answer) {
       reply->body = std::move(answer.body);
       reply->Send(answer.http_status);
-    });
+    };
+    grpc::HandleJson(*engine_, RlsOptions(), request.body, done, reply->request_id());
   }
 
   Opened OpenHttp(const ServiceDoor& each) {

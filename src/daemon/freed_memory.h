@@ -10,6 +10,7 @@ namespace sluice::daemon {
 // storm of connections, a reload or a purge that is a lot, and often nobody comes.
 class FreedMemory {
  public:
+  // From here on, large pieces go back to the system as soon as they are freed.
   FreedMemory();
 
   // To be called about once a second. Returns to the system what has been free for some seconds,

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "core/combine.h"
 #include "service/rate_limit_fields.h"
+#include "telemetry/log.h"
 
 namespace sluice::grpc {
 namespace {
@@ -48,7 +49,7 @@ void RlsBatch::Start(std::shared_ptr<const service::Catalog> catalog, TimePoint 
   planned_.clear();
 }
 
-Status RlsBatch::Add(std::string_view message) {
+Status RlsBatch::Add(std::string_view message, std::string_view request_id) {
   if (Status status = request_.Parse(message); !status.ok()) return status;
   if (request_.domain.empty()) {
     return {StatusCode::kInvalidArgument, "the domain is empty; expected its name"};
@@ -57,7 +58,9 @@ Status RlsBatch::Add(std::string_view message) {
     return {StatusCode::kInvalidArgument, "no descriptors; expected at least one"};
   }
   const rules::RlsDomain* domain = catalog_->domains->Find(request_.domain);
-  const Call call = {.first = asked_count_, .count = request_.descriptors.size()};
+  const Call call = {.first = asked_count_,
+                     .count = request_.descriptors.size(),
+                     .request_id = std::string(request_id)};
   if (asked_.size() < call.first + call.count) asked_.resize(call.first + call.count);
   for (std::size_t i = 0; i < call.count; ++i) {
     Status status = Ask(domain, request_.descriptors[i], asked_[call.first + i]);
@@ -220,14 +223,30 @@ void RlsBatch::Count(service::Engine& engine, const service::Engine::Span& span)
   for (const Call& call : calls_) {
     const auto all = AskedBy(call);
     const bool over = IsOver(call);
-    for (const Asked& asked : all) CountLimit(engine, asked, over, span);
+    for (const Asked& asked : all) {
+      CountLimit(engine, asked, over, span);
+      CountDescriptor(asked);
+    }
     // One that failed is counted with its error; neither a look nor giving back is a request.
     if (!std::ranges::all_of(all, [&](const Asked& asked) { return CheckStore(asked).ok(); }) ||
         std::ranges::none_of(all, [](const Asked& asked) { return asked.takes(); })) {
       continue;
     }
     engine.CountRequest(DecidingLimit(call, over), !over, span);
+    if (over) LogDenial(engine.logger(), call);
   }
+}
+
+void RlsBatch::LogDenial(telemetry::Logger& logger, const Call& call) {
+  if (!logger.Enabled(telemetry::LogLevel::kDebug)) return;
+  const auto all = AskedBy(call);
+  const auto found = std::ranges::find_if(all, [&](const Asked& asked) { return Denies(asked); });
+  const bool has_key = found->match.limit || found->brought;
+  logger.Debug("denied by a descriptor",
+               {{"descriptor", found->match.limit ? found->match.limit->path : "(override)"},
+                {"name", NameOf(*found)},
+                {"key", has_key ? std::string_view(found->match.key) : std::string_view()},
+                {"request_id", call.request_id}});
 }
 
 void RlsBatch::CountLimit(service::Engine& engine, const Asked& asked, bool over,
@@ -253,6 +272,21 @@ void RlsBatch::CountLimit(service::Engine& engine, const Asked& asked, bool over
                     span.end);
 }
 
+// Looks are nobody's request, nor is what is given back.
+void RlsBatch::CountDescriptor(const Asked& asked) const {
+  using enum service::RlsOutcome;
+  if (!asked.metrics || asked.kind == Asked::Kind::kFree || !asked.takes()) return;
+  if (IsOver(asked)) {
+    asked.metrics->Count(asked.shadow ? kShadowOver : kOver);
+  } else if (asked.kind == Asked::Kind::kUnlimited) {
+    asked.metrics->Count(kOk);
+  } else if (!requests_[asked.request].outcome) {
+    asked.metrics->Count(kError);
+  } else {
+    asked.metrics->Count(OutcomeOf(decisions_[asked.charge]));
+  }
+}
+
 // Null if no limit had a say, as of one that blocks.
 const Limit* RlsBatch::DecidingLimit(const Call& call, bool over) {
   service::Deciding deciding;
@@ -271,7 +305,6 @@ const Limit* RlsBatch::DecidingLimit(const Call& call, bool over) {
 Status RlsBatch::Answer(std::size_t index, std::string& reply) {
   const Call& call = calls_[index];
   response_.Clear();
-  Count(call);
   for (const Asked& asked : AskedBy(call)) {
     if (Status status = CheckStore(asked); !status.ok()) return status;
     AddStatus(asked);
@@ -281,23 +314,6 @@ Status RlsBatch::Answer(std::size_t index, std::string& reply) {
   if (options_.headers) AddHeaders(call);
   response_.SerializeToString(&reply);
   return {};
-}
-
-// Looks are nobody's request, nor is what is given back.
-void RlsBatch::Count(const Call& call) {
-  using enum service::RlsOutcome;
-  for (const Asked& asked : AskedBy(call)) {
-    if (!asked.metrics || asked.kind == Asked::Kind::kFree || !asked.takes()) continue;
-    if (IsOver(asked)) {
-      asked.metrics->Count(asked.shadow ? kShadowOver : kOver);
-    } else if (asked.kind == Asked::Kind::kUnlimited) {
-      asked.metrics->Count(kOk);
-    } else if (!requests_[asked.request].outcome) {
-      asked.metrics->Count(kError);
-    } else {
-      asked.metrics->Count(OutcomeOf(decisions_[asked.charge]));
-    }
-  }
 }
 
 Status RlsBatch::CheckStore(const Asked& asked) const {

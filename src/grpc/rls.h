@@ -53,16 +53,16 @@ class RlsBatch {
   void Start(std::shared_ptr<const service::Catalog> catalog, TimePoint now);
 
   // Takes a serialized RateLimitRequest as the next call. If the status is not OK, nothing was
-  // added.
-  Status Add(std::string_view message);
+  // added. The id, if the client has given one, is for the log.
+  Status Add(std::string_view message, std::string_view request_id = {});
 
   std::size_t size() const { return calls_.size(); }
 
   // What the engine is to decide; may be empty. After the last Add; lives until Start.
   std::span<Request> Requests();
 
-  // After the engine has decided, once: counts the calls as requests, and their limits. If there
-  // was nothing to decide, the span is empty.
+  // After the engine has decided, once: counts the calls as requests, their limits and descriptors.
+  // If there was nothing to decide, the span is empty.
   void Count(service::Engine& engine, const service::Engine::Span& span);
 
   // After the engine has decided: the serialized RateLimitResponse, or why there is none, which is
@@ -105,6 +105,7 @@ class RlsBatch {
   struct Call {
     std::size_t first = 0;
     std::size_t count = 0;
+    std::string request_id;
   };
   struct Planned {
     Action action = Action::kCheck;
@@ -125,12 +126,13 @@ class RlsBatch {
   void StartRequest(Action action) { planned_.push_back({.action = action}); }
 
   // Of one call, while it is counted.
+  void LogDenial(telemetry::Logger& logger, const Call& call);
   void CountLimit(service::Engine& engine, const Asked& asked, bool over,
                   const service::Engine::Span& span) const;
+  void CountDescriptor(const Asked& asked) const;
   const Limit* DecidingLimit(const Call& call, bool over);
 
   // Of one call, while it is answered.
-  void Count(const Call& call);
   Status CheckStore(const Asked& asked) const;
   bool IsOver(const Asked& asked) const;
   bool Denies(const Asked& asked) const { return !asked.shadow && IsOver(asked); }

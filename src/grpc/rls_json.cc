@@ -54,7 +54,7 @@ JsonAnswer Answer(const service::Engine& engine, RlsBatch& batch) {
 }  // namespace
 
 void HandleJson(service::Engine& engine, const RlsOptions& options, std::string_view body,
-                std::move_only_function<void(JsonAnswer)> done) {
+                std::move_only_function<void(JsonAnswer)> done, std::string_view request_id) {
   const auto refuse = [&](std::string message) {
     done(Failure(engine, {StatusCode::kInvalidArgument, std::move(message)}));
   };
@@ -75,7 +75,7 @@ void HandleJson(service::Engine& engine, const RlsOptions& options, std::string_
   }
   const auto batch = std::make_shared<RlsBatch>(options);
   batch->Start(engine.catalog(), engine.Now());
-  Status refused = batch->Add(request.SerializeAsString());
+  Status refused = batch->Add(request.SerializeAsString(), request_id);
   if (!refused.ok()) return done(Failure(engine, std::move(refused)));
   const std::span<Request> requests = batch->Requests();
   auto answer = [&engine, batch,

@@ -22,6 +22,6 @@ struct JsonAnswer {
 // `done` is called exactly once, perhaps before this returns and perhaps on another thread. The
 // body is needed only during the call.
 void HandleJson(service::Engine& engine, const RlsOptions& options, std::string_view body,
-                std::move_only_function<void(JsonAnswer)> done);
+                std::move_only_function<void(JsonAnswer)> done, std::string_view request_id = {});
 
 }  // namespace sluice::grpc

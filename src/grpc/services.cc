@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "grpc/reflection.h"
 #include "service/service_metrics.h"
+#include "telemetry/log.h"
 
 namespace sluice::grpc {
 namespace {
@@ -107,6 +108,8 @@ bool Services::LetsIn(std::string_view authorization) {
   return open_ || options_.access->Knows(net::BearerToken(authorization));
 }
 
+bool Services::WantsRequestIds() { return engine_.logger().Enabled(telemetry::LogLevel::kDebug); }
+
 void Services::OnMessage(StreamId id, const Method& method, std::string_view message) {
   if (&method == &kShouldRateLimit) {
     ShouldRateLimit(id, message);
@@ -141,7 +144,7 @@ void Services::ShouldRateLimit(StreamId id, std::string_view message) {
     spare_.pop_back();
     batch_->rls.Start(engine_.catalog(), options_.rls.headers ? engine_.Now() : TimePoint{});
   }
-  Status refused = batch_->rls.Add(message);
+  Status refused = batch_->rls.Add(message, session_.RequestIdOf(id));
   if (!refused.ok()) {
     session_.Finish(id, std::move(refused));
     return;

@@ -77,6 +77,7 @@ class Services final : private Session::Handler {
 
   const Method* FindMethod(std::string_view path) override;
   bool LetsIn(std::string_view authorization) override;
+  bool WantsRequestIds() override;
   void OnMessage(StreamId id, const Method& method, std::string_view message) override;
   void OnHalfClose(StreamId id, const Method& method) override;
   void OnAbandoned(StreamId id, const Method& method) override;

@@ -77,6 +77,7 @@ struct Session::Call {
   // What the headers say.
   const Method* method = nullptr;
   std::string unknown_path;
+  std::string request_id;
   std::size_t header_bytes = 0;
   bool post = false;
   bool content_type = false;
@@ -103,6 +104,7 @@ struct Session::Call {
   void Reset() {
     method = nullptr;
     Clear(unknown_path);
+    Clear(request_id);
     header_bytes = 0;
     post = content_type = timeout_malformed = let_in = false;
     encoding = Encoding::kIdentity;
@@ -192,10 +194,10 @@ struct Session::Callbacks {
   static int OnFrameSent(nghttp2_session* session, const nghttp2_frame* frame, void* user) {
     Session& self = Self(user);
     if (frame->hd.type == NGHTTP2_RST_STREAM) {
-      // What a client brings about by its own errors is as good as a reset of its own. Refused
-      // streams are not: it may not have heard yet how many there may be.
-      const std::uint32_t code = frame->rst_stream.error_code;
-      if (code != NGHTTP2_NO_ERROR && code != NGHTTP2_REFUSED_STREAM) self.CountReset();
+      // What a client brings about by its own errors is as good as a reset of its own. So are
+      // streams beyond the maximum, though it may not have heard of that yet: one that never says
+      // that it has could open them for ever.
+      if (frame->rst_stream.error_code != NGHTTP2_NO_ERROR) self.CountReset();
       return 0;
     }
     if (frame->hd.type != NGHTTP2_HEADERS) return 0;
@@ -302,6 +304,11 @@ void Session::Process(std::string_view bytes) {
     nghttp2_session_terminate_session(session_, NGHTTP2_INTERNAL_ERROR);
   }
   broken_ = true;
+}
+
+std::string_view Session::RequestIdOf(StreamId id) {
+  const Call* const call = Find(id);
+  return call ? std::string_view(call->request_id) : std::string_view();
 }
 
 void Session::Produce(std::string& out, std::size_t bytes_max) {
@@ -459,6 +466,8 @@ void Session::OnHeader(Call& call, std::string_view name, std::string_view value
                                         : Call::Encoding::kUnknown;
   } else if (name == "authorization") {
     call.let_in = handler_.LetsIn(value);
+  } else if (name == "x-request-id" || (name == "traceparent" && call.request_id.empty())) {
+    if (handler_.WantsRequestIds()) call.request_id = value;
   }
 }
 

@@ -52,11 +52,11 @@ class Session {
     std::size_t header_bytes_max = std::size_t{16} << 10;  // Of a call, as HPACK counts them.
 
     // In a flood window; beyond, the connection ends with ENHANCE_YOUR_CALM. Resets are calls that
-    // the client starts and gives up, or gets reset by errors of its own; a proxy whose deadlines
-    // pass while a store is slow sends some hundreds. Quiet frames are those that ask for nothing:
-    // PING, SETTINGS, WINDOW_UPDATE, PRIORITY, CONTINUATION, empty DATA, and all that are unknown.
-    // Clients that get replies may measure how fast they come, and make room for more of them: each
-    // call that was answered makes up for some.
+    // the client starts and gives up, gets reset by errors of its own, or starts beyond
+    // streams_max; a proxy whose deadlines pass while a store is slow sends some hundreds. Quiet
+    // frames are those that ask for nothing: PING, SETTINGS, WINDOW_UPDATE, PRIORITY, CONTINUATION,
+    // empty DATA, and all that are unknown. Clients that get replies may measure how fast they
+    // come, and make room for more of them: each call that was answered makes up for some.
     std::uint32_t resets_max = 1000;
     std::uint32_t quiet_frames_max = 1000;
     std::uint32_t quiet_frames_a_call = 10;
@@ -83,6 +83,9 @@ class Session {
     // Whether a call with this authorization, which may be empty, is that of a caller.
     virtual bool LetsIn(std::string_view /*authorization*/) { return true; }
 
+    // Whether RequestIdOf will be asked; only then are they kept.
+    virtual bool WantsRequestIds() { return false; }
+
     // A message has come, not compressed any more. Of a method with one request: the call is
     // complete. The text lives until this returns.
     virtual void OnMessage(StreamId id, const Method& method, std::string_view message) = 0;
@@ -105,6 +108,9 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   void Receive(std::string_view bytes, SteadyTime now);
+
+  // What an open call's client calls it, in x-request-id or else traceparent; empty if it does not.
+  std::string_view RequestIdOf(StreamId id);
 
   // Appends what is to be written, until `out` is `bytes_max` long or somewhat longer.
   void Produce(std::string& out, std::size_t bytes_max);

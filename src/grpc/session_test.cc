@@ -545,6 +545,25 @@ TEST_F(SmallSessionTest, RefusesMoreStreamsThanItSaid) {
   EXPECT_EQ(client_.goaway(), std::nullopt);
 }
 
+TEST_F(SmallSessionTest, EndsFloodsOfStreamsThatAreRefused) {
+  echo_.wait = true;
+  std::string answers;  // The client takes none of them, so that it never knows of the maximum.
+  const auto open = [&](int streams) {
+    for (int i = 0; i < streams; ++i) {
+      client_.Call(kOne.path, "x");
+      session_.Receive(client_.Take(), now_);
+      session_.Produce(answers, SIZE_MAX);
+    }
+  };
+  open(4 + 10);
+  EXPECT_FALSE(session_.finished());
+  now_ += 1s;
+  open(11);
+  client_.Feed(answers);
+  EXPECT_EQ(client_.goaway(), NGHTTP2_ENHANCE_YOUR_CALM);
+  EXPECT_EQ(counters_.floods.value(), 1U);
+}
+
 TEST_F(SmallSessionTest, EndsFloodsOfPings) {
   for (int i = 0; i < 8; ++i) client_.Ping();  // After SETTINGS and its ACK.
   Exchange();

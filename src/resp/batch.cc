@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/seen.h"
+#include "telemetry/log.h"
 
 namespace sluice::resp {
 namespace {
@@ -156,10 +157,11 @@ void Batch::Decided() {
   if (undecided_.fetch_sub(1, std::memory_order_acq_rel) == 1) (*ready_)();
 }
 
-void Batch::Write(std::string& out) {
+void Batch::Write(std::string& out, std::int64_t connection) {
   std::size_t text = 0;
   std::size_t request = 0;
   std::size_t rules = 0;
+  const bool logs = engine_.logger().Enabled(telemetry::LogLevel::kDebug);
   for (const Step& step : steps_) {
     switch (step.kind) {
       case Kind::kText:
@@ -168,9 +170,11 @@ void Batch::Write(std::string& out) {
         break;
       case Kind::kCheck:
       case Kind::kNever:
+        if (logs) LogDenial(step, request, connection);
         WriteCheck(out, step, request++);
         break;
       case Kind::kRules:
+        service::LogDenial(engine_.logger(), *rules_[rules], {"connection", connection});
         WriteRules(ReplyWriter(out, step.protocol, engine_.metrics()), *rules_[rules++],
                    step.detail);
         break;
@@ -184,6 +188,16 @@ void Batch::Write(std::string& out) {
     }
   }
   Clear();
+}
+
+void Batch::LogDenial(const Step& step, std::size_t request, std::int64_t connection) const {
+  const Asked& asked = asked_[request];
+  const Expected<Decision>& outcome = requests_[request].outcome;
+  if (!outcome || (outcome->allowed && step.kind == Kind::kCheck)) return;
+  engine_.logger().Debug("denied by a limit",
+                         {{"limit", asked.said.empty() ? asked.charge.name : asked.said},
+                          {"key", asked.charge.key},
+                          {"connection", connection}});
 }
 
 void Batch::WriteCheck(std::string& out, const Step& step, std::size_t index) const {

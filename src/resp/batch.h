@@ -64,8 +64,8 @@ class Batch {
   // which Run is to be called again; until then nothing else is.
   bool Run(std::move_only_function<void()>& ready);
 
-  // Appends all replies, and starts anew.
-  void Write(std::string& out);
+  // Appends all replies, and starts anew. The connection is named where denials are logged.
+  void Write(std::string& out, std::int64_t connection);
 
  private:
   enum class Kind : std::uint8_t { kText, kCheck, kNever, kRules, kReset, kRulesReset };
@@ -93,6 +93,7 @@ class Batch {
   void Begin();
   void BeginRequests(std::size_t count);
   void Decided();
+  void LogDenial(const Step& step, std::size_t request, std::int64_t connection) const;
   void WriteCheck(std::string& out, const Step& step, std::size_t index) const;
   void WriteReset(std::string& out, std::span<const Request> resets) const;
   void Clear();

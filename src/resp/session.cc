@@ -73,7 +73,7 @@ Session::Progress Session::Resume(std::string& out) { return Advance(out); }
 
 Session::Progress Session::Advance(std::string& out) {
   if (!batch_->Run(ready_)) return {.next = Next::kWait, .consumed = 0};
-  batch_->Write(out);
+  batch_->Write(out, peer_.id);
   worker_.GiveBack(std::move(batch_));
   return progress_;
 }

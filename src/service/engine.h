@@ -102,7 +102,8 @@ class Engine {
   // For what answers say about moments; limits are decided by the store's own time.
   TimePoint Now() const { return clock_.Now(); }
 
-  // Where doors count their answers.
+  // Where doors log, and count their answers.
+  telemetry::Logger& logger() const { return logger_; }
   const service::ServiceMetrics& metrics() const { return metrics_; }
 
   // The current catalog; a few nanoseconds. Keep it as long as anything in it is in use.

@@ -34,7 +34,7 @@ Expected<void> RuleCheck::Prepare(std::string_view rule_set, const rules::Contex
   if (!chosen) return chosen;
 
   for (const rules::Selected& selected : selection_.rules()) {
-    outcomes_.push_back({.selected = &selected, .bands = {}, .denied = false, .error = {}});
+    outcomes_.push_back({.selected = &selected, .bands = {}, .error = {}});
     const bool refuses =
         selected.verdict == Verdict::kBlocked || selected.verdict == Verdict::kMissingKey;
     outcomes_.back().denied = refuses;
@@ -163,6 +163,7 @@ void RuleCheck::Summarise() {
     if (selected.rule->shadow) {
       if (selected.verdict == Verdict::kCharge) {
         Request& own = requests_[next++];
+        outcome.source = own.source;
         if (!own.outcome) {
           outcome.error = std::move(own.outcome.error());
         } else {
@@ -171,6 +172,7 @@ void RuleCheck::Summarise() {
       }
       continue;
     }
+    outcome.source = source_;
     const rules::Band* band = nullptr;
     if (decision_ && !decision_->allowed) {
       if (const auto found = denies(outcome.bands); found != outcome.bands.end()) {
@@ -247,6 +249,24 @@ void RuleCheck::CountRule(const Outcome& outcome) const {
   } else {
     metrics->second.Count(RuleOutcome::kAllowed);
   }
+}
+
+void LogDenial(telemetry::Logger& logger, const RuleCheck& check,
+               const telemetry::LogField& which) {
+  if (!logger.Enabled(telemetry::LogLevel::kDebug) || !check.refuses() || !check.denied_by())
+    return;
+  const auto denied =
+      std::ranges::find_if(check.outcomes(), [&](const RuleCheck::Outcome& outcome) {
+        return outcome.denied && outcome.selected->rule == check.denied_by();
+      });
+  const rules::Selected& selected = *denied->selected;
+  std::string_view band = selected.verdict == Verdict::kBlocked ? "blocked" : "missing-key";
+  if (check.denied_band() != nullptr) band = check.denied_band()->label;
+  logger.Debug("denied by a rule", {{"rule_set", check.rule_set().id()},
+                                    {"rule", selected.rule->id},
+                                    {"band", band},
+                                    {"key", selected.key},
+                                    which});
 }
 
 }  // namespace sluice::service

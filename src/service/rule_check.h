@@ -12,6 +12,7 @@
 #include "rules/context.h"
 #include "rules/rule_set.h"
 #include "service/engine.h"
+#include "telemetry/log.h"
 
 namespace sluice::service {
 
@@ -56,6 +57,7 @@ class RuleCheck {
     std::span<const Decision> bands;  // As long as selected->bands if those were charged.
     bool denied = false;              // By this rule; of a shadow: would have been.
     std::optional<Error> error;       // Of a shadow that could not be decided.
+    Source source = Source::kStore;   // Of rules that count: the same for all.
   };
 
   const Catalog& catalog() const { return *catalog_; }
@@ -68,6 +70,9 @@ class RuleCheck {
   const Expected<Decision>& decision() const { return decision_; }
   bool limited() const { return limited_; }
   bool looked() const { return looks_; }
+  // Whether the request is turned away. A look is not, even if a request of 1 would be; but what a
+  // rule refuses by itself, it refuses to those who take nothing, too.
+  bool refuses() const { return decision_ && !decision_->allowed && !(looks_ && denied_band_); }
   Source source() const { return source_; }
 
   // The first rule that denied and, if it was one of its bands, that band.
@@ -101,5 +106,9 @@ class RuleCheck {
   const rules::Rule* denied_by_ = nullptr;
   const rules::Band* denied_band_ = nullptr;
 };
+
+// What refused a request, for whoever looks for that of a client who complains: at debug level,
+// with what tells the request from others, such as its id. The check has decided.
+void LogDenial(telemetry::Logger& logger, const RuleCheck& check, const telemetry::LogField& which);
 
 }  // namespace sluice::service

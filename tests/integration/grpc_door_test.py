@@ -5,6 +5,7 @@ Usage: grpc_door_test.py PROGRAM
 """
 
 import importlib
+import json
 import os
 import pathlib
 import random
@@ -463,6 +464,26 @@ class DoorTest(unittest.TestCase):
         for peer in sockets:
             peer.close()
         self.assertEqual(call(ask("free", "x"), timeout=TIMEOUT).overall_code, OK)
+
+
+class LogTest(unittest.TestCase):
+    def test_denials_name_descriptor_and_request(self):
+        server = Server("--log-level", "debug", "--log-format", "json")
+        self.addCleanup(server.remove)
+        with server.channel() as channel:
+            call = should_rate_limit(channel)
+            trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+            call(ask("user", "ann", hits=3), timeout=TIMEOUT)
+            for metadata in ((("x-request-id", "mine"), ("traceparent", trace)),
+                             (("traceparent", trace),), ()):
+                answer = call(ask("user", "ann"), timeout=TIMEOUT, metadata=metadata)
+                self.assertEqual(answer.overall_code, OVER_LIMIT)
+        server.stop()
+        lines = map(json.loads, server.log().splitlines())
+        self.assertEqual([(line["level"], line["descriptor"], line["key"], line["request_id"])
+                          for line in lines if line["message"] == "denied by a descriptor"],
+                         [("debug", "edge.user", "edge|user=ann", name)
+                          for name in ("mine", trace, "")])
 
 
 class HeaderTest(unittest.TestCase):

@@ -16,7 +16,7 @@ import unittest
 import urllib.parse
 
 import support
-from support import AGES, RawConnection, eventually, parse_field, target
+from support import AGES, RawConnection, eventually, parse_field, target, verdicts
 
 CHECK = "/api/v1/rate-limit/check"
 REMAINING = "/api/v1/rate-limit/remaining"
@@ -86,6 +86,7 @@ ruleSets:
           - {{key: root, unlimited: true}}
           - {{key: mallory, blocked: true}}
           - {{pattern: "bot-*", blocked: true}}
+      - {{id: per-ip, scope: PER_IP, bands: [{{label: i, algorithm: FIXED_WINDOW, limit: 9, window: {AGES}}}]}}
 
   - id: switched-off
     enabled: false
@@ -553,10 +554,19 @@ class Rules(ApiTest):
             self.assertEqual(document["deniedBy"], {"rule": "per-user", "band": "small"})
             self.assertEqual(document["message"], "Rate limit exceeded")
             self.assertEqual([rule["denied"] for rule in document["rules"]], [False, True])
+            self.assertEqual(verdicts(answer), ["not-charged", "denied"])
             self.assertEqual(document["remaining"], 0)
         self.assertEqual(self.remaining("shop", **who), before)
         # The early rule still has its one.
         self.assertEqual(self.service.check("shop", ip="10.0.0.2", userId="carol").status, 200)
+
+    def test_a_refused_request_charges_nothing(self):
+        who = {"userId": "mallory", "ip": "10.0.0.9"}
+        for permits in (None, 0):
+            answer = self.service.check("overridden", permits, **who)
+            self.assertEqual((answer.status, answer.json["charged"]), (429, False))
+            self.assertEqual(verdicts(answer), ["blocked", "not-charged"])
+        self.assertEqual(self.remaining("overridden", **who | {"userId": "x"})["per-ip/i"], 9)
 
     def test_the_longest_wait_counts(self):
         self.service.check("shop", permits=2, ip="10.0.0.3", userId="dora")
@@ -574,9 +584,12 @@ class Rules(ApiTest):
             self.assertIs(document["allowed"], True)
             trial, real = document["rules"]
             self.assertEqual((trial["shadow"], trial["denied"]), (True, number > 0))
+            self.assertEqual((trial["verdict"], real["verdict"]),
+                             ("denied" if number else "charged", "charged"))
             self.assertEqual(real["bands"][0]["remaining"], 2 - number)
         answer = self.service.check("shadowed", userId="eve")
         self.assertEqual(answer.json["deniedBy"], {"rule": "real", "band": "three"})
+        self.assertEqual(verdicts(answer), ["denied", "denied"])
         self.assertEqual(list(parse_field(answer.header("RateLimit"))), ["shadowed/real/three"])
         self.assertEqual(self.service.metric("sluice_rule_decisions_total", rule_set="shadowed",
                                              rule="trial", outcome="shadow_denied"), 3)
@@ -665,7 +678,9 @@ class Rules(ApiTest):
         self.assertEqual(ask("10").json["remaining"], 50)
         self.assertEqual(ask().json["remaining"], 48)
         self.assertEqual(ask("3", permits=2).json["remaining"], 42)
-        self.assertEqual(ask("0").json["remaining"], 42)
+        free = ask("0")
+        self.assertEqual((free.json["remaining"], free.json["charged"]), (42, False))
+        self.assertEqual(verdicts(free), ["looked"])
         self.assertEqual(ask("40").json["rules"][0]["cost"], 40)
         denied = ask("1000")  # At most 50 by the rule.
         self.assertEqual((denied.status, denied.json["rules"][0]["cost"]), (429, 50))

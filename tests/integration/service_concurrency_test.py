@@ -19,7 +19,7 @@ import time
 
 import support
 from support import (AGES, Client, RawConnection, eventually, eventually_get, free_port, in_threads,
-                     sluice, target)
+                     sluice, target, verdicts)
 
 REQUESTS = 1000
 THREADS = 50
@@ -143,6 +143,7 @@ class WithoutRedis(ExactTest):
         answer = service.check("api", userId="ann")
         self.assertEqual((answer.status, answer.json["source"]), (200, "fail-open"))
         self.assertEqual(answer.header("X-Sluice-Source"), "fail-open")
+        self.assertEqual((verdicts(answer), answer.json["charged"]), (["undecided"], False))
         plain = service.get(target("/api/v1/rate-limit/check", key="k"))
         self.assertEqual((plain.status, plain.json["source"]), (200, "fail-open"))
         closed = service.check("api", userId="ann", path="/closed")
@@ -151,6 +152,12 @@ class WithoutRedis(ExactTest):
         local = [service.check("api", ip="192.0.2.1") for _ in range(3)]
         self.assertEqual([answer.status for answer in local], [200, 200, 429])
         self.assertEqual({answer.json["source"] for answer in local}, {"local"})
+        self.assertEqual([verdicts(answer) for answer in local],
+                         [["charged"], ["charged"], ["denied"]])
+        both = [service.check("api", userId="ann", ip="192.0.2.2") for _ in range(3)]
+        self.assertEqual([(verdicts(answer), answer.json["charged"]) for answer in both],
+                         [(["undecided", "charged"], True)] * 2
+                         + [(["not-charged", "denied"], False)])
         batch = service.request("POST", "/api/v1/check/batch", {"checks": [
             {"ruleSet": "api", "context": {"userId": "a"}},
             {"ruleSet": "api", "context": {"userId": "a", "path": "/closed"}}]}).json["results"]

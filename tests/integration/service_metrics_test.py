@@ -630,23 +630,29 @@ class Logs(support.ServiceTest):
         overrides: [{{key: mallory, blocked: true}}]
       - {{id: trial, scope: GLOBAL, shadow: true, bands: [{{limit: 1, window: {AGES}}}]}}
 """)
-        service = self.start("--rules", rules, "--log-format", "json", "--log-level", "debug")
+        service = self.start("--rules", rules, "--log-format", "json", "--log-level", "debug",
+                             "--resp", "127.0.0.1:0")
         for user, request in (("alice", "a-1"), ("alice", "a-2"), ("mallory", "m-1")):
             service.check("api", headers={"X-Request-Id": request}, userId=user)
         body = {"checks": [{"ruleSet": "api", "context": {"userId": "alice"}}]}
         service.request("POST", "/api/v1/check/batch", body, {"X-Request-Id": "b-1"})
+        with support.RawConnection(service.resp_port) as resp:
+            resp.send(b"CLIENT ID\r\nSLUICE.CHECK RULESET api USER alice\r\n"
+                      + b"SLUICE.CHECK LIMIT limit=1,window=1d k\r\n" * 2 + b"QUIT\r\n")
+            connection = int(resp.read_until_closed().split(b"\r\n")[0][1:])
         service.stop()
         lines = [json.loads(line) for line in service.log().splitlines()]
         self.assertEqual(
             [(line["level"], line["rule_set"], line["rule"], line["band"], line["key"],
-              line["request_id"]) for line in lines if line["message"] == "denied by a rule"],
+              line.get("request_id") or line["connection"]) for line in lines
+             if line["message"] == "denied by a rule"],
             [("debug", "api", "per-user", "narrow", "user:alice", "a-2"),
              ("debug", "api", "per-user", "blocked", "user:mallory", "m-1"),
-             ("debug", "api", "per-user", "narrow", "user:alice", "b-1")])
-        # At every other door the limit tells both.
-        self.assertIn(("user:alice", "api/per-user/narrow"),
-                      [(line["key"], line["limit"]) for line in lines
-                       if line["message"] == "request denied"])
+             ("debug", "api", "per-user", "narrow", "user:alice", "b-1"),
+             ("debug", "api", "per-user", "narrow", "user:alice", connection)])
+        self.assertEqual([(line["level"], line["limit"], line["key"], line["connection"])
+                          for line in lines if line["message"] == "denied by a limit"],
+                         [("debug", "limit=1,window=1d", "k", connection)])
 
     def test_levels(self):
         service = self.start("--log-level", "error")

@@ -120,8 +120,16 @@ class Descriptors(RlsTest):
             shown = service.admin("GET", path)
             self.assertEqual(shown.status, 200)
             self.assertEqual((shown.json["limit"], shown.json["remaining"]), (5, 5 - used))
+            # What a request of 1 would get.
+            self.assertEqual((shown.json["allowed"], shown.json["charged"],
+                              shown.json["untouched"]), (used < 5, False, used == 0))
             if used < 5:
+                self.assertEqual(shown.json["retryAfterMicros"], 0)
                 self.assertEqual(ask(service, ("user", "ann")).status, 200)
+        self.assertEqual(shown.json["retryAfterMicros"], shown.json["resetAfterMicros"])
+        everywhere = service.admin("GET", "/admin/v1/keys?key=edge%7Cuser%3Dann").json["limits"]
+        self.assertEqual([(limit["allowed"], limit["spec"]) for limit in everywhere],
+                         [(False, shown.json["spec"])])
         self.assertEqual(ask(service, ("user", "ann")).status, 429)
         self.assertEqual({name: shown.json[name] for name in ("domain", "descriptor", "key", "spec",
                                                               "shadow", "source")},

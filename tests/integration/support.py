@@ -300,6 +300,11 @@ class Service(Process):
         return self.wait()
 
 
+def verdicts(answer):
+    """Of each rule that applied to a check."""
+    return [rule["verdict"] for rule in answer.json["rules"]]
+
+
 def header_names(keywords):
     return {name.replace("_", "-"): value for name, value in keywords.items()}
 

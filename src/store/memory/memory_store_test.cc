@@ -187,7 +187,7 @@ TEST_F(MemoryStoreTest, AFloodOfFreshKeysResetsNoLiveCounter) {
   }
   for (int i = 0; i < kLive; ++i) EXPECT_FALSE(check("victim" + std::to_string(i)).allowed);
   // Each cell of the sketch has the limit's own budget; then keys share what there is.
-  EXPECT_LE(admitted, 2 * (12 * kLive + 256 * 80));
+  EXPECT_LE(admitted, 2 * (24 * kLive + 256 * 80));
   EXPECT_LE(store->GetStats().keys, kLive);
   EXPECT_GT(store->GetStats().overflow_decisions, 190'000);
 

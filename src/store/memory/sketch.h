@@ -61,10 +61,11 @@ class Sketch {
   Sketch(const Sketch&) = delete;
   Sketch& operator=(const Sketch&) = delete;
 
-  // For `keys` keys that have their place in a table: cells for ten times as many keys that have
-  // not, filled to five sixths, and some for the chance that more of them come to one shard.
+  // For `keys` keys that have their place in a table: cells for ten times as many clients that have
+  // not, under two limits each, filled to five sixths, and some for the chance that more of them
+  // come to one shard.
   static constexpr std::size_t LinesFor(std::int64_t keys) {
-    constexpr std::int64_t kCellsPerKey = 12;
+    constexpr std::int64_t kCellsPerKey = 24;
     constexpr std::int64_t kSpareLines = 8;
     constexpr std::int64_t kKeysMax = 1 << 24;  // Any more share the cells of so many.
     constexpr auto kCells = static_cast<std::int64_t>(kCellsPerLine);
