@@ -155,8 +155,8 @@ class GuardedStore final : public Store {
     // cannot be asked, it is believed until it ends.
     Micros deny_cache_trust{10'000'000};
 
-    // Measures how long ago something was: never set back. Not owned; null: the steady clock. The
-    // deadlines themselves always run on the steady clock.
+    // For deadlines and whatever else takes time here: never set back. Not owned; null: the steady
+    // clock. The guard's thread sleeps by the steady clock, and then looks at this one.
     const Clock* clock = nullptr;
 
     // Called outside of all locks, on whichever thread changed the state; calls may overtake each

@@ -10,7 +10,7 @@ namespace {
 constexpr std::int64_t kCallsMax = 1'000'000;
 constexpr Micros kTimeMaximum = std::chrono::hours(24);
 
-Breaker::Options Sane(Breaker::Options options) {
+Breaker::Options Clamped(Breaker::Options options) {
   const auto time = [](Micros& value, Micros least) {
     value = std::clamp(value, least, std::max(least, kTimeMaximum));
   };
@@ -35,7 +35,7 @@ Breaker::Options Sane(Breaker::Options options) {
 }  // namespace
 
 Breaker::Breaker(const Options& options)
-    : options_(Sane(options)),
+    : options_(Clamped(options)),
       random_(options.jitter_seed ? *options.jitter_seed : std::random_device{}()) {}
 
 std::optional<Breaker::Pass> Breaker::Admit(TimePoint now) {
@@ -63,24 +63,24 @@ std::optional<Breaker::Pass> Breaker::Admit(TimePoint now) {
   return std::nullopt;
 }
 
-void Breaker::Record(const Pass& pass, const Call& call, TimePoint now) {
+void Breaker::Record(const Pass& pass, const Result& result, TimePoint now) {
   if (pass.epoch != epoch_) return;
   // A failure that took long is a failure; it does not count twice.
-  const bool slow = !call.failed && call.took >= options_.slow_after;
+  const bool slow = !result.failed && result.took >= options_.slow_after;
   if (!pass.probe) {
     Counts& slice = SliceAt(now);
     ++slice.calls;
-    slice.failures += call.failed ? 1 : 0;
+    slice.failures += result.failed ? 1 : 0;
     slice.slow += slow ? 1 : 0;
-    slice.missed += call.failed && call.missed ? 1 : 0;
-    if (call.failed || slow) OpenIfDue(now);
+    slice.missed += result.failed && result.missed ? 1 : 0;
+    if (result.failed || slow) OpenIfDue(now);
     return;
   }
   --probes_out_;
   // A store that is only slow would close the breaker and open it again at once, unless being slow
   // does not matter.
-  if (call.failed || (slow && options_.slow_percent <= 100)) {
-    failing_ = call.failed && !call.missed;
+  if (result.failed || (slow && options_.slow_percent <= 100)) {
+    failing_ = result.failed && !result.missed;
     return Open(now, Reason::kProbeFailed, {});
   }
   if (++probes_good_ < options_.probes_to_close) return;

@@ -21,7 +21,7 @@ class Breaker {
   using Options = GuardedStore::BreakerOptions;
 
   // What became of a call.
-  struct Call {
+  struct Result {
     bool failed = false;
     Micros took{0};
     bool missed = false;  // Failed, but only in that its deadline passed.
@@ -39,7 +39,7 @@ class Breaker {
   // None: the store is not to be asked now. May begin to probe.
   std::optional<Pass> Admit(TimePoint now);
 
-  void Record(const Pass& pass, const Call& call, TimePoint now);
+  void Record(const Pass& pass, const Result& result, TimePoint now);
 
   // The call is not made after all: another may be.
   void GiveBack(const Pass& pass);

@@ -16,9 +16,9 @@ using namespace std::chrono_literals;
 using State = Breaker::State;
 using Reason = Breaker::Reason;
 
-constexpr Breaker::Call kGood{.failed = false, .took = 1ms};
-constexpr Breaker::Call kSlow{.failed = false, .took = 15ms};
-constexpr Breaker::Call kFailed{.failed = true, .took = 1ms};
+constexpr Breaker::Result kGood{.failed = false, .took = 1ms};
+constexpr Breaker::Result kSlow{.failed = false, .took = 15ms};
+constexpr Breaker::Result kFailed{.failed = true, .took = 1ms};
 
 const Breaker::Options kOptions{.window = 1s,
                                 .minimum_calls = 10,
@@ -37,12 +37,12 @@ const Breaker::Options kOptions{.window = 1s,
 class BreakerTest : public testing::Test {
  protected:
   // One call from admission to its end; false if it was not admitted.
-  bool Make(const Breaker::Call& call) {
+  bool Make(const Breaker::Result& call) {
     const auto pass = breaker.Admit(now);
     if (pass) breaker.Record(*pass, call, now);
     return pass.has_value();
   }
-  void Make(int times, const Breaker::Call& call) {
+  void Make(int times, const Breaker::Result& call) {
     for (int i = 0; i < times; ++i) ASSERT_TRUE(Make(call)) << i;
   }
   void Open() {
@@ -279,7 +279,7 @@ class AllSequences {
       if (last.to == State::kOpen) opened = now;
       std::erase_if(out, [](const Breaker::Pass& pass) { return pass.probe; });
     };
-    const auto end = [&](const Breaker::Call& call) {
+    const auto end = [&](const Breaker::Result& call) {
       if (out.empty()) return;
       const Breaker::Pass first = out.front();
       out.erase(out.begin());
@@ -354,8 +354,8 @@ TEST(BreakerSequences, HoldItsBoundsAndAlwaysRecover) { AllSequences().Run(); }
 
 // What it is open for, which decides what becomes of those that are turned away.
 TEST_F(BreakerTest, TellsErrorsFromMissedDeadlinesAndSlowAnswers) {
-  constexpr Breaker::Call kMissed{.failed = true, .took = 20ms, .missed = true};
-  for (const Breaker::Call& call : {kFailed, kMissed, kSlow}) {
+  constexpr Breaker::Result kMissed{.failed = true, .took = 20ms, .missed = true};
+  for (const Breaker::Result& call : {kFailed, kMissed, kSlow}) {
     Breaker fresh{kOptions};
     for (int i = 0; i < 10; ++i) fresh.Record(*fresh.Admit(now), call, now);
     ASSERT_EQ(fresh.state(), State::kOpen);

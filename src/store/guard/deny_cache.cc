@@ -25,10 +25,10 @@ bool IsSameLog(const SeenState& before, const SeenState& after) {
 
 }  // namespace
 
-DenyCache::DenyCache(std::size_t entries, Micros trust)
+DenyCache::DenyCache(std::size_t entries, Micros trust, const Seed& seed)
     : sets_((entries + kWays - 1) / kWays),
       trust_(trust),
-      seed_(RandomSeed()),
+      seed_(seed),
       entries_(std::make_unique<Entry[]>(sets_ * kWays)),
       shards_(std::make_unique<Shard[]>(kShards)) {}
 

@@ -51,7 +51,7 @@ class DenyCache {
   };
 
   // Room for at least `entries`; 0: remembers nothing. `trust` is how long it is believed.
-  DenyCache(std::size_t entries, Micros trust);
+  DenyCache(std::size_t entries, Micros trust, const Seed& seed);
 
   bool enabled() const { return sets_ > 0; }
 

@@ -3,13 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
 #include "base/text.h"
 #include "core/combine.h"
 #include "core/seen.h"
-#include "store/validate.h"
 
 namespace sluice::guard {
 namespace {
@@ -17,20 +15,12 @@ namespace {
 constexpr std::int64_t kInstancesMax = 1'000'000;
 constexpr std::size_t kSharesMax = 4'096;
 
-bool SameState(const Charge& a, const Charge& b) {
-  return a.key == b.key && a.name == b.name && (!a.name.empty() || *a.limit == *b.limit);
-}
-
 Decision Untouched(const Limit& limit) {
   return {.allowed = true, .limit = limit.amount(), .remaining = limit.amount()};
 }
 
 Error NoShare(const Limit& limit) {
   return {ErrorCode::kInvalidLimit, text::Cat("no share of ", limit.ToString(), " is exact")};
-}
-
-void Count(std::atomic<std::int64_t>& counter, std::int64_t by = 1) {
-  counter.fetch_add(by, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -48,29 +38,12 @@ Expected<Limit> ShareOf(const Limit& limit, std::int64_t instances) {
   return Limit::Make(limit.algorithm(), amount, refill, limit.span());
 }
 
-std::optional<Error> Fault(const Request& request) {
-  if (auto invalid = FirstInvalid(request)) return invalid;
-  for (std::size_t i = 1; i < request.charges.size(); ++i) {
-    const Charge& charge = request.charges[i];
-    std::int64_t cost = CostOf(charge);
-    for (const Charge& other : request.charges.first(i)) {
-      if (!SameState(charge, other)) continue;
-      if (*charge.limit != *other.limit) return TwoLimitsUnderOneName(other, charge);
-      cost += CostOf(other);
-    }
-    if (cost > charge.limit->amount() && request.action == Action::kCheck) {
-      return InvalidCost(charge, cost);
-    }
-  }
-  return std::nullopt;
-}
-
-Fallback::Fallback(const MemoryStore::Options& options, std::int64_t instances,
-                   OnStoreFailure on_overload)
-    : on_overload_(on_overload),
-      clock_(options.clock),
-      local_(options),
-      instances_(std::clamp<std::int64_t>(instances, 1, kInstancesMax)) {}
+Fallback::Fallback(const GuardedStore::Options& options, GuardedStore::Stats& stats)
+    : on_overload_(options.on_overload),
+      clock_(options.local.clock),
+      local_(options.local),
+      stats_(stats),
+      instances_(std::clamp<std::int64_t>(options.instances, 1, kInstancesMax)) {}
 
 OnStoreFailure Fallback::PolicyOf(const Charge& charge, Cause cause) const {
   if (cause == Cause::kOutage) return charge.on_store_failure;
@@ -81,25 +54,14 @@ OnStoreFailure Fallback::PolicyOf(const Charge& charge, Cause cause) const {
 }
 
 void Fallback::SetInstances(std::int64_t instances) {
-  const std::int64_t sane = std::clamp<std::int64_t>(instances, 1, kInstancesMax);
-  const std::lock_guard lock(mutex_);
-  if (sane == instances_) return;
-  instances_ = sane;
-  shares_.clear();
-}
-
-std::int64_t Fallback::instances() const {
-  const std::shared_lock lock(mutex_);
-  return instances_;
+  const std::int64_t before =
+      std::exchange(instances_, std::clamp<std::int64_t>(instances, 1, kInstancesMax));
+  if (instances_ != before) shares_.clear();
 }
 
 std::optional<Fallback::Share> Fallback::FindShare(const Limit& limit) {
-  std::shared_lock shared(mutex_);
   const auto found = shares_.find(limit);
   if (found != shares_.end()) return found->second;
-  shared.unlock();
-
-  const std::lock_guard lock(mutex_);
   const auto share_limit = ShareOf(limit, instances_);
   if (!share_limit) return std::nullopt;
   Share share{.limit = *share_limit, .name = {}};
@@ -126,7 +88,7 @@ Charge Fallback::LocalCharge(const Charge& charge, const Share& share) {
 void Fallback::FailClosed(Request& request, const Error& error, Cause cause) {
   request.outcome = std::unexpected(error);
   request.source = cause == Cause::kOverload ? Source::kOverload : Source::kStore;
-  Count(counters_.failed_closed);
+  ++stats_.failed_closed;
 }
 
 // All kLocal charges or none; their numbers go to their places in `each`.
@@ -202,15 +164,15 @@ std::int64_t Fallback::Decide(Request& request, const Error& error, Cause cause)
                    : overload          ? Source::kOverload
                                        : Source::kLocal;
   if (local == 0) {
-    Count(counters_.failed_open);
+    ++stats_.failed_open;
     return 0;
   }
   if (request.outcome->allowed) {
-    Count(overload ? counters_.overload_allowed : counters_.local_allowed);
+    ++(overload ? stats_.overload_allowed : stats_.local_allowed);
   } else {
-    Count(overload ? counters_.overload_denied : counters_.local_denied);
+    ++(overload ? stats_.overload_denied : stats_.local_denied);
   }
-  Count(counters_.local_units, units);
+  stats_.local_units += units;
   return units;
 }
 
@@ -219,10 +181,9 @@ void Fallback::StartFrom(const Charge& charge, const LastSeen::Left& left) {
   if (!share) return;
   // A share is at least one unit, and so is what is left of one that is not used up.
   const std::int64_t part =
-      left.units == 0 ? 0 : std::max<std::int64_t>(1, left.units / instances());
+      left.units == 0 ? 0 : std::max<std::int64_t>(1, left.units / instances_);
   Charge local = LocalCharge(charge, *share);
   local.cost = 0;
-  const std::lock_guard lock(starting_);
   const auto before = local_.Check(local);
   if (!before || before->remaining <= part) return;
   local.cost = before->remaining - part;

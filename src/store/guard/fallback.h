@@ -2,13 +2,11 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <unordered_map>
 
+#include "sluice/guarded_store.h"
 #include "sluice/memory_store.h"
 #include "sluice/store.h"
 #include "store/guard/last_seen.h"
@@ -21,30 +19,18 @@ namespace sluice::guard {
 // arithmetic.
 Expected<Limit> ShareOf(const Limit& limit, std::int64_t instances);
 
-// What is wrong with a request itself, whatever the state of the store.
-std::optional<Error> Fault(const Request& request);
-
-// Decides instead of a store, as each charge's policy says. Thread-safe.
+// Decides instead of a store, as each charge's policy says.
 class Fallback {
  public:
-  struct Counters {
-    std::atomic<std::int64_t> failed_closed = 0;
-    std::atomic<std::int64_t> failed_open = 0;
-    std::atomic<std::int64_t> local_allowed = 0;
-    std::atomic<std::int64_t> local_denied = 0;
-    std::atomic<std::int64_t> overload_allowed = 0;
-    std::atomic<std::int64_t> overload_denied = 0;
-    std::atomic<std::int64_t> local_units = 0;
-  };
-
-  // `on_overload` is for charges that fail open and do not say what an overload means to them.
-  Fallback(const MemoryStore::Options& options, std::int64_t instances, OnStoreFailure on_overload);
+  // Uses `local`, `instances` and `on_overload`; counts what it decides in `stats`, which outlives
+  // it.
+  Fallback(const GuardedStore::Options& options, GuardedStore::Stats& stats);
 
   // Who decides a charge.
   OnStoreFailure PolicyOf(const Charge& charge, Cause cause) const;
 
-  // Answers a request that has no Fault; `error` and `cause` are why the store did not. Says how
-  // many units were taken locally.
+  // Answers a valid request; `error` and `cause` are why the store did not. Returns how many units
+  // were taken locally.
   std::int64_t Decide(Request& request, const Error& error, Cause cause);
 
   // The store has so much left of this charge's budget, as far as anybody knows: of the local share
@@ -58,9 +44,7 @@ class Fallback {
   void Reset(const Charge& charge);
 
   void SetInstances(std::int64_t instances);
-  std::int64_t instances() const;
-
-  const Counters& counters() const { return counters_; }
+  std::int64_t instances() const { return instances_; }
   std::int64_t keys() const { return local_.GetStats().keys; }
 
  private:
@@ -84,11 +68,9 @@ class Fallback {
   const OnStoreFailure on_overload_;
   const Clock* const clock_;
   MemoryStore local_;
-  std::mutex starting_;  // Between looking what is left and taking some of it.
-  Counters counters_;
-  mutable std::shared_mutex mutex_;
-  std::int64_t instances_;                                    // Guarded by mutex_.
-  std::unordered_map<Limit, Share, FingerprintHash> shares_;  // Guarded by mutex_.
+  GuardedStore::Stats& stats_;
+  std::int64_t instances_;
+  std::unordered_map<Limit, Share, FingerprintHash> shares_;
 };
 
 }  // namespace sluice::guard

@@ -62,7 +62,8 @@ class FallbackTest : public testing::Test {
   }
 
   ManualClock clock{TimePoint{1000h}};
-  Fallback fallback{{.clock = &clock}, 2, OnStoreFailure::kLocal};
+  GuardedStore::Stats stats;
+  Fallback fallback{{.instances = 2, .local = {.clock = &clock}}, stats};
   Cause cause = Cause::kOutage;
   const Limit ten = *Limit::Parse("algorithm=fixed_window,limit=10,window=1m");
   const Limit four = *Limit::Parse("algorithm=fixed_window,limit=4,window=1m");
@@ -194,32 +195,9 @@ TEST_F(FallbackTest, DebitsOfAnySizeAreNeitherDecidedNorAddedUp) {
       .key = "k", .limit = &limit, .cost = kMost, .on_store_failure = OnStoreFailure::kLocal};
   const std::vector<Charge> charges = {all, all};
   Request debit{.charges = charges, .action = Action::kDebit};
-  EXPECT_FALSE(Fault(debit));
   EXPECT_EQ(fallback.Decide(debit, kDown, Cause::kOutage), 0);
   EXPECT_EQ(debit.outcome.error().code, ErrorCode::kUnavailable);
   EXPECT_EQ(fallback.Used(all), 0);
-}
-
-TEST(Fault, IsWhatIsWrongWithTheRequestItself) {
-  const Limit ten = *Limit::Parse("algorithm=fixed_window,limit=10,window=1m");
-  const Limit four = *Limit::Parse("algorithm=fixed_window,limit=4,window=1m");
-  const auto code = [](std::vector<Charge> charges) -> std::optional<ErrorCode> {
-    const auto fault = Fault({.charges = charges});
-    return fault ? std::optional(fault->code) : std::nullopt;
-  };
-  EXPECT_EQ(code({{.key = "k", .limit = &ten}, {.key = "l", .limit = &ten, .cost = 10}}),
-            std::nullopt);
-  EXPECT_EQ(code({}), ErrorCode::kInvalidRequest);
-  EXPECT_EQ(code({{.key = "", .limit = &ten}}), ErrorCode::kInvalidKey);
-  EXPECT_EQ(code({{.key = "k", .limit = &ten, .cost = -1}}), ErrorCode::kInvalidCost);
-  EXPECT_EQ(code({{.key = "k", .limit = &ten, .cost = 11}}), ErrorCode::kCostExceedsLimit);
-  EXPECT_EQ(code({{.key = "k", .limit = &ten, .cost = 6}, {.key = "k", .limit = &ten, .cost = 5}}),
-            ErrorCode::kCostExceedsLimit);
-  EXPECT_EQ(
-      code({{.key = "k", .limit = &ten, .name = "n"}, {.key = "k", .limit = &four, .name = "n"}}),
-      ErrorCode::kInvalidRequest);
-  EXPECT_EQ(code({{.key = "k", .limit = &ten, .cost = 6}, {.key = "k", .limit = &four}}),
-            std::nullopt);
 }
 
 TEST_F(FallbackTest, UnderOverloadOnlyWhatWouldPassIsDecidedOtherwise) {
@@ -237,8 +215,8 @@ TEST_F(FallbackTest, UnderOverloadOnlyWhatWouldPassIsDecidedOtherwise) {
   EXPECT_EQ(ask(kFailClosed, kFailOpen), Source::kFailOpen);
   EXPECT_EQ(ask(kFailOpen, kFailOpen), Source::kFailOpen);
   EXPECT_EQ(ask(kFailOpen, kFailClosed), std::nullopt);
-  EXPECT_EQ(fallback.counters().overload_allowed, 3);
-  EXPECT_EQ(fallback.counters().local_units, 3);
+  EXPECT_EQ(stats.overload_allowed, 3);
+  EXPECT_EQ(stats.local_units, 3);
 
   cause = Cause::kOutage;
   EXPECT_EQ(ask(kFailOpen, kLocal), Source::kFailOpen) << "that is no overload";
@@ -254,7 +232,7 @@ TEST_F(FallbackTest, UnderOverloadNobodyGetsMoreThanTheShare) {
     EXPECT_EQ(request.outcome->allowed, i < 5);
     EXPECT_EQ(request.source, Source::kOverload);
   }
-  EXPECT_EQ(fallback.counters().overload_denied, 15);
+  EXPECT_EQ(stats.overload_denied, 15);
   Charge much = charge;
   much.key = "other";
   much.cost = 6;

@@ -2,48 +2,40 @@
 #include "store/guard/last_seen.h"
 
 #include <algorithm>
-#include <mutex>
 
 #include "core/seen.h"
 
 namespace sluice::guard {
 
 LastSeen::LastSeen(std::size_t entries)
-    : sets_((entries + kWays - 1) / kWays),
-      entries_(std::make_unique<Entry[]>(sets_ * kWays)),
-      locks_(std::make_unique<Lock[]>(kLocks)) {}
+    : sets_((entries + kWays - 1) / kWays), entries_(sets_ * kWays) {}
+
+// The entry of this state, if there is one.
+LastSeen::Entry* LastSeen::Get(const Hash128& state) {
+  if (sets_ == 0) return nullptr;
+  for (Entry& entry : Ways(state)) {
+    if (entry.at_us != 0 && entry.state == state) return &entry;
+  }
+  return nullptr;
+}
 
 void LastSeen::Note(const Hash128& state, const Limit& limit, std::int64_t remaining,
                     const SeenState& seen, TimePoint asked) {
   // Of a budget that is fuller, a whole share is not much too much; and few are emptier.
   if (sets_ == 0 || seen.now_us() < 0 || remaining > limit.amount() / 2) return;
-  const std::size_t set = SetOf(state);
-  const std::lock_guard lock(LockOf(set));
-  const auto ways = Ways(set);
-  auto entry = std::ranges::find(ways, state, &Entry::state);
-  if (entry == ways.end()) entry = std::ranges::min_element(ways, {}, &Entry::at_us);
   const std::int64_t asked_us = asked.time_since_epoch().count();
-  if (entry->state == state && entry->at_us > asked_us) return;
+  Entry* entry = Get(state);
+  if (entry && entry->at_us > asked_us) return;
+  if (!entry) entry = &*std::ranges::min_element(Ways(state), {}, &Entry::at_us);
   *entry = {.state = state, .limit = limit.fingerprint(), .at_us = asked_us, .seen = seen};
 }
 
-std::optional<LastSeen::Entry> LastSeen::Get(const Hash128& state, const Limit& limit) const {
-  if (sets_ == 0) return std::nullopt;
-  const std::size_t set = SetOf(state);
-  const std::lock_guard lock(LockOf(set));
-  const auto ways = Ways(set);
-  const auto entry = std::ranges::find(ways, state, &Entry::state);
-  if (entry == ways.end() || entry->at_us == 0 || entry->limit != limit.fingerprint()) {
-    return std::nullopt;
-  }
-  return *entry;
-}
-
 std::optional<LastSeen::Left> LastSeen::Find(const Hash128& state, const Limit& limit,
-                                             TimePoint now) const {
-  const auto known = Get(state, limit);
+                                             TimePoint now) {
+  const Entry* const known = Get(state);
   const std::int64_t now_us = now.time_since_epoch().count();
-  if (!known || now_us < known->at_us || now_us - known->at_us >= kSpanMax.count()) {
+  if (!known || known->limit != limit.fingerprint()) return std::nullopt;
+  if (now_us < known->at_us || now_us - known->at_us >= kSpanMax.count()) {
     return std::nullopt;
   }
   // At most: the store decided after it was asked. So nothing counts as used for too long.
@@ -60,19 +52,9 @@ std::optional<LastSeen::Left> LastSeen::Find(const Hash128& state, const Limit& 
 }
 
 void LastSeen::Forget(const Hash128& state) {
-  if (sets_ == 0) return;
-  const std::size_t set = SetOf(state);
-  const std::lock_guard lock(LockOf(set));
-  const auto ways = Ways(set);
-  const auto entry = std::ranges::find(ways, state, &Entry::state);
-  if (entry != ways.end()) *entry = {};
+  if (Entry* const entry = Get(state)) *entry = {};
 }
 
-void LastSeen::Clear() {
-  for (std::size_t set = 0; set < sets_; ++set) {
-    const std::lock_guard lock(LockOf(set));
-    std::ranges::fill(Ways(set), Entry{});
-  }
-}
+void LastSeen::Clear() { std::ranges::fill(entries_, Entry{}); }
 
 }  // namespace sluice::guard

@@ -3,20 +3,18 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "sluice/store.h"
 #include "store/hash.h"
-#include "store/spin_lock.h"
 
 namespace sluice::guard {
 
 // What the store last told of budgets that are half used up and more, in fixed memory: local shares
 // start from it when the store cannot keep up, so that an overload does not make them whole. Sets
 // of four entries, of which the oldest makes room for a new one; what was pushed out is not known.
-// Thread-safe.
 class LastSeen {
  public:
   // What is left of a budget, if nobody has taken from it since.
@@ -33,7 +31,7 @@ class LastSeen {
             TimePoint asked);
 
   // None: nothing is known.
-  std::optional<Left> Find(const Hash128& state, const Limit& limit, TimePoint now) const;
+  std::optional<Left> Find(const Hash128& state, const Limit& limit, TimePoint now);
 
   // The state may have more left than was known; or any state.
   void Forget(const Hash128& state);
@@ -41,7 +39,6 @@ class LastSeen {
 
  private:
   static constexpr std::size_t kWays = 4;
-  static constexpr std::size_t kLocks = 64;
 
   struct Entry {
     Hash128 state;
@@ -50,19 +47,13 @@ class LastSeen {
     SeenState seen;       // By the store's clock.
   };
 
-  struct alignas(64) Lock {
-    SpinLock lock;
-  };
+  std::span<Entry> Ways(const Hash128& state) {
+    return std::span(entries_).subspan(state.low % sets_ * kWays, kWays);
+  }
+  Entry* Get(const Hash128& state);
 
-  std::size_t SetOf(const Hash128& state) const { return state.low % sets_; }
-  SpinLock& LockOf(std::size_t set) const { return locks_[set % kLocks].lock; }
-  std::span<Entry> Ways(std::size_t set) const { return {entries_.get() + set * kWays, kWays}; }
-  std::optional<Entry> Get(const Hash128& state, const Limit& limit) const;
-
-  // Constant after construction.
   const std::size_t sets_;
-  const std::unique_ptr<Entry[]> entries_;  // Guarded by the lock of their set.
-  const std::unique_ptr<Lock[]> locks_;
+  std::vector<Entry> entries_;
 };
 
 }  // namespace sluice::guard

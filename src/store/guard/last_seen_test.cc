@@ -26,7 +26,7 @@ class LastSeenTest : public testing::Test {
   void Note(std::uint64_t key, std::int64_t count, TimePoint asked = kStart) {
     seen.Note({key, key}, kTen, 10 - count, Count(count), asked);
   }
-  std::int64_t Left(std::uint64_t key, TimePoint now = kStart) const {
+  std::int64_t Left(std::uint64_t key, TimePoint now = kStart) {
     const auto left = seen.Find({key, key}, kTen, now);
     return left ? left->units : -1;
   }

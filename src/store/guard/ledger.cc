@@ -10,7 +10,6 @@ namespace sluice::guard {
 
 Ledger::Added Ledger::Add(const Charge& charge) {
   const Hash128 hash = StateHash(seed_, charge);
-  const std::lock_guard lock(mutex_);
   const bool first = debts_.empty();
   const auto found = debts_.find(hash);
   if (found != debts_.end()) {
@@ -24,18 +23,15 @@ Ledger::Added Ledger::Add(const Charge& charge) {
                             .name = std::string(charge.name),
                             .limit = *charge.limit,
                             .units = charge.cost});
-  size_ = debts_.size();
   return first ? Added::kFirst : Added::kAdded;
 }
 
 std::vector<Ledger::Debt> Ledger::Take(std::size_t states_max) {
   std::vector<Debt> taken;
-  const std::lock_guard lock(mutex_);
   while (taken.size() < states_max && !debts_.empty()) {
     taken.push_back(std::move(debts_.begin()->second));
     debts_.erase(debts_.begin());
   }
-  size_ = debts_.size();
   return taken;
 }
 
@@ -44,12 +40,10 @@ std::vector<Ledger::Debt> Ledger::TakeOf(std::span<const Charge> charges) {
   if (size() == 0) return taken;
   for (const Charge& charge : charges) {
     const Hash128 hash = StateHash(seed_, charge);
-    const std::lock_guard lock(mutex_);
     const auto found = debts_.find(hash);
     if (found == debts_.end()) continue;
     taken.push_back(std::move(found->second));
     debts_.erase(found);
-    size_ = debts_.size();
   }
   return taken;
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -15,7 +13,7 @@
 
 namespace sluice::guard {
 
-// What was taken locally and the store does not know of yet, by state. Thread-safe and bounded.
+// What was taken locally and the store does not know of yet, by state. Bounded.
 class Ledger {
  public:
   // Units of one state; owns what the charge pointed to.
@@ -26,7 +24,7 @@ class Ledger {
     std::int64_t units;
   };
 
-  explicit Ledger(std::size_t states_max) : states_max_(states_max), seed_(RandomSeed()) {}
+  Ledger(std::size_t states_max, const Seed& seed) : states_max_(states_max), seed_(seed) {}
 
   enum class Added { kFirst, kAdded, kFull };
 
@@ -39,7 +37,7 @@ class Ledger {
   // Removes and returns what concerns the states of these charges; free while there is nothing.
   std::vector<Debt> TakeOf(std::span<const Charge> charges);
 
-  std::size_t size() const { return size_.load(std::memory_order_relaxed); }
+  std::size_t size() const { return debts_.size(); }
 
  private:
   struct Low {
@@ -48,9 +46,7 @@ class Ledger {
 
   const std::size_t states_max_;
   const Seed seed_;
-  mutable std::mutex mutex_;
-  std::unordered_map<Hash128, Debt, Low> debts_;  // Guarded by mutex_.
-  std::atomic<std::size_t> size_ = 0;             // Of debts_, for those who only look.
+  std::unordered_map<Hash128, Debt, Low> debts_;
 };
 
 }  // namespace sluice::guard

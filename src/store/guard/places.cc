@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/guard/places.h"
 
-#include <algorithm>
-
 namespace sluice::guard {
 namespace {
 
 constexpr std::size_t kLimitPerFree = 2;
 
-bool Add(std::atomic<std::uint32_t>& count, std::size_t max) {
-  if (count.fetch_add(1, std::memory_order_relaxed) < max) return true;
-  count.fetch_sub(1, std::memory_order_relaxed);
-  return false;
+bool Add(std::uint32_t& count, std::size_t max) {
+  if (count >= max) return false;
+  ++count;
+  return true;
 }
-
-void Subtract(std::atomic<std::uint32_t>& count) { count.fetch_sub(1, std::memory_order_relaxed); }
 
 }  // namespace
 
@@ -37,31 +33,29 @@ bool Places::Share(const Asker& asker, std::size_t free, Grip& grip) {
 }
 
 bool Places::ShareFresh(std::size_t limit) {
-  const std::size_t taken = fresh_.fetch_add(1, std::memory_order_relaxed);
-  if (taken < fresh_max_ && Add(fresh_of_[limit], kLimitPerFree * (fresh_max_ - taken))) {
-    return true;
-  }
-  Subtract(fresh_);
-  return false;
+  if (fresh_ >= fresh_max_) return false;
+  if (!Add(fresh_of_[limit], kLimitPerFree * (fresh_max_ - fresh_))) return false;
+  ++fresh_;
+  return true;
 }
 
 void Places::ReleaseLimit(const Grip& grip) {
-  Subtract((grip.known ? known_of_ : fresh_of_)[grip.limit]);
-  if (!grip.known) Subtract(fresh_);
+  --(grip.known ? known_of_ : fresh_of_)[grip.limit];
+  if (!grip.known) --fresh_;
 }
 
 bool Places::TakeBeyond(std::size_t more) {
-  if (taken_.fetch_add(1, std::memory_order_relaxed) < max_ + more) return true;
-  taken_.fetch_sub(1, std::memory_order_relaxed);
-  return false;
+  if (taken_ >= max_ + more) return false;
+  ++taken_;
+  return true;
 }
 
 void Places::Release(std::size_t count, std::span<const Grip> grips) {
   for (const Grip& grip : grips) {
     ReleaseLimit(grip);
-    Subtract(clients_[grip.client]);
+    --clients_[grip.client];
   }
-  taken_.fetch_sub(count, std::memory_order_relaxed);
+  taken_ -= count;
 }
 
 }  // namespace sluice::guard

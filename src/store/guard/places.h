@@ -2,10 +2,8 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 namespace sluice::guard {
@@ -15,14 +13,10 @@ namespace sluice::guard {
 // - fresh keys, of which the store has not heard of late, get another quarter together, so that a
 //   flood of them leaves half of all places to those that are known;
 // - a limit gets as many as twice the number that are free, of those for fresh keys and of all:
-// alone
-//   two thirds of them, and less the more others want, so that there are always some left for the
-//   next;
+//   alone two thirds of them, and less the more others want, so that there are always some left for
+//   the next;
 // - a client gets an eighth of all.
 // A few places are not worth sharing: fewer than kSharedFrom go to whoever comes.
-//
-// Thread-safe: relaxed atomics, one as long as places are plenty. Counts may be off by as many as
-// ask at the same moment; the maximum is exact.
 class Places {
  public:
   static constexpr std::size_t kSharedFrom = 32;
@@ -48,11 +42,10 @@ class Places {
   // Takes one. `asker` is called, and `grip` set, only while they are scarce.
   template <typename AskerOf>
   Taken Take(const AskerOf& asker, Grip& grip) {
-    const std::size_t taken = taken_.fetch_add(1, std::memory_order_relaxed);
-    if (taken < plenty_) return Taken::kYes;
-    if (taken < max_ && Share(asker(), max_ - taken, grip)) return Taken::kWithGrip;
-    taken_.fetch_sub(1, std::memory_order_relaxed);
-    return Taken::kNo;
+    const bool plenty = taken_ < plenty_;
+    if (!plenty && (taken_ >= max_ || !Share(asker(), max_ - taken_, grip))) return Taken::kNo;
+    ++taken_;
+    return plenty ? Taken::kYes : Taken::kWithGrip;
   }
 
   // Whoever it is for, and `more` than the maximum.
@@ -61,12 +54,12 @@ class Places {
   // Gives back this many, those of `grips` among them.
   void Release(std::size_t count, std::span<const Grip> grips);
 
-  std::size_t taken() const { return taken_.load(std::memory_order_relaxed); }
+  std::size_t taken() const { return taken_; }
 
  private:
   static constexpr std::size_t kLimits = 256;
   static constexpr std::size_t kClients = 4'096;
-  using Count = std::atomic<std::uint32_t>;
+  using Count = std::uint32_t;
 
   bool Share(const Asker& asker, std::size_t free, Grip& grip);
   bool ShareFresh(std::size_t limit);
@@ -78,7 +71,7 @@ class Places {
   const std::uint32_t fresh_max_;
   const std::uint32_t client_max_;
 
-  std::atomic<std::size_t> taken_ = 0;
+  std::size_t taken_ = 0;
   // Of those that are taken with a grip.
   Count fresh_ = 0;
   std::array<Count, kLimits> fresh_of_{};  // By limit.

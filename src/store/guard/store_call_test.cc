@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/guard/flight.h"
+#include "store/guard/store_call.h"
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -20,33 +20,33 @@ std::size_t BytesInUse() {
   return info.uordblks + info.hblkhd;
 }
 
-TEST(Flight, GivesTheMemoryOfALargeBatchBack) {
+TEST(StoreCall, GivesTheMemoryOfALargeBatchBack) {
   const Limit limit = *Limit::Parse("algorithm=fixed_window,limit=10,window=1m");
   const std::string key(1'000, 'k');
   const Charge charge{.key = key, .limit = &limit};
   std::vector<Request> requests(10'000, Request{.charges = {&charge, 1}});
-  DenyCache cache(0, 0s);
-  Flight flight;
+  DenyCache cache(0, 0s, {});
+  StoreCall call;
   const std::size_t before = BytesInUse();
-  for (Request& request : requests) flight.asked.push_back(&request);
-  flight.Copy(cache);
-  flight.grips.resize(requests.size());
-  flight.Clear();
+  for (Request& request : requests) call.asked.push_back(&request);
+  call.Copy(cache);
+  call.grips.resize(requests.size());
+  call.Clear();
   // Nothing but what the allocator itself keeps.
   EXPECT_LT(BytesInUse(), before + 4'096);
 }
 
-TEST(Flight, KeepsThatOfASmallOne) {
+TEST(StoreCall, KeepsThatOfASmallOne) {
   const Limit limit = *Limit::Parse("algorithm=fixed_window,limit=10,window=1m");
   const Charge charge{.key = "k", .limit = &limit};
   Request request{.charges = {&charge, 1}};
-  DenyCache cache(0, 0s);
-  Flight flight;
+  DenyCache cache(0, 0s, {});
+  StoreCall call;
   const auto use = [&] {
-    flight.asked.push_back(&request);
-    flight.Copy(cache);
-    const Request* const copy = flight.requests.data();
-    flight.Clear();
+    call.asked.push_back(&request);
+    call.Copy(cache);
+    const Request* const copy = call.requests.data();
+    call.Clear();
     return copy;
   };
   const Request* const first = use();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/guard/flight.h"
+#include "store/guard/store_call.h"
 
 namespace sluice::guard {
 namespace {
@@ -12,7 +12,7 @@ void Free(Containers&... containers) {
 
 }  // namespace
 
-void Flight::Copy(DenyCache& cache) {
+void StoreCall::Copy(DenyCache& cache) {
   std::size_t charges = 0;
   std::size_t bytes = 0;
   for (const Request* request : asked) {
@@ -42,14 +42,14 @@ void Flight::Copy(DenyCache& cache) {
       places_.push_back(cache.PlaceOf(copy));
     }
     const std::size_t size = request->charges.size();
-    const std::span<Charge> own(charges_.data() + first, size);
+    const std::span<Charge> copies(charges_.data() + first, size);
     // A single charge's numbers are those of the outcome.
     const std::span<Decision> each =
         size == 1 ? std::span<Decision>{} : std::span(each_).subspan(first, size);
     const std::span<SeenState> seen = cache.enabled() || !request->seen.empty()
                                           ? std::span(seen_).subspan(first, size)
                                           : std::span<SeenState>{};
-    requests.push_back({.charges = own,
+    requests.push_back({.charges = copies,
                         .now = request->now,
                         .each = each,
                         .seen = seen,
@@ -58,17 +58,17 @@ void Flight::Copy(DenyCache& cache) {
   local_units.assign(requests.size(), 0);
 }
 
-std::span<const Decision> Flight::EachOf(std::size_t i) const {
+std::span<const Decision> StoreCall::EachOf(std::size_t i) const {
   const Request& request = requests[i];
   if (request.charges.size() == 1) return {&*request.outcome, 1};
   return request.each;
 }
 
-std::span<const DenyCache::Place> Flight::PlacesOf(std::size_t i) const {
+std::span<const DenyCache::Place> StoreCall::PlacesOf(std::size_t i) const {
   return std::span(places_).subspan(first_charge_[i], requests[i].charges.size());
 }
 
-void Flight::Clear() {
+void StoreCall::Clear() {
   constexpr std::size_t kChargesKept = 1'024;
   constexpr std::size_t kBytesKept = 65'536;
   if (charges_.capacity() > kChargesKept || text_.capacity() > kBytesKept) {
@@ -84,22 +84,20 @@ void Flight::Clear() {
   requests.clear();
   grips.clear();
   done = nullptr;
-  errand = false;
-  state.store(0, std::memory_order_relaxed);
+  own = false;
+  decided = false;
 }
 
-void FlightList::PushBack(Flight* flight) {
-  flight->previous = last_;
-  flight->next = nullptr;
-  (last_ ? last_->next : first_) = flight;
-  last_ = flight;
-  flight->listed = true;
+void CallQueue::PushBack(StoreCall* call) {
+  call->previous = last_;
+  call->next = nullptr;
+  (last_ ? last_->next : first_) = call;
+  last_ = call;
 }
 
-void FlightList::Remove(Flight* flight) {
-  (flight->previous ? flight->previous->next : first_) = flight->next;
-  (flight->next ? flight->next->previous : last_) = flight->previous;
-  flight->listed = false;
+void CallQueue::Remove(StoreCall* call) {
+  (call->previous ? call->previous->next : first_) = call->next;
+  (call->next ? call->next->previous : last_) = call->previous;
 }
 
 }  // namespace sluice::guard

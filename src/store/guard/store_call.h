@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "sluice/guarded_store.h"
 #include "sluice/store.h"
 #include "store/guard/breaker.h"
 #include "store/guard/deny_cache.h"
@@ -22,13 +19,8 @@ namespace sluice::guard {
 // One call of the inner store. It owns copies of all that the store works on, because a call that
 // is past its deadline goes on after its caller was answered. Used again and again: in steady state
 // none of this allocates.
-struct Flight {
-  // Bits of `state`. Whoever sets the first of kAnswered and kExpired answers the caller; if that
-  // was the deadline, whoever sets the second of kAnswered and kDecided settles the late answer.
-  static constexpr unsigned kAnswered = 1;  // The store has answered.
-  static constexpr unsigned kExpired = 2;   // The deadline has passed.
-  static constexpr unsigned kDecided = 4;   // The policy has decided.
-  std::atomic<unsigned> state = 0;
+struct StoreCall {
+  using Done = std::move_only_function<void()>;
 
   // Copies the requests in `asked`.
   void Copy(DenyCache& cache);
@@ -40,25 +32,22 @@ struct Flight {
   std::span<const Decision> EachOf(std::size_t i) const;
   std::span<const DenyCache::Place> PlacesOf(std::size_t i) const;
 
-  // Who is told of the answer; kept alive for as long as one is owed.
-  std::shared_ptr<GuardedStore::Impl> owner;
-
-  std::vector<Request*> asked;  // The caller's.
-  std::vector<Request> requests;
+  std::vector<Request*> asked;            // The caller's.
+  std::vector<Request> requests;          // The copies, for the store.
   std::vector<Places::Grip> grips;        // Of those that were scarce when they were taken.
   std::vector<std::int64_t> local_units;  // What the policy took locally for each request.
-  std::move_only_function<void()> done;
-  bool errand = false;  // One of our own, which no caller waits for.
+  Done done;                              // The caller's. Carried along, never called here.
+  bool own = false;      // A report or a probe of the guard itself: no caller waits for it.
+  bool decided = false;  // By policy, because the deadline passed.
 
   Breaker::Pass pass{};
-  Cause cause{};  // Why the policy decided, if the deadline passed.
+  Cause cause{};  // Why the policy decided.
   TimePoint sent;
-  std::chrono::steady_clock::time_point deadline;
+  TimePoint deadline;
 
-  // The list of those that wait for their deadline.
-  Flight* previous = nullptr;
-  Flight* next = nullptr;
-  bool listed = false;
+  // Its neighbours in the queue of those that wait for their deadline.
+  StoreCall* previous = nullptr;
+  StoreCall* next = nullptr;
 
  private:
   std::vector<std::size_t> first_charge_;  // Of each request.
@@ -70,17 +59,17 @@ struct Flight {
   std::string text_;  // Keys and names.
 };
 
-// Flights in the order in which they were added.
-class FlightList {
+// Calls in the order in which they were added.
+class CallQueue {
  public:
   bool empty() const { return first_ == nullptr; }
-  Flight* front() const { return first_; }
-  void PushBack(Flight* flight);
-  void Remove(Flight* flight);
+  StoreCall* front() const { return first_; }
+  void PushBack(StoreCall* call);
+  void Remove(StoreCall* call);
 
  private:
-  Flight* first_ = nullptr;
-  Flight* last_ = nullptr;
+  StoreCall* first_ = nullptr;
+  StoreCall* last_ = nullptr;
 };
 
 }  // namespace sluice::guard

@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/guard/guard.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <string_view>
+#include <utility>
+
+#include "base/text.h"
+#include "store/group.h"
+
+namespace sluice::guard {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Room beyond in_flight_max, so that a store that left very many requests unanswered can still be
+// tried.
+constexpr std::size_t kProbeReserve = 1'024;
+constexpr std::size_t kReportMax = 128;      // States in one report.
+constexpr std::size_t kExpireMax = 256;      // Calls in one event, so that none takes long.
+constexpr std::size_t kKnownKeys = 1 << 18;  // Of a generation; 1 MiB for both.
+constexpr std::size_t kLastSeen = 1 << 15;   // 2 MiB.
+// Between reports that do not get through, and between looks at whether to probe. Reports that do
+// get through follow one another.
+constexpr auto kOwnCallEvery = 100ms;
+
+bool IsFull(const Error& error) { return error.code == ErrorCode::kStoreFull; }
+
+bool FoundItFull(const Request& request) {
+  return !request.outcome && IsFull(request.outcome.error());
+}
+
+// Whether the store is to be asked less for it. Not for what others wrote under one state's name:
+// it serves all other requests. Nor if it is full: it still decides whatever takes no room.
+bool FailedStore(const Request& request) {
+  return Guard::IsFailure(request) && !FoundItFull(request) &&
+         request.outcome.error().code != ErrorCode::kForeignState;
+}
+
+// Of an error that the store answered with. What fills it up may be a flood of keys, which must not
+// turn limits off.
+Cause CauseOf(const Error& error) { return IsFull(error) ? Cause::kOverload : Cause::kOutage; }
+
+bool ProvablyNotCharged(const Error& error) {
+  return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kStoreFull ||
+         error.code == ErrorCode::kAccessDenied || !error.outage();
+}
+
+bool HasCharged(const Request& request) {
+  return request.outcome && request.outcome->allowed && request.action != Action::kGive &&
+         request.action != Action::kReset &&
+         std::ranges::any_of(request.charges, [](const Charge& c) { return c.cost > 0; });
+}
+
+// What AnswerKnown leaves to Apply.
+bool IsOpen(const Request& request) {
+  return request.outcome && request.source != Source::kDenyCache;
+}
+
+Error NotAnswered(Micros deadline) {
+  return {ErrorCode::kOutcomeUnknown,
+          text::Cat("the store has not answered within ", deadline.count(), " us")};
+}
+
+GuardedStore::Options Clamped(GuardedStore::Options options, const Seed& seed) {
+  options.deadline = std::clamp<Micros>(options.deadline, 1ms, 1h);
+  options.in_flight_max = std::clamp<std::size_t>(options.in_flight_max, 1, 1 << 20);
+  options.breaker.probe_deadline =
+      std::clamp<Micros>(options.breaker.probe_deadline, 1ms, options.deadline);
+  if (!options.breaker.jitter_seed) options.breaker.jitter_seed = seed[0] ^ seed[1];
+  options.deny_cache_trust = std::clamp<Micros>(options.deny_cache_trust, 0s, kSpanMax);
+  return options;
+}
+
+}  // namespace
+
+Guard::Guard(const GuardedStore::Options& options, bool inner_answers_inline, const Seed& seed)
+    : options_(Clamped(options, seed)),
+      cache_(inner_answers_inline ? 0 : options_.deny_cache_entries, options_.deny_cache_trust,
+             seed),
+      fallback_(options_, stats_),
+      ledger_(options_.unreported_max, seed),
+      places_(options_.in_flight_max),
+      known_(inner_answers_inline ? 0 : kKnownKeys),
+      last_seen_(cache_.enabled() ? kLastSeen : 0),
+      breaker_(options_.breaker),
+      overload_(Overload::For(options_.deadline)) {}
+
+bool Guard::AnswerKnown(std::span<Request> requests, TimePoint now) {
+  bool all = true;
+  for (Request& request : requests) {
+    request.source = Source::kStore;
+    if (auto invalid = FirstInvalidInGroup(request)) {
+      request.outcome = std::unexpected(*std::move(invalid));
+      continue;
+    }
+    if (request.action == Action::kReset) {
+      for (const Charge& charge : request.charges) ForgetDenials(&charge);
+    }
+    if (cache_.Answer(request, now)) {
+      cache_hits_.fetch_add(1, std::memory_order_relaxed);
+      request.source = Source::kDenyCache;
+      continue;
+    }
+    request.outcome = Decision{};
+    all = false;
+  }
+  return all;
+}
+
+StoreCall* Guard::Apply(std::span<Request> requests, Done& done, TimePoint now, Actions& actions) {
+  last_asked_ = now;
+  StoreCall* const call = Admit(now, actions);
+  for (Request& request : requests) {
+    if (!IsOpen(request)) continue;
+    if (request.action == Action::kReset) ForgetReset(request);
+    const std::size_t grips = call ? call->grips.size() : 0;
+    if (!call) {
+      Reject(request, Rejection::kBreaker, now, actions);
+    } else if (!Reserve(*call, request.charges)) {
+      Reject(request, Rejection::kInFlight, now, actions);
+    } else if (const auto why = Report(ledger_.TakeOf(request.charges), now, actions)) {
+      // What was granted without the store goes first: it would grant that again.
+      Unreserve(*call, grips);
+      Reject(request, *why, now, actions);
+    } else {
+      call->asked.push_back(&request);
+    }
+  }
+  if (!call) return nullptr;
+  if (call->asked.empty()) {
+    Cancel(call);
+    return nullptr;
+  }
+  call->Copy(cache_);
+  call->done = std::move(done);
+  Launch(call, now);
+  return call;
+}
+
+// A call, if the store may be asked.
+StoreCall* Guard::Admit(TimePoint now, Actions& actions) {
+  const auto pass = breaker_.Admit(now);
+  Tell(actions);
+  if (!pass) return nullptr;
+  if (free_.empty()) free_.push_back(calls_.emplace_back(std::make_unique<StoreCall>()).get());
+  StoreCall* const call = free_.back();
+  free_.pop_back();
+  call->pass = *pass;
+  return call;
+}
+
+// Takes a place for a request of these charges.
+bool Guard::Reserve(StoreCall& call, std::span<const Charge> charges) {
+  if (call.pass.probe) return places_.TakeBeyond(kProbeReserve);
+  Places::Grip grip;
+  const auto taken = places_.Take([&] { return AskerOf(charges); }, grip);
+  if (taken == Places::Taken::kWithGrip) call.grips.push_back(grip);
+  return taken != Places::Taken::kNo;
+}
+
+// Gives the last place back; the call had so many grips before it was taken.
+void Guard::Unreserve(StoreCall& call, std::size_t grips) {
+  places_.Release(1, std::span(call.grips).subspan(grips));
+  call.grips.resize(grips);
+}
+
+// Several charges are a client of their own, and what limits them a limit: a limit that everybody
+// has in common does not make all of them one.
+Places::Asker Guard::AskerOf(std::span<const Charge> charges) const {
+  Places::Asker asker{.limit = 0, .client = 0, .known = true};
+  for (const Charge& charge : charges) {
+    const Hash128 state = cache_.HashOf(charge);
+    asker.limit += charge.name.empty() ? charge.limit->fingerprint()
+                                       : std::hash<std::string_view>{}(charge.name);
+    asker.client += state.low;
+    asker.known = asker.known && known_.Contains(state);
+  }
+  return asker;
+}
+
+void Guard::Launch(StoreCall* call, TimePoint now) {
+  call->sent = now;
+  call->deadline = now + DeadlineOf(*call);
+  QueueOf(*call).PushBack(call);
+  overload_.Asked(now);
+}
+
+// For a call that has nothing to ask.
+void Guard::Cancel(StoreCall* call) {
+  breaker_.GiveBack(call->pass);
+  Release(call);
+}
+
+void Guard::Release(StoreCall* call) {
+  places_.Release(call->requests.size(), call->grips);
+  call->Clear();
+  free_.push_back(call);
+}
+
+StoreCall::Done Guard::OnAnswer(StoreCall* call, TimePoint now, Actions& actions) {
+  if (std::ranges::all_of(call->requests, FailedStore)) {
+    overload_.Failed(now);
+  } else {
+    overload_.Answered(now);
+  }
+  if (call->decided) {
+    AccountLateAnswer(*call, now);
+    Release(call);
+    return {};
+  }
+  QueueOf(*call).Remove(call);
+  RecordAnswer(*call, now, actions);
+  if (call->own) {
+    EndOwn(AccountOwn(*call, now), now);
+  } else {
+    HandBack(*call, now);
+  }
+  Done done = std::move(call->done);
+  Release(call);
+  return done;
+}
+
+void Guard::RecordAnswer(const StoreCall& call, TimePoint now, Actions& actions) {
+  const auto failure = std::ranges::find_if(call.requests, FailedStore);
+  const bool failed = failure != call.requests.end();
+  const auto full = std::ranges::find_if(call.requests, FoundItFull);
+  const auto found_full = std::count_if(full, call.requests.end(), FoundItFull);
+  if (found_full > 0) breaker_.set_last_failure(full->outcome.error());
+  if (failed) breaker_.set_last_failure(failure->outcome.error());
+  breaker_.Record(call.pass, {.failed = failed, .took = now - call.sent}, now);
+  if (found_full > 0 && !call.own) overload_.Judge(false, found_full, now);
+  Tell(actions);
+}
+
+void Guard::HandBack(StoreCall& call, TimePoint now) {
+  for (std::size_t i = 0; i < call.requests.size(); ++i) {
+    Request& answered = call.requests[i];
+    Request& request = *call.asked[i];
+    if (IsFailure(answered)) {
+      DecideFailed(request, answered.outcome.error(), now);
+      continue;
+    }
+    ++stats_.by_store;
+    Remember(call, i);
+    request.existed = answered.existed;
+    if (request.action == Action::kReset) {
+      // Again: what was asked before the store has reset it may have been answered since.
+      for (const Charge& charge : answered.charges) {
+        ForgetDenials(&charge);
+        ForgetLastSeen(&charge);
+      }
+    }
+    if (answered.outcome) {
+      const auto each = call.EachOf(i);
+      if (cache_.enabled()) cache_.Learn(answered, each, call.PlacesOf(i), call.sent);
+      std::ranges::copy(each.first(request.each.size()), request.each.begin());
+      std::ranges::copy(answered.seen.first(request.seen.size()), request.seen.begin());
+    }
+    request.outcome = std::move(answered.outcome);
+  }
+}
+
+// The store has answered this request: it knows its keys, and of those that came before it is worth
+// knowing what is left. Whoever comes once, as in a flood, is not to push them out.
+void Guard::Remember(const StoreCall& call, std::size_t i) {
+  const Request& answered = call.requests[i];
+  const auto places = call.PlacesOf(i);
+  const bool tells = answered.outcome && !answered.seen.empty() && !answered.now;
+  for (std::size_t charge = 0; charge < places.size(); ++charge) {
+    if (!known_.Add(places[charge].hash) || !tells) continue;
+    last_seen_.Note(places[charge].hash, *answered.charges[charge].limit,
+                    call.EachOf(i)[charge].remaining, answered.seen[charge], call.sent);
+  }
+}
+
+// The deadline has passed.
+void Guard::Expire(StoreCall* call, TimePoint now, Actions& actions) {
+  QueueOf(*call).Remove(call);
+  call->decided = true;
+  const Micros deadline = DeadlineOf(*call);
+  const Error error = NotAnswered(deadline);
+  breaker_.set_last_failure(error);
+  breaker_.Record(call->pass,
+                  {.failed = true, .took = std::max(now - call->sent, deadline), .missed = true},
+                  now);
+  const auto size = static_cast<std::int64_t>(call->requests.size());
+  stats_.abandoned += size;
+  if (call->own) {
+    EndOwn(false, now);
+  } else {
+    call->cause = overload_.Judge(breaker_.failing(), size, now);
+    stats_.deadline_misses += size;
+    if (call->cause == Cause::kOverload) stats_.overload_deadline += size;
+    for (std::size_t i = 0; i < call->asked.size(); ++i) {
+      // Whether the store charged it as well is known when it answers.
+      call->local_units[i] = DecideByPolicy(*call->asked[i], error, call->cause, now);
+    }
+    actions.done.push_back(std::move(call->done));
+  }
+  Tell(actions);
+}
+
+// The store has answered what the policy decided at the deadline.
+void Guard::AccountLateAnswer(const StoreCall& call, TimePoint now) {
+  stats_.abandoned -= static_cast<std::int64_t>(call.requests.size());
+  if (call.own) {
+    AccountOwn(call, now);
+    return;
+  }
+  for (std::size_t i = 0; i < call.requests.size(); ++i) {
+    const Request& answered = call.requests[i];
+    const std::int64_t units = call.local_units[i];
+    if (answered.outcome) Remember(call, i);
+    if (HasCharged(answered)) {
+      ++stats_.late_charged;
+      stats_.charged_units += units;
+    } else if (answered.outcome || ProvablyNotCharged(answered.outcome.error())) {
+      ++stats_.late_not_charged;
+      if (units > 0) AddUnreported(answered.charges, call.cause, now);
+    } else {
+      ++stats_.late_unknown;
+      stats_.dropped_units += units;
+    }
+  }
+}
+
+void Guard::OnInlineAnswers(std::span<Request> requests, TimePoint now) {
+  for (Request& request : requests) {
+    if (request.action == Action::kReset) ForgetReset(request);
+    if (!IsFailure(request)) continue;
+    const Error error = std::move(request.outcome.error());
+    DecideFailed(request, error, now);
+  }
+}
+
+// The store is not asked.
+void Guard::Reject(Request& request, Rejection why, TimePoint now, Actions& actions) {
+  const bool breaker = why == Rejection::kBreaker;
+  ++(breaker ? stats_.breaker_rejections : stats_.in_flight_rejections);
+  const Cause cause = overload_.Judge(breaker_.failing(), 1, now);
+  Tell(actions);
+  if (cause == Cause::kOverload) {
+    ++(breaker ? stats_.overload_breaker : stats_.overload_in_flight);
+  }
+  DecideFinally(request,
+                {ErrorCode::kUnavailable,
+                 breaker ? "the store is not asked, because its circuit breaker is open"
+                         : text::Cat("no place is free for it among the ", options_.in_flight_max,
+                                     " requests that may be in flight")},
+                cause, now);
+}
+
+// The store has answered with an error.
+void Guard::DecideFailed(Request& request, const Error& error, TimePoint now) {
+  ++stats_.store_failures;
+  if (IsFull(error)) ++stats_.overload_full;
+  DecideFinally(request, error, CauseOf(error), now);
+}
+
+// Answers a request of which the store will not be heard any more.
+void Guard::DecideFinally(Request& request, const Error& error, Cause cause, TimePoint now) {
+  const std::int64_t units = DecideByPolicy(request, error, cause, now);
+  if (units == 0) return;
+  if (ProvablyNotCharged(error)) {
+    AddUnreported(request.charges, cause, now);
+  } else {
+    stats_.dropped_units += units;
+  }
+}
+
+// Answers a request that the store has not; `error` says why. Returns how many units were taken
+// locally.
+std::int64_t Guard::DecideByPolicy(Request& request, const Error& error, Cause cause,
+                                   TimePoint now) {
+  // What was denied when the store could still be asked is denied until its time is over.
+  if (cache_.Answer(request, now, DenyCache::Age::kAny)) {
+    ++stats_.known_denied;
+    request.source = Source::kDenyCache;
+    return 0;
+  }
+  if (cause == Cause::kOverload) StartFromLastSeen(request, cause, now);
+  return fallback_.Decide(request, error, cause);
+}
+
+void Guard::StartFromLastSeen(const Request& request, Cause cause, TimePoint now) {
+  if (request.now || request.action != Action::kCheck) return;
+  for (const Charge& charge : request.charges) {
+    if (fallback_.PolicyOf(charge, cause) != OnStoreFailure::kLocal) continue;
+    const auto left = last_seen_.Find(cache_.HashOf(charge), *charge.limit, now);
+    if (left) fallback_.StartFrom(charge, *left);
+  }
+}
+
+// Notes what was taken locally, to be reported.
+void Guard::AddUnreported(std::span<const Charge> charges, Cause cause, TimePoint now) {
+  for (const Charge& charge : charges) {
+    if (fallback_.PolicyOf(charge, cause) != OnStoreFailure::kLocal || charge.cost == 0) continue;
+    switch (ledger_.Add(charge)) {
+      case Ledger::Added::kFirst:
+        next_own_call_ = now + kOwnCallEvery;
+        break;
+      case Ledger::Added::kAdded:
+        break;
+      case Ledger::Added::kFull:
+        stats_.dropped_units += charge.cost;
+    }
+  }
+}
+
+TimePoint Guard::NextWake() const {
+  TimePoint next = kNever;
+  if (!waiting_.empty()) next = waiting_.front()->deadline;
+  if (!probes_.empty()) next = std::min(next, probes_.front()->deadline);
+  const bool due =
+      ledger_.size() > 0 || breaker_.state() != Breaker::State::kClosed || overload_.active();
+  if (due && !own_call_out_) next = std::min(next, next_own_call_);
+  return next;
+}
+
+void Guard::OnTimer(TimePoint now, Actions& actions) {
+  std::size_t expired = 0;
+  for (CallQueue* queue : {&waiting_, &probes_}) {
+    for (; !queue->empty() && queue->front()->deadline <= now && expired < kExpireMax; ++expired) {
+      Expire(queue->front(), now, actions);
+    }
+  }
+  if (!own_call_out_ && next_own_call_ <= now) CallIfDue(now, actions);
+}
+
+void Guard::Stop(TimePoint now, Actions& actions) {
+  for (CallQueue* queue : {&waiting_, &probes_}) {
+    while (!queue->empty()) Expire(queue->front(), now, actions);
+  }
+}
+
+void Guard::CallIfDue(TimePoint now, Actions& actions) {
+  next_own_call_ = now + kOwnCallEvery;
+  overload_.EndIfCalm(now);
+  Tell(actions);
+  if (ledger_.size() > 0) {
+    Report(ledger_.Take(kReportMax), now, actions);
+  } else {
+    ProbeIfIdle(now, actions);
+  }
+}
+
+// Debits what was taken locally from the store. Units that the local share no longer counts as used
+// have come back in the meantime, here as there. Returns why not all of it is on its way, if it is
+// not.
+std::optional<Guard::Rejection> Guard::Report(const std::vector<Ledger::Debt>& debts, TimePoint now,
+                                              Actions& actions) {
+  std::vector<Charge> charges;
+  for (const Ledger::Debt& debt : debts) {
+    Charge charge{.key = debt.key,
+                  .limit = &debt.limit,
+                  .name = debt.name,
+                  .on_store_failure = OnStoreFailure::kLocal};
+    charge.cost = std::min(debt.units, fallback_.Used(charge));
+    stats_.recovered_units += debt.units - charge.cost;
+    if (charge.cost > 0) charges.push_back(charge);
+  }
+  if (charges.empty()) return std::nullopt;
+  StoreCall* const call = Admit(now, actions);
+  // A probe that is not answered takes one state's units with it, not those of many.
+  const std::size_t most = !call ? 0 : call->pass.probe ? 1 : charges.size();
+  const std::size_t sent =
+      call ? SendOwn(call, std::span(charges).first(most), Action::kDebit, now, actions) : 0;
+  if (sent == charges.size()) return std::nullopt;
+  AddUnreported(std::span(charges).subspan(sent), Cause::kOutage, now);
+  return sent == most ? Rejection::kBreaker : Rejection::kInFlight;
+}
+
+// Looks at a state of its own if the store is not asked otherwise.
+void Guard::ProbeIfIdle(TimePoint now, Actions& actions) {
+  if (breaker_.state() == Breaker::State::kClosed) return;
+  if (now - last_asked_ < options_.breaker.idle_probe_after) return;
+  const auto limit = Limit::FixedWindow({.limit = 1, .window = 1s});
+  const Charge peek{.key = "sluice.probe", .limit = &*limit, .cost = 0};
+  if (StoreCall* const call = Admit(now, actions)) {
+    SendOwn(call, {&peek, 1}, Action::kCheck, now, actions);
+  }
+}
+
+// A request for each charge, as far as there is room for more in flight. Returns for how many there
+// was.
+std::size_t Guard::SendOwn(StoreCall* call, std::span<const Charge> charges, Action action,
+                           TimePoint now, Actions& actions) {
+  std::vector<Request> requests(charges.size());
+  std::size_t sent = 0;
+  for (; sent < charges.size() && Reserve(*call, charges.subspan(sent, 1)); ++sent) {
+    requests[sent] = {.charges = charges.subspan(sent, 1), .action = action};
+    call->asked.push_back(&requests[sent]);
+  }
+  if (sent == 0) {
+    Cancel(call);
+    return 0;
+  }
+  call->Copy(cache_);
+  call->asked.clear();
+  call->own = true;
+  own_call_out_ = true;
+  Launch(call, now);
+  actions.send.push_back(call);
+  return sent;
+}
+
+// What became of the units that were reported, whenever that is known. Returns whether all of it
+// got through.
+bool Guard::AccountOwn(const StoreCall& call, TimePoint now) {
+  bool delivered = true;
+  for (std::size_t i = 0; i < call.requests.size(); ++i) {
+    const Request& request = call.requests[i];
+    const std::int64_t units = request.charges.front().cost;
+    if (request.outcome) {
+      stats_.reported_units += units;
+      if (cache_.enabled()) cache_.Learn(request, call.EachOf(i), call.PlacesOf(i), call.sent);
+      continue;
+    }
+    delivered = false;
+    if (IsFailure(request) && ProvablyNotCharged(request.outcome.error())) {
+      AddUnreported(request.charges, Cause::kOutage, now);
+    } else {
+      stats_.dropped_units += units;
+    }
+  }
+  return delivered;
+}
+
+// The next one may go: at once if this one got through. One that is not answered within its
+// deadline does not keep others from being tried.
+void Guard::EndOwn(bool delivered, TimePoint now) {
+  own_call_out_ = false;
+  next_own_call_ = delivered ? now : now + kOwnCallEvery;
+}
+
+// What is used and unreported of these budgets here is void, and so is what is known of them.
+void Guard::ForgetReset(const Request& request) {
+  for (const Charge& charge : request.charges) {
+    fallback_.Reset(charge);
+    ForgetLastSeen(&charge);
+  }
+  for (const Ledger::Debt& debt : ledger_.TakeOf(request.charges)) {
+    stats_.recovered_units += debt.units;
+  }
+}
+
+void Guard::ForgetDenials(const Charge* charge) {
+  if (charge) return cache_.Invalidate(cache_.HashOf(*charge));
+  cache_.Clear();
+}
+
+void Guard::ForgetLastSeen(const Charge* charge) {
+  if (charge) return last_seen_.Forget(cache_.HashOf(*charge));
+  last_seen_.Clear();
+}
+
+// Notes what has changed since it was told last.
+void Guard::Tell(Actions& actions) {
+  if (breaker_.transitions() != transitions_told_) {
+    actions.transitions.push_back(*breaker_.last_transition());
+    transitions_told_ = breaker_.transitions();
+  }
+  if (overload_.changes() != overload_changes_told_) {
+    actions.overload_changes.push_back(*overload_.last_change());
+    overload_changes_told_ = overload_.changes();
+  }
+}
+
+GuardedStore::Status Guard::GetStatus() const {
+  return {.breaker = breaker_.state(),
+          .last_transition = breaker_.last_transition(),
+          .last_failure = breaker_.last_failure(),
+          .instances = fallback_.instances(),
+          .overloaded = overload_.active()};
+}
+
+GuardedStore::Stats Guard::GetStats() const {
+  GuardedStore::Stats stats = stats_;
+  const auto cache = cache_.GetStats();
+  stats.in_flight = static_cast<std::int64_t>(places_.taken());
+  stats.states_to_report = static_cast<std::int64_t>(ledger_.size());
+  stats.overloads = overload_.overloads();
+  stats.transitions = breaker_.transitions();
+  stats.transitions_by_reason = breaker_.transitions_by_reason();
+  stats.deny_cache_hits = cache_hits_.load(std::memory_order_relaxed);
+  stats.deny_cache_entries = cache.entries;
+  stats.deny_cache_bytes = cache.bytes;
+  stats.local_keys = fallback_.keys();
+  return stats;
+}
+
+}  // namespace sluice::guard

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sluice/guarded_store.h"
+#include "store/guard/breaker.h"
+#include "store/guard/deny_cache.h"
+#include "store/guard/fallback.h"
+#include "store/guard/known_keys.h"
+#include "store/guard/last_seen.h"
+#include "store/guard/ledger.h"
+#include "store/guard/overload.h"
+#include "store/guard/places.h"
+#include "store/guard/store_call.h"
+
+namespace sluice::guard {
+
+// What is to be done after an event, in this order, besides what the event returns.
+struct Actions {
+  std::vector<GuardedStore::Transition> transitions;           // Tell the observer.
+  std::vector<GuardedStore::OverloadChange> overload_changes;  // Likewise.
+  std::vector<StoreCall*> send;                                // Ask the store.
+  std::vector<StoreCall::Done> done;                           // Call: their requests are answered.
+
+  bool empty() const {
+    return transitions.empty() && overload_changes.empty() && send.empty() && done.empty();
+  }
+};
+
+// All that GuardedStore decides, as a state machine: no I/O, no thread, no lock, no clock. Whoever
+// drives it tells it what happened and when (times hardly go back), and does what it returns. The
+// same events give the same actions: chance comes from `seed`, and the time of local decisions
+// from the clock in Options::local.
+//
+// A call that is to be sent belongs to the guard. The driver passes `requests` to the store, and
+// the call to OnAnswer, once, whenever the store has answered; until then it touches nothing else.
+//
+// Not thread-safe, except where it says so.
+class Guard {
+ public:
+  using Done = StoreCall::Done;
+  static constexpr TimePoint kNever = TimePoint::max();
+
+  Guard(const GuardedStore::Options& options, bool inner_answers_inline, const Seed& seed);
+
+  // Requests arrive. First AnswerKnown, and then, if it returns false, Apply.
+  //
+  // AnswerKnown answers what needs no store: invalid requests, and repeats of denials. Returns
+  // whether these were all. Thread-safe.
+  bool AnswerKnown(std::span<Request> requests, TimePoint now);
+
+  // Answers the others by policy, or returns a call for them, to be sent after those in `actions`.
+  // Null: all are answered. Otherwise `done` is taken and comes back when they are.
+  StoreCall* Apply(std::span<Request> requests, Done& done, TimePoint now, Actions& actions);
+
+  // The store has answered. Returns what is to be called by now; empty if nobody waits any more.
+  Done OnAnswer(StoreCall* call, TimePoint now, Actions& actions);
+
+  // Requests that an inner store has answered inline, resets or failures among them.
+  void OnInlineAnswers(std::span<Request> requests, TimePoint now);
+
+  // The time of NextWake has come.
+  void OnTimer(TimePoint now, Actions& actions);
+
+  // When OnTimer has something to do. Changes with every event.
+  TimePoint NextWake() const;
+
+  // Decides what still waits by policy. Only answers of the store may follow.
+  void Stop(TimePoint now, Actions& actions);
+
+  // Calls that the store has not answered.
+  std::size_t calls_out() const { return calls_.size() - free_.size(); }
+
+  // A budget was made larger by others. Null: any may have been. Both are needed; the first one is
+  // thread-safe.
+  void ForgetDenials(const Charge* charge);
+  void ForgetLastSeen(const Charge* charge);
+
+  void SetInstances(std::int64_t instances) { fallback_.SetInstances(instances); }
+
+  // Whether it is of use to be told of budgets that others made larger. Thread-safe.
+  bool remembers() const { return cache_.enabled(); }
+
+  GuardedStore::Status GetStatus() const;
+  GuardedStore::Stats GetStats() const;
+
+  // Whether the store, and not the request, is at fault. Thread-safe.
+  static bool IsFailure(const Request& request) {
+    return !request.outcome && request.outcome.error().outage();
+  }
+
+ private:
+  enum class Rejection { kBreaker, kInFlight };
+
+  // Asking the store.
+  StoreCall* Admit(TimePoint now, Actions& actions);
+  bool Reserve(StoreCall& call, std::span<const Charge> charges);
+  void Unreserve(StoreCall& call, std::size_t grips);
+  Places::Asker AskerOf(std::span<const Charge> charges) const;
+  void Launch(StoreCall* call, TimePoint now);
+  void Cancel(StoreCall* call);
+  void Release(StoreCall* call);
+
+  // What becomes of a call.
+  void RecordAnswer(const StoreCall& call, TimePoint now, Actions& actions);
+  void HandBack(StoreCall& call, TimePoint now);
+  void Remember(const StoreCall& call, std::size_t i);
+  void Expire(StoreCall* call, TimePoint now, Actions& actions);
+  void AccountLateAnswer(const StoreCall& call, TimePoint now);
+
+  // Deciding without the store.
+  void Reject(Request& request, Rejection why, TimePoint now, Actions& actions);
+  void DecideFailed(Request& request, const Error& error, TimePoint now);
+  void DecideFinally(Request& request, const Error& error, Cause cause, TimePoint now);
+  std::int64_t DecideByPolicy(Request& request, const Error& error, Cause cause, TimePoint now);
+  void StartFromLastSeen(const Request& request, Cause cause, TimePoint now);
+
+  // Calls of its own: reports of what was taken locally, and probes.
+  void AddUnreported(std::span<const Charge> charges, Cause cause, TimePoint now);
+  void CallIfDue(TimePoint now, Actions& actions);
+  std::optional<Rejection> Report(const std::vector<Ledger::Debt>& debts, TimePoint now,
+                                  Actions& actions);
+  void ProbeIfIdle(TimePoint now, Actions& actions);
+  std::size_t SendOwn(StoreCall* call, std::span<const Charge> charges, Action action,
+                      TimePoint now, Actions& actions);
+  bool AccountOwn(const StoreCall& call, TimePoint now);
+  void EndOwn(bool delivered, TimePoint now);
+
+  void ForgetReset(const Request& request);
+  void Tell(Actions& actions);
+
+  CallQueue& QueueOf(const StoreCall& call) { return call.pass.probe ? probes_ : waiting_; }
+  Micros DeadlineOf(const StoreCall& call) const {
+    return call.pass.probe ? options_.breaker.probe_deadline : options_.deadline;
+  }
+
+  const GuardedStore::Options options_;
+
+  // Has locks of its own, so that denials are repeated without any other.
+  DenyCache cache_;
+  std::atomic<std::int64_t> cache_hits_ = 0;
+
+  GuardedStore::Stats stats_;  // But for what GetStats adds.
+  Fallback fallback_;
+  Ledger ledger_;
+  Places places_;
+  KnownKeys known_;
+  LastSeen last_seen_;
+  Breaker breaker_;
+  Overload overload_;
+  std::int64_t transitions_told_ = 0;
+  std::int64_t overload_changes_told_ = 0;
+
+  std::vector<std::unique_ptr<StoreCall>> calls_;
+  std::vector<StoreCall*> free_;
+  CallQueue waiting_;  // For their deadline, the earliest first.
+  CallQueue probes_;   // Likewise.
+
+  bool own_call_out_ = false;  // One that is within its deadline.
+  TimePoint next_own_call_;    // Not before.
+  TimePoint last_asked_;       // By a caller.
+};
+
+}  // namespace sluice::guard
