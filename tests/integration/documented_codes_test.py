@@ -37,7 +37,7 @@ class DocumentedCodes(unittest.TestCase):
     maxDiff = None
 
     def test_are_those_of_the_source(self):
-        public = codes(IN_CALLS, "http/*", "api/*") | codes(OWN, "core/error.cc")
+        public = codes(IN_CALLS, "http/*", "api/*") | codes(OWN, "base/error.cc")
         admin = codes(IN_CALLS, "api/admin_api.cc")
         self.assertIn("CONFLICT", admin, "the source is not read as expected")
         self.assertIn("HEADERS_TOO_LARGE", public, "the source is not read as expected")
