@@ -7,9 +7,9 @@
 
 #include "base/text.h"
 #include "core/combine.h"
+#include "store/group.h"
 #include "store/memory/memory_store_impl.h"
 #include "store/memory/snapshot.h"
-#include "store/validate.h"
 
 namespace sluice {
 namespace {
@@ -240,20 +240,11 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
   // A request that can never be granted leaves no trace: not even states are carried over to it.
   std::array<Place, kChargesMax> places;
   StateHasher hasher(seed_);
-  for (std::size_t i = 0; i < charges.size(); ++i) {
-    const Limit& limit = *charges[i].limit;
-    places[i] = PlaceOf(hasher.Of(charges[i]));
-    std::int64_t cost = CostOf(charges[i], action);
-    for (std::size_t j = 0; j < i; ++j) {
-      if (!SameState(places[i], places[j])) continue;
-      if (limit != *charges[j].limit) {
-        return std::unexpected(TwoLimitsUnderOneName(charges[j], charges[i]));
-      }
-      cost += CostOf(charges[j], action);
-    }
-    if (cost > limit.amount() && action == Action::kCheck) {
-      return std::unexpected(InvalidCost(charges[i], cost));
-    }
+  for (std::size_t i = 0; i < charges.size(); ++i) places[i] = PlaceOf(hasher.Of(charges[i]));
+  const auto same = [&](std::size_t i, std::size_t j) { return SameState(places[i], places[j]); };
+  StateGroup group;
+  if (auto invalid = AddUp(charges, action, same, group)) {
+    return std::unexpected(*std::move(invalid));
   }
   ShardLocks locks(shards());
   for (std::size_t i = 0; i < charges.size(); ++i) locks.Add(places[i].shard);
@@ -265,33 +256,26 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
   }
 
   // Charges of one state are of one place; the first of them is to take for all.
-  std::array<bool, kChargesMax> first;
   std::int64_t new_keys = 0;
   for (std::size_t i = 0; i < charges.size(); ++i) {
-    const auto same = [&](const Place& place) { return SameState(place, places[i]); };
-    const auto earlier = std::find_if(places.begin(), places.begin() + i, same);
-    first[i] = earlier == places.begin() + i;
-    if (!first[i]) {
-      places[i] = *earlier;
+    if (group.first[i] != i) {
+      places[i] = places[group.first[i]];
       continue;
     }
     const Slot* const slot = Resolve(places[i], *charges[i].limit, now, new_keys);
-    const bool takes = CostOf(charges[i], action) > 0 && action != Action::kGive;
+    const bool takes = group.cost[i] > 0 && action != Action::kGive;
     new_keys += !slot && !places[i].sketched && takes ? 1 : 0;
   }
   if (action == Action::kGive) GiveBack(charges, places, now);
 
-  // First decide without taking anything. Charges of one state add up.
+  // First decide without taking anything.
   std::array<Decision, kChargesMax> decisions;
   std::array<memory::Packed, kChargesMax> next;
   std::array<std::int64_t, kChargesMax> costs;
   bool allowed = true;
   for (std::size_t i = 0; i < charges.size(); ++i) {
     const Limit& limit = *charges[i].limit;
-    costs[i] = 0;
-    for (std::size_t j = 0; j < charges.size() && action != Action::kGive; ++j) {
-      if (SameState(places[i], places[j])) costs[i] += CostOf(charges[j], action);
-    }
+    costs[i] = action == Action::kGive ? 0 : group.cost[group.first[i]];
     if (action == Action::kDebit) {
       costs[i] = std::min(costs[i], EvaluateAt(places[i], limit, now, 0).decision.remaining);
     }
@@ -309,7 +293,7 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
       // Those that would have let it pass are not charged either, and say so.
       if (decisions[i].allowed) decisions[i] = EvaluateAt(places[i], limit, now, 0).decision;
       decisions[i].delay = Micros{0};
-    } else if (costs[i] == 0 || !first[i]) {
+    } else if (costs[i] == 0 || group.first[i] != i) {
       continue;
     } else if (places[i].sketched) {
       shard.TakeFromSketch(identity, limit, now, Horizon(now), costs[i]);
