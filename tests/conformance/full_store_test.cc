@@ -104,11 +104,12 @@ TEST_P(FloodTest, OfClientsUnderTwoLimitsLeavesNewcomersTheirBudgets) {
   // So many that what a small store has to spare does not matter.
   constexpr int kKeys = 20'000;
   MemoryStore::Impl store({.clock = &clock_, .keys_max = kKeys}, kSeed);
-  const Limit day = *MakeLimit(GetParam(), 100, 100, 24h);
+  const Limit day = *Limit::Make(GetParam(), 100, 100, 24h);
   const auto allowed = [&](const std::string& key, std::int64_t cost) {
     const std::array charges = {Charge{.key = key, .limit = &limit_, .cost = cost},
                                 Charge{.key = key, .limit = &day, .cost = cost}};
-    return store.Decide({.charges = charges}, clock_.Now())->allowed;
+    Request request{.charges = charges};
+    return store.Decide(request, clock_.Now())->allowed;
   };
   for (int i = 0; i < 10 * kKeys; ++i) allowed("flood" + std::to_string(i), 10);
   int admitted = 0;
