@@ -11,7 +11,7 @@
 #include "core/combine.h"
 #include "core/seen.h"
 #include "core/sound.h"
-#include "redis/connection.h"
+#include "redis/error_reply.h"
 #include "store/redis/announcement.h"
 #include "store/redis/state_key.h"
 #include "store/validate.h"
