@@ -339,17 +339,23 @@ std::span<const Batch::Part> Batch::PartsOf(const Operation& operation) const {
 }
 
 // The first that takes from this part.
-const Charge& Batch::ChargeOf(const Operation& operation, std::size_t part) const {
+const Charge& Batch::ChargeOf(const Operation& operation, const Task& task,
+                              std::size_t part) const {
   const auto part_of = std::span(part_of_charge_).subspan(operation.first_charge);
   const auto charge = std::ranges::find(part_of, part) - part_of.begin();
-  const Task& task = requests_[operation.first_request].task;
   return task.request->charges[static_cast<std::size_t>(charge)];
+}
+
+const Charge* Batch::AnnouncedCharge(const Operation& operation, std::size_t part) const {
+  const Task& task = requests_[operation.first_request].task;
+  if (operation.step == Step::kRefund) return (*task.receipts)[part].charge;
+  return &ChargeOf(operation, task, part);
 }
 
 void Batch::AppendCommand(std::string& out, std::string_view sha,
                           std::string_view announce_prefix) const {
   const auto same_shape = [&](const Operation& a, const Operation& b) {
-    return a.step == b.step && a.step != Step::kReset && a.times == b.times &&
+    return a.step == b.step && !Announces(a.step) && a.times == b.times &&
            std::ranges::equal(PartsOf(a), PartsOf(b));
   };
   // The arguments are counted before they are written.
@@ -385,14 +391,12 @@ void Batch::AppendCommand(std::string& out, std::string_view sha,
     for (std::size_t i = 0; i < operations_[begin].parts; ++i) {
       const Part& part = PartsOf(operations_[begin])[i];
       put_number(part.limit + 1);
-      if (step == Step::kReset) {
-        const bool announces = !announce_prefix.empty();
-        put(announces ? AnnouncementChannel(announce_prefix) : "");
-        put(announces ? AnnouncementOf(&ChargeOf(operations_[begin], i)) : "");
-        continue;
-      }
-      put_number(part.cost);
+      if (step != Step::kReset) put_number(part.cost);
       if (step == Step::kRefund) put_number(part.when);
+      if (!Announces(step)) continue;
+      const bool announces = !announce_prefix.empty() && (step == Step::kReset || part.cost > 0);
+      put(announces ? AnnouncementChannel(announce_prefix) : "");
+      put(announces ? AnnouncementOf(AnnouncedCharge(operations_[begin], i)) : "");
     }
     begin = end;
   }
@@ -498,7 +502,11 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
     const bool takes = allowed && step != Step::kLook;
     Decision decision = budget.Take(cost, takes);
     if (takes && cost > 0 && task.receipts) {
-      task.receipts->push_back({keys_[part], limits_[parts_[part].limit], cost, budget.When()});
+      task.receipts->push_back({.key = keys_[part],
+                                .limit = limits_[parts_[part].limit],
+                                .units = cost,
+                                .when = budget.When(),
+                                .charge = &ChargeOf(operation, task, part - operation.first_part)});
     }
     if (takes) return decision;
     // Those that would have let it pass are not charged either, and say so.

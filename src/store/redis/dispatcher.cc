@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "redis/error_reply.h"
 #include "redis/slots.h"
-#include "store/redis/announcement.h"
 #include "store/redis/script.h"
 #include "store/redis/state_key.h"
 #include "store/validate.h"
@@ -30,17 +29,6 @@ Error TooMany(std::size_t waiting) {
 void Add(std::atomic<std::int64_t>& counter, std::size_t count = 1) {
   counter.fetch_add(static_cast<std::int64_t>(count), std::memory_order_relaxed);
 }
-
-// A command whose reply nobody waits for.
-class Announcement : public Exchange {
- public:
-  explicit Announcement(std::string command) : command_(std::move(command)) {}
-  void AppendTo(std::string& out) const override { out += command_; }
-  void OnReply(Reply, Moment) override {}
-
- private:
-  const std::string command_;
-};
 
 }  // namespace
 
@@ -280,39 +268,12 @@ void Dispatcher::EndStep(SpanRun& run, Moment now) {
     }
     case Task::Kind::kRefund:
       if (!run.span.Refunded()) Add(counters_.refunds_lost);
-      for (const Span::Part& part : run.span.parts()) AnnounceRefund(part, now);
       break;
   }
   if (!run.request.outcome) CountFailure(run.request.outcome.error());
   const Asker asker = run.asker;
   spans_.erase(run.place);
   Finish(asker, now);
-}
-
-// Whoever was denied between taking and giving back would take that for the truth. Announced also
-// if it is not known whether it was given back.
-void Dispatcher::AnnounceRefund(const Span::Part& part, Moment now) {
-  const auto& outcome = part.request.outcome;
-  if (part.receipts.empty()) return;
-  if (!outcome && outcome.error().code != ErrorCode::kOutcomeUnknown) return;
-  for (const Charge& charge : part.charges) Announce(charge, part.slot, now);
-}
-
-// Likewise for what was given back on request.
-void Dispatcher::AnnounceGiven(const ScriptCall& call, Moment now) {
-  for (std::size_t i = 0; i < call.batch.requests(); ++i) {
-    const Task& task = call.batch.task(i);
-    if (task.kind != Task::Kind::kApply || task.request->action != Action::kGive) continue;
-    for (const Charge& charge : task.request->charges) {
-      if (charge.cost > 0) Announce(charge, call.slot, now);
-    }
-  }
-}
-
-void Dispatcher::Announce(const Charge& charge, std::uint16_t slot, Moment now) {
-  if (announce_prefix_.empty()) return;
-  router_.Send(std::make_shared<Announcement>(AnnounceCommand(announce_prefix_, &charge)), slot,
-               now + endpoint_.command_timeout, now);
 }
 
 void Dispatcher::MakeReady(Lane& lane) {
@@ -388,7 +349,6 @@ void Dispatcher::OnReply(ScriptCall& call, const Reply& reply, Moment now) {
     error = decoded.error();
   }
   if (error) call.batch.Fail(*error);
-  if (!error || error->code == ErrorCode::kOutcomeUnknown) AnnounceGiven(call, now);
   const auto askers = std::exchange(call.askers, {});
   for (std::size_t i = 0; i < askers.size(); ++i) {
     const auto& outcome = call.batch.task(i).request->outcome;

@@ -146,9 +146,6 @@ class Dispatcher {
   void StartSpan(Request& request, std::span<const std::uint16_t> slots, Asker asker);
   void RunParts(SpanRun& run, Task::Kind step, Moment deadline);
   void EndStep(SpanRun& run, Moment now);
-  void AnnounceRefund(const Span::Part& part, Moment now);
-  void AnnounceGiven(const ScriptCall& call, Moment now);
-  void Announce(const Charge& charge, std::uint16_t slot, Moment now);
 
   void ExpireWaiting(Moment now);
   void MakeReady(Lane& lane);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "store/redis/announcement.h"
 #include "store/redis/state_key.h"
 
 namespace sluice::redis {
@@ -48,7 +49,11 @@ std::string ScriptReply(const std::vector<std::string>& words, bool admits) {
     const auto charges = number(at + 2);
     const auto times = number(at + 3);
     const bool has_states = action != "refund" && action != "reset";
-    at += 4 + static_cast<std::size_t>(charges) * (has_states ? 2 : 3);
+    const std::size_t width = action == "refund"  ? 5
+                              : action == "give"  ? 4
+                              : action == "reset" ? 3
+                                                  : 2;
+    at += 4 + static_cast<std::size_t>(charges) * width;
     for (std::int64_t i = 0; i < groups; ++i) {
       numbers.push_back(admits ? times : 0);
       for (std::int64_t charge = 0; has_states && charge < charges; ++charge) {
@@ -467,6 +472,22 @@ TEST_F(DispatcherTest, GoesToTheReplacementOfAMasterThatVanished) {
   EXPECT_EQ(Outcome(check), "allowed");
 }
 
+TEST_F(DispatcherTest, HasTheScriptAnnounceWhatIsGivenBackAndReset) {
+  for (const Action action : {Action::kGive, Action::kReset}) {
+    const auto request = Ask({"k"}, 1, {}, action);
+    Run();
+    ASSERT_EQ(sent_.size(), 1u);
+    EXPECT_TRUE(sent_[0].Has("sluice:reset"));
+    EXPECT_TRUE(sent_[0].Has(AnnouncementOf(&requests_[request].charges[0])));
+    AnswerFirst();
+    EXPECT_EQ(Outcome(request), "allowed");
+  }
+  // Nothing is given: there is nothing to tell.
+  Ask({"k"}, 0, {}, Action::kGive);
+  Run();
+  EXPECT_FALSE(sent_[0].Has("sluice:reset"));
+}
+
 class DispatcherSpanTest : public DispatcherTest {
  protected:
   void SetUp() override {
@@ -510,6 +531,9 @@ TEST_F(DispatcherSpanTest, GivesBackWhatItTookIfAnotherWasFaster) {
   EXPECT_EQ(Outcome(span_), "open");
   ASSERT_EQ(sent_.size(), 1u);
   EXPECT_TRUE(sent_[0].Has("refund"));
+  EXPECT_TRUE(sent_[0].Has("sluice:reset"));  // The script announces it.
+  const Charge& taken = requests_[span_].charges[sent_[0].node];
+  EXPECT_TRUE(sent_[0].Has(AnnouncementOf(&taken)));
   AnswerFirst();
   EXPECT_EQ(Outcome(span_), "denied");
   EXPECT_EQ(Count(counters().refunds), 1);
