@@ -19,6 +19,7 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
+constexpr int kPassesMax = 8;  // Without a turn of the event loop.
 constexpr auto kSentinelHeartbeat = 5s;
 constexpr auto kTryAgainPause = 10ms;  // While the keys of a command are on two nodes.
 
@@ -57,12 +58,13 @@ void Network::Stop() {
   timer_.cancel();
 }
 
-// What it does may have consequences that come back here.
+// What it does may have consequences that come back here; whoever asks again after every error does
+// not keep the loop from all else.
 void Network::Run() {
   run_again_ = true;
   if (std::exchange(running_, true)) return;
   const auto self = shared_from_this();
-  while (std::exchange(run_again_, false)) {
+  for (int pass = 0; pass < kPassesMax && std::exchange(run_again_, false); ++pass) {
     const auto now = std::chrono::steady_clock::now();
     Moment wake;
     if (options_.advance) {
@@ -81,6 +83,7 @@ void Network::Run() {
     ArmTimer(wake);
   }
   running_ = false;
+  if (run_again_) RunSoon();
 }
 
 void Network::RunSoon() {
