@@ -294,12 +294,12 @@ void Connection::Flush() {
 }
 
 void Connection::Read() {
-  const std::size_t have = received_.size();
-  received_.resize(have + kReadChunk);
-  const auto buffer = asio::buffer(received_.data() + have, kReadChunk);
-  const auto read = [self = shared_from_this(), have](error_code error, std::size_t bytes) {
-    self->received_.resize(have + bytes);
+  // Not into received_ at once: a string clears the room that it makes, for however few bytes.
+  if (!chunk_) chunk_ = std::make_unique_for_overwrite<char[]>(kReadChunk);
+  const auto buffer = asio::buffer(chunk_.get(), kReadChunk);
+  const auto read = [self = shared_from_this()](error_code error, std::size_t bytes) {
     if (self->closed_) return;
+    self->received_.append(self->chunk_.get(), bytes);
     if (error) {
       self->Close(self->HungUp(error));
     } else {

@@ -133,8 +133,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Error close_reason_;
   bool writing_ = false;
   bool flush_posted_ = false;
-  std::string unsent_;    // Commands that no write has begun on.
-  std::string in_write_;  // Commands that are being written.
+  std::string unsent_;             // Commands that no write has begun on.
+  std::string in_write_;           // Commands that are being written.
+  std::unique_ptr<char[]> chunk_;  // What is being read.
   std::string received_;
   std::size_t parsed_ = 0;  // Bytes of received_ that are done with.
   RespParser parser_;

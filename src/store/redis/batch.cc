@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -354,54 +355,63 @@ const Charge* Batch::AnnouncedCharge(const Operation& operation, std::size_t par
 
 void Batch::AppendCommand(std::string& out, std::string_view sha,
                           std::string_view announce_prefix) const {
+  // Twice over the same: the header says how many there are.
+  std::size_t count = 0;
+  PutArguments(sha, announce_prefix, [&](const auto&) { ++count; });
+  AppendArrayHeader(out, count);
+  PutArguments(sha, announce_prefix, [&]<typename Argument>(const Argument& argument) {
+    if constexpr (std::is_integral_v<Argument>) {
+      std::array<char, 20> digits;
+      const char* const end =
+          std::to_chars(digits.data(), digits.data() + digits.size(), argument).ptr;
+      AppendBulkString(out, std::string_view(digits.data(), end));
+    } else {
+      AppendBulkString(out, argument);
+    }
+  });
+}
+
+template <typename Put>
+void Batch::PutArguments(std::string_view sha, std::string_view announce_prefix, Put put) const {
   const auto same_shape = [&](const Operation& a, const Operation& b) {
     return a.step == b.step && !Announces(a.step) && a.times == b.times &&
            std::ranges::equal(PartsOf(a), PartsOf(b));
   };
-  // The arguments are counted before they are written.
-  std::string arguments;
-  std::size_t count = 0;
-  const auto put = [&](std::string_view text) {
-    AppendBulkString(arguments, text);
-    ++count;
-  };
-  const auto put_number = [&](auto number) { put(std::to_string(number)); };
-
-  put("EVALSHA");
+  const std::string_view none;
+  put(std::string_view("EVALSHA"));
   put(sha);
-  put_number(keys_.size());
+  put(keys_.size());
   for (const std::string& key : keys_) put(key);
-  put(now_ ? std::to_string(now_->time_since_epoch().count()) : "");
-  put_number(limits_.size());
+  now_ ? put(now_->time_since_epoch().count()) : put(none);
+  put(limits_.size());
   for (std::size_t i = 0; i < limits_.size(); ++i) {
     put(signatures_[i]);
-    put_number(limits_[i].amount());
-    put_number(limits_[i].unit());
-    put_number(limits_[i].rate());
-    put_number(limits_[i].tick().count());
+    put(limits_[i].amount());
+    put(limits_[i].unit());
+    put(limits_[i].rate());
+    put(limits_[i].tick().count());
   }
   for (std::size_t begin = 0; begin < operations_.size();) {
+    const Operation& operation = operations_[begin];
     std::size_t end = begin + 1;
-    while (end < operations_.size() && same_shape(operations_[begin], operations_[end])) ++end;
-    const Step step = operations_[begin].step;
+    while (end < operations_.size() && same_shape(operation, operations_[end])) ++end;
+    const Step step = operation.step;
     put(kStepNames[static_cast<std::size_t>(step)]);
-    put_number(end - begin);
-    put_number(operations_[begin].parts);
-    put_number(operations_[begin].times);
-    for (std::size_t i = 0; i < operations_[begin].parts; ++i) {
-      const Part& part = PartsOf(operations_[begin])[i];
-      put_number(part.limit + 1);
-      if (step != Step::kReset) put_number(part.cost);
-      if (step == Step::kRefund) put_number(part.when);
+    put(end - begin);
+    put(operation.parts);
+    put(operation.times);
+    for (std::size_t i = 0; i < operation.parts; ++i) {
+      const Part& part = PartsOf(operation)[i];
+      put(part.limit + 1);
+      if (step != Step::kReset) put(part.cost);
+      if (step == Step::kRefund) put(part.when);
       if (!Announces(step)) continue;
       const bool announces = !announce_prefix.empty() && (step == Step::kReset || part.cost > 0);
-      put(announces ? AnnouncementChannel(announce_prefix) : "");
-      put(announces ? AnnouncementOf(AnnouncedCharge(operations_[begin], i)) : "");
+      announces ? put(AnnouncementChannel(announce_prefix)) : put(none);
+      announces ? put(AnnouncementOf(AnnouncedCharge(operation, i))) : put(none);
     }
     begin = end;
   }
-  AppendArrayHeader(out, count);
-  out += arguments;
 }
 
 Expected<void> Batch::Decode(std::span<const RespNode> reply) {

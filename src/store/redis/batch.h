@@ -115,6 +115,8 @@ class Batch {
             std::span<const std::uint8_t> part_of_charge);
   Added AddGroup(const Task& task, std::string_view prefix);
   Added AddRefund(const Task& task);
+  template <typename Put>
+  void PutArguments(std::string_view sha, std::string_view announce_prefix, Put put) const;
   Error Foreign(const Operation& operation, std::size_t part) const;
   void FailOperation(const Operation& operation, const Error& error);
   void AnswerReset(const Operation& operation, TimePoint now, bool existed);
