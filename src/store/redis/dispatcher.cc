@@ -78,7 +78,7 @@ Dispatcher::Dispatcher(Router& router)
       sha_(ScriptSha()),
       announce_prefix_(endpoint_.announces ? std::string_view(endpoint_.prefix) : "") {}
 
-void Dispatcher::Apply(std::span<Request> requests, Done done, Moment now) {
+void Dispatcher::Apply(std::span<Request> requests, Done&& done, Moment now) {
   Add(counters_.requests, requests.size());
   if (requests.empty()) return answered_.push_back(std::move(done));
   Caller& caller =

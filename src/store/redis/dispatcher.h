@@ -39,7 +39,7 @@ class Dispatcher {
 
   // Takes the requests in; the next Advance sends them. They stay alive until TakeAnswered returns
   // `done`, which is never run here.
-  void Apply(std::span<Request> requests, Done done, Moment now);
+  void Apply(std::span<Request> requests, Done&& done, Moment now);
 
   // Refuses requests, because `waiting` wait already. From any thread.
   void RefuseAll(std::span<Request> requests, std::size_t waiting);
@@ -51,8 +51,8 @@ class Dispatcher {
   void Advance(Moment now);
   Moment NextWake() const;
 
-  // Whose requests are all answered.
-  std::vector<Done> TakeAnswered() { return std::exchange(answered_, {}); }
+  // Whose requests are all answered. `out` is empty; its room is used again.
+  void TakeAnswered(std::vector<Done>& out) { answered_.swap(out); }
 
   // See RedisStore::Options::on_call.
   std::vector<std::chrono::nanoseconds> TakeCallTimes() { return std::exchange(call_times_, {}); }

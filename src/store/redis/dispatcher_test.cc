@@ -112,7 +112,9 @@ class DispatcherTest : public testing::Test {
         sent_.push_back(std::move(command));
       }
     } while (dispatcher_->NextWake() <= now_);
-    for (auto& done : dispatcher_->TakeAnswered()) done();
+    std::vector<Dispatcher::Done> answered;
+    dispatcher_->TakeAnswered(answered);
+    for (auto& done : answered) done();
   }
 
   // Asks for one request; its place in requests_.

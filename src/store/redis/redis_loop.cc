@@ -57,7 +57,9 @@ void RedisLoop::Answer() {
   for (const auto time : dispatcher_.TakeCallTimes()) {
     if (on_call_) on_call_(time);
   }
-  for (Dispatcher::Done& done : dispatcher_.TakeAnswered()) done();
+  dispatcher_.TakeAnswered(answered_);
+  for (Dispatcher::Done& done : answered_) done();
+  answered_.clear();
 }
 
 void RedisLoop::Watch(const Store::OnRaised& on_raised) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "redis/listener.h"
 #include "redis/network.h"
@@ -61,6 +62,7 @@ class RedisLoop {
   const std::shared_ptr<Network> network_;
   Dispatcher dispatcher_;
   Listener listener_;
+  std::vector<Dispatcher::Done> answered_;
 };
 
 }  // namespace sluice::redis
