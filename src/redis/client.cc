@@ -5,7 +5,7 @@
 
 #include "redis/listener.h"
 #include "redis/loop_thread.h"
-#include "redis/router.h"
+#include "redis/network.h"
 
 namespace sluice::redis {
 
@@ -13,31 +13,31 @@ class Client::Impl {
  public:
   explicit Impl(Endpoint endpoint)
       : endpoint_(std::move(endpoint)),
-        router_(std::make_shared<Router>(
-            thread_.executor(), Router::Options{.endpoint = endpoint_, .on_routes = [this] {
-                                                  listener_.LeaveFormerMaster();
-                                                }})) {
-    thread_.Post([this] { router_->Start(); });
+        network_(std::make_shared<Network>(
+            thread_.executor(), Network::Options{.endpoint = endpoint_, .on_routes = [this] {
+                                                   listener_.LeaveFormerMaster();
+                                                 }})) {
+    thread_.Post([this] { network_->Start(); });
   }
 
   ~Impl() {
     thread_.Stop([this] {
       listener_.Stop();
-      router_->Stop();
+      network_->Stop();
     });
   }
 
   void Send(std::string command, std::uint16_t slot, Connection::Handler handler) {
     thread_.Post(
         [this, command = std::move(command), slot, handler = std::move(handler)]() mutable {
-          router_->Send(std::move(command), slot, std::move(handler));
+          network_->Send(std::move(command), slot, std::move(handler));
         });
   }
 
   void SendToMasters(std::string command, MasterHandler handler) {
     thread_.Post([this, command = std::move(command), handler = std::move(handler)] {
-      for (const Address& master : router_->Masters()) {
-        router_->Send(command, master, [handler, master](auto reply) { handler(master, reply); });
+      for (const Address& master : network_->Masters()) {
+        network_->Send(command, master, [handler, master](auto reply) { handler(master, reply); });
       }
     });
   }
@@ -55,8 +55,8 @@ class Client::Impl {
  private:
   const Endpoint endpoint_;
   LoopThread thread_;
-  const std::shared_ptr<Router> router_;
-  Listener listener_{*router_};  // On the loop.
+  const std::shared_ptr<Network> network_;
+  Listener listener_{*network_};  // On the loop.
 };
 
 Expected<std::unique_ptr<Client>> Client::Create(std::string_view uri) {

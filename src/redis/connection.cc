@@ -43,29 +43,6 @@ std::unexpected<Error> Fail(Error error) { return std::unexpected(std::move(erro
 
 }  // namespace
 
-Error ErrorOf(std::string_view reply) {
-  const std::string_view word = reply.substr(0, reply.find(' '));
-  const auto is = [&](auto... words) { return ((word == words) || ...); };
-  ErrorCode code = ErrorCode::kStoreError;
-  if (is("OOM")) {
-    code = ErrorCode::kStoreFull;
-  } else if (is("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
-                "BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED") ||
-             reply.starts_with("ERR max number of clients")) {
-    code = ErrorCode::kUnavailable;
-  } else if (is("NOAUTH", "WRONGPASS", "NOPERM", "DENIED") ||
-             reply.starts_with("ERR Client sent AUTH") || reply.starts_with("ERR AUTH") ||
-             reply.starts_with("ERR The user executing the script can't")) {
-    code = ErrorCode::kAccessDenied;
-  }
-  return {code, text::Cat("Redis says ", text::Quote(reply))};
-}
-
-Error NotSentFor(Error reason) {
-  if (reason.code == ErrorCode::kOutcomeUnknown) reason.code = ErrorCode::kUnavailable;
-  return reason;
-}
-
 Connection::Connection(asio::any_io_executor executor, Options options)
     : executor_(std::move(executor)), options_(std::move(options)) {}
 
@@ -278,23 +255,21 @@ asio::awaitable<Expected<std::vector<std::string>>> Connection::Ask(const std::s
 }
 
 void Connection::Send(std::string_view command, Handler handler) {
-  if (closed_) {
-    handler(Fail(Unreachable("the connection is closed")));
-    return;
-  }
-  unsent_ += command;
-  ++unsent_commands_;
-  handlers_.push_back(std::move(handler));
-  if (writing_) return;
-  // Much goes at once, so that the server has work while the rest of what it sent is looked at.
-  if (unsent_.size() >= kFlushAtOnce) return Flush();
-  if (flush_posted_) return;
-  // Posted, so that all commands of this turn leave together.
-  flush_posted_ = true;
+  Write([command](std::string& out) { out += command; }, std::move(handler));
+  if (writing_ || closed_ || std::exchange(flush_posted_, true)) return;
   asio::post(executor_, [self = shared_from_this()] {
     self->flush_posted_ = false;
     self->Flush();
   });
+}
+
+// Of the command that was just appended.
+void Connection::Expect(Handler handler) {
+  if (closed_) return handler(Fail(Unreachable("the connection is closed")));
+  ++unsent_commands_;
+  handlers_.push_back(std::move(handler));
+  // Much goes at once, so that the server has work while the rest of what it sent is looked at.
+  if (unsent_.size() >= kFlushAtOnce) Flush();
 }
 
 void Connection::Flush() {
@@ -319,12 +294,12 @@ void Connection::Flush() {
 }
 
 void Connection::Read() {
-  const std::size_t have = received_.size();
-  received_.resize(have + kReadChunk);
-  const auto buffer = asio::buffer(received_.data() + have, kReadChunk);
-  const auto read = [self = shared_from_this(), have](error_code error, std::size_t bytes) {
-    self->received_.resize(have + bytes);
+  // Not into received_ at once: a string clears the room that it makes, for however few bytes.
+  if (!chunk_) chunk_ = std::make_unique_for_overwrite<char[]>(kReadChunk);
+  const auto buffer = asio::buffer(chunk_.get(), kReadChunk);
+  const auto read = [self = shared_from_this()](error_code error, std::size_t bytes) {
     if (self->closed_) return;
+    self->received_.append(self->chunk_.get(), bytes);
     if (error) {
       self->Close(self->HungUp(error));
     } else {

@@ -17,20 +17,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "redis/error_reply.h"
 #include "redis/resp.h"
 #include "redis/uri.h"
 #include "sluice/error.h"
 
 namespace sluice::redis {
-
-// What an error reply means to us, by its first word.
-Error ErrorOf(std::string_view reply);
-
-// The same reason for a command that was not sent because of it: it was not executed, whatever
-// became of the one that failed.
-Error NotSentFor(Error reason);
 
 // One connection to one Redis server. Commands are pipelined; replies come in their order. Lives on
 // one event loop: every method is called there, and every handler runs there. Nothing blocks.
@@ -59,6 +54,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Sends an encoded command. Commands sent in one turn of the event loop leave in one write.
   void Send(std::string_view command, Handler handler);
+
+  // The same for a command that `append` writes to the end of the bytes that are sent; they leave
+  // with the next Flush.
+  template <typename Append>
+  void Write(Append append, Handler handler) {
+    if (!closed_) append(unsent_);
+    Expect(std::move(handler));
+  }
+  void Flush();
 
   // Like Send, awaited: the texts and numbers of the reply, without its structure. An error reply
   // is an error; see ErrorOf. The command stays alive meanwhile. Whoever asks for longer than the
@@ -106,9 +110,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<Expected<void>> ConnectSocket();
   boost::asio::awaitable<Expected<void>> StartTls();
   boost::asio::awaitable<Expected<void>> Introduce();
+  void Expect(Handler handler);
   void Read();
   void OnRead();
-  void Flush();
   Socket& socket();
   Error Unreachable(std::string_view what) const;
   Error Unasked(const RespNode& reply) const;
@@ -129,8 +133,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Error close_reason_;
   bool writing_ = false;
   bool flush_posted_ = false;
-  std::string unsent_;    // Commands that no write has begun on.
-  std::string in_write_;  // Commands that are being written.
+  std::string unsent_;             // Commands that no write has begun on.
+  std::string in_write_;           // Commands that are being written.
+  std::unique_ptr<char[]> chunk_;  // What is being read.
   std::string received_;
   std::size_t parsed_ = 0;  // Bytes of received_ that are done with.
   RespParser parser_;
@@ -139,15 +144,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::move_only_function<void(const Error&)> on_close_;
   std::move_only_function<void(std::span<const RespNode>)> on_message_;
 };
-
-// A command from its arguments.
-template <typename... Arguments>
-std::string Command(const Arguments&... arguments) {
-  const std::string_view all[] = {arguments...};
-  std::string command;
-  AppendCommand(command, all);
-  return command;
-}
 
 template <typename T>
 boost::asio::awaitable<Expected<T>> Connection::AskFor(const std::string& command,

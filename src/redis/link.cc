@@ -36,7 +36,6 @@ void Link::Start() {
 
 void Link::Stop(const Error& reason) {
   stopped_ = true;
-  attempting_ = false;
   down_reason_ = reason;
   options_.on_event = nullptr;
   const auto self = shared_from_this();
@@ -95,18 +94,13 @@ asio::awaitable<void> Link::KeepConnected() {
   const auto self = shared_from_this();
   std::chrono::milliseconds backoff = kBackoffMin;
   while (!stopped_) {
-    attempting_ = true;
     retry_now_ = useless_ = false;
     const auto connected = co_await Connect();
     const auto since = Clock::now();
     if (connected) {
-      attempting_ = false;
       connection_->set_on_close([this, self](const Error& reason) {
         connection_ = nullptr;
-        if (!stopped_) {
-          down_reason_ = reason;
-          attempting_ = true;
-        }
+        if (!stopped_) down_reason_ = reason;
         retry_timer_.cancel();
         Tell(Event::kLost);
       });
@@ -120,11 +114,11 @@ asio::awaitable<void> Link::KeepConnected() {
     if (stopped_) co_return;
     if (retry_now_ || (connected && !useless_)) backoff = kBackoffMin;
     if (retry_now_ || (connected && Clock::now() - since >= kGoodFor)) continue;
-    attempting_ = false;
     Tell(Event::kPaused);
     const auto jitter = std::uniform_int_distribution<std::int64_t>(50, 100)(random_);
     retry_timer_.expires_after(backoff * jitter / 100);
     if (!retry_now_) co_await retry_timer_.async_wait(kAwait);
+    Tell(Event::kConnecting);
     backoff = std::min<std::chrono::milliseconds>(backoff * 2, kBackoffMax);
   }
 }

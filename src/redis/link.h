@@ -20,9 +20,10 @@ namespace sluice::redis {
 class Link : public std::enable_shared_from_this<Link> {
  public:
   enum class Event {
-    kUp,      // There is a connection.
-    kLost,    // It broke, and another one is being made.
-    kPaused,  // There is none, and none is being made for a while.
+    kUp,          // There is a connection.
+    kLost,        // It broke, and another one is being made.
+    kPaused,      // There is none, and none is being made for a while.
+    kConnecting,  // The pause is over.
   };
 
   struct Options {
@@ -50,9 +51,6 @@ class Link : public std::enable_shared_from_this<Link> {
 
   // What it is connected to, or connecting to; null if neither.
   const Address* server() const;
-
-  // Whether there is a connection or one is being made.
-  bool reachable() const { return connection_ != nullptr || attempting_; }
 
   // Why there is no connection.
   const Error& down_reason() const { return down_reason_; }
@@ -82,7 +80,6 @@ class Link : public std::enable_shared_from_this<Link> {
   std::shared_ptr<Connection> connection_;
   std::shared_ptr<Connection> opening_;
   Error down_reason_{ErrorCode::kUnavailable, "not connected yet"};
-  bool attempting_ = true;
   bool stopped_ = false;
   bool retry_now_ = false;
   bool useless_ = false;

@@ -34,7 +34,7 @@ void Listener::Stop() {
 
 void Listener::LeaveFormerMaster() {
   const Address* const server = link_ ? link_->server() : nullptr;
-  const auto masters = router_.Masters();
+  const auto masters = network_.Masters();
   if (!server || std::ranges::find(masters, *server) != masters.end()) return;
   link_->RetryNow();
   link_->Drop({ErrorCode::kUnavailable,
@@ -46,8 +46,8 @@ void Listener::Listen() {
     listening_ = false;
     if (event == Link::Event::kUp) OnUp(link);
   };
-  link_ = std::make_shared<Link>(router_.executor(),
-                                 Link::Options{.find = [this] { return router_.FindAny(); },
+  link_ = std::make_shared<Link>(network_.executor(),
+                                 Link::Options{.find = [this] { return network_.FindAny(); },
                                                .on_event = on_event,
                                                .heartbeat = kHeartbeat});
   link_->Start();

@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "redis/link.h"
-#include "redis/router.h"
+#include "redis/network.h"
 
 namespace sluice::redis {
 
-// Listens to channels, again after every lost connection, whatever stands behind the router. Lives
-// on the router's event loop.
+// Listens to channels, again after every lost connection, whatever stands behind the network. Lives
+// on the network's event loop.
 class Listener {
  public:
-  explicit Listener(Router& router) : router_(router) {}
+  explicit Listener(Network& network) : network_(network) {}
 
   // What is published while there is no connection is lost: `on_subscribed` runs each time that it
   // begins to listen, and is the time to look for what was missed. Handlers may subscribe to more.
@@ -28,7 +28,7 @@ class Listener {
   // connections, or just hang, but hears nothing any more.
   void LeaveFormerMaster();
 
-  // Before the router is stopped.
+  // Before the network is stopped.
   void Stop();
 
   // Whether all that is published is heard now. From any thread.
@@ -45,7 +45,7 @@ class Listener {
   void OnUp(Link& link);
   void Begin(Connection& connection, std::size_t number);
 
-  Router& router_;
+  Network& network_;
   std::shared_ptr<Link> link_;  // Null until there is something to listen to.
   std::vector<Subscription> subscriptions_;
   bool stopped_ = false;

@@ -117,6 +117,15 @@ class RespParser {
 // Appends a command as an array of bulk strings.
 void AppendCommand(std::string& out, std::span<const std::string_view> arguments);
 
+// A command from its arguments.
+template <typename... Arguments>
+std::string Command(const Arguments&... arguments) {
+  const std::string_view all[] = {arguments...};
+  std::string command;
+  AppendCommand(command, all);
+  return command;
+}
+
 // Appends parts of commands and replies. Aggregate headers announce how many elements follow.
 void AppendArrayHeader(std::string& out, std::size_t elements);
 void AppendMapHeader(std::string& out, std::size_t pairs);     // RESP3.

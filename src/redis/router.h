@@ -1,167 +1,220 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <boost/asio/any_io_executor.hpp>
-#include <boost/asio/awaitable.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
-#include "redis/link.h"
+#include "redis/resp.h"
 #include "redis/slots.h"
 #include "redis/uri.h"
 #include "sluice/error.h"
 
 namespace sluice::redis {
 
-// Brings commands to the master that serves them, whatever stands behind the URI: one server, the
-// master that Sentinels name, or the masters of a Cluster. Follows MOVED, ASK and TRYAGAIN, which
-// say that a command was not executed. Lives on one event loop.
-class Router : public std::enable_shared_from_this<Router> {
+using Moment = std::chrono::steady_clock::time_point;
+
+// A reply points into a buffer and is gone when the function returns that it is given to. An error
+// reply is a reply. Errors: kUnavailable if the command was provably not executed, kOutcomeUnknown
+// if it may have been.
+using Reply = Expected<std::span<const RespNode>>;
+
+// A slot, which means its master; or one server.
+using Target = std::variant<std::uint16_t, Address>;
+
+// A server that commands are sent to. Numbers are not used again.
+using NodeId = std::size_t;
+inline constexpr NodeId kNoNode = static_cast<NodeId>(-1);
+
+// A command on its way to the server that serves it, and its reply on the way back.
+class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
-  struct Options {
-    Endpoint endpoint;
+  virtual ~Exchange() = default;
 
-    // Runs on each new connection to a master before it is used.
-    std::function<boost::asio::awaitable<Expected<void>>(Connection&)> prepare = {};
+  // Appends the encoded command to the bytes that are sent.
+  virtual void AppendTo(std::string& out) const = 0;
 
-    std::function<void()> on_connect = {};
-    std::function<void()> on_routes = {};  // The masters may have changed.
-  };
+  // Runs once for each Router::Send. It may be sent again from here.
+  virtual void OnReply(Reply reply, Moment now) = 0;
 
-  // A slot, which means its master; or one server.
-  using Target = std::variant<std::uint16_t, Address>;
+  // Runs once if it had expired in OnReply: it has left the connection by now, answered or not.
+  virtual void OnLateReply() {}
 
-  // A command on its way.
-  struct Errand {
-    std::string command;
-    Target target;
-    Connection::Handler handler;  // Runs exactly once, unless it is set to null before.
+  const Target& target() const { return target_; }
+  Moment deadline() const { return deadline_; }
+  Moment sent_at() const { return sent_at_; }
+  NodeId node() const { return node_; }  // That it was last sent to.
 
-    // Set by whoever does not wait for it any longer: it is not sent again, and the handler is told
-    // when it is over.
-    bool given_up = false;
+  // Whether it may have been executed.
+  bool sent() const { return state_ == State::kSent || state_ == State::kExpired || sent_; }
 
-    bool sent = false;  // It may have been executed.
-    std::chrono::steady_clock::time_point sent_at = {};
-    std::shared_ptr<Link> link;  // That it was sent on.
-    int detours = 0;
-    std::optional<Address> detour = {};  // A node that takes the slot over and must be told.
-  };
-
-  Router(boost::asio::any_io_executor executor, Options options);
-
-  void Start();
-
-  // Fails all that is outstanding, with kUnavailable or kOutcomeUnknown, and stays closed.
-  void Stop();
-
-  // Sends as soon as there is a connection, if one is there or being made. To cancel, set the
-  // handler to null: what was not sent then never is.
-  void Send(const std::shared_ptr<Errand>& errand);
-
-  // The same for those who have no deadline of their own: within the command timeout, or
-  // kUnavailable if it was not sent until then, and kOutcomeUnknown if it was. More than
-  // kOutstandingMax at once are refused with kUnavailable.
-  void Send(std::string command, Target target, Connection::Handler handler);
-  static constexpr std::size_t kOutstandingMax = 10'000;
-
-  // Before a command is sent again whose keys are on two nodes for the moment.
-  static constexpr std::chrono::milliseconds kTryAgainPause{10};
-
-  // For those who have a deadline of their own: leaves a server that does not answer. Asked for
-  // when a command has been on its way for kTimeoutsMax command timeouts.
-  void GiveUp(Errand& errand);
-  static constexpr int kTimeoutsMax = 3;
-
-  Error NotSent() const;
-  Error NotAnswered() const;
-
-  // The link that serves a slot now: null if none is known. Only good for comparing.
-  const Link* OwnerOf(std::uint16_t slot) const;
-
-  // Empty if they are not known yet.
-  std::vector<Address> Masters() const;
-
-  // Where a subscriber may connect to, another server each time if there are several.
-  boost::asio::awaitable<Expected<Connection::Options>> FindAny();
-
-  const Endpoint& endpoint() const { return options_.endpoint; }
-  const boost::asio::any_io_executor& executor() const { return executor_; }
+  // Whether its deadline passed while it was on its way.
+  bool expired() const { return state_ == State::kExpired; }
 
  private:
-  using Clock = std::chrono::steady_clock;
+  friend class Router;
 
-  class TimedErrand;
-
-  struct Node {
-    Address address;
-    std::shared_ptr<Link> link;
+  enum class State : std::uint8_t {
+    kIdle,     // Not sent yet, or done.
+    kWaiting,  // For a connection, or for the map of the Cluster.
+    kPaused,
+    kSent,
+    kExpired,  // Sent, and not waited for any longer. It is not sent again.
   };
 
-  std::string TakingLong() const;
+  State state_ = State::kIdle;
+  bool sent_ = false;  // When it was done.
+  Target target_;
+  Moment deadline_;
+  Moment sent_at_;
+  NodeId node_ = kNoNode;
+  int redirects_ = 0;
+  std::optional<Address> ask_;  // A node that takes the slot over, and must be told.
+  std::multimap<Moment, std::shared_ptr<Exchange>>::iterator place_;
+};
 
+// Decides which server gets a command, whatever stands behind the URI: one server, the master that
+// Sentinels name, or the masters of a Cluster. Follows MOVED and ASK, which say that a command was
+// not executed, sends again what was provably not sent, and keeps the deadlines. Nothing that may
+// have been executed is sent twice.
+//
+// A state machine without I/O, thread or clock. Whoever runs it tells it what happens, calls
+// Advance after each event and when NextWake has come, and does what TakeActions says; see Network.
+class Router {
+ public:
+  // Sends on the connection to `node`, after an ASKING if `asking`. What comes back goes to
+  // OnReply.
+  struct Transmit {
+    NodeId node;
+    bool asking;
+    Exchange* exchange;  // Alive until OnReply.
+  };
+  // Keeps a connection to the address from now on.
+  struct Connect {
+    NodeId node;
+    Address address;
+  };
+  // Closes the connection, and makes another one.
+  struct Reconnect {
+    NodeId node;
+    Error reason;
+  };
+  // Closes the connection for good.
+  struct Leave {
+    NodeId node;
+    Error reason;
+  };
+  // Asks for the map of the Cluster; OnSlots gets it.
+  struct AskSlots {};
+  using Action = std::variant<Transmit, Connect, Reconnect, Leave, AskSlots>;
+
+  struct Options {
+    Endpoint endpoint;
+    std::uint32_t seed = 1;  // Of the jitter.
+
+    // What keeps connections from being made, for messages; or nothing.
+    std::function<std::string()> obstacle = {};
+  };
+
+  // What is not in Cluster mode has one node, which is kOnlyNode.
+  static constexpr NodeId kOnlyNode = 0;
+  static constexpr int kTimeoutsMax = 3;  // After which a server that does not answer is left.
+
+  explicit Router(Options options);
+
+  // Sends as soon as there is a connection, if one is there or being made, but not before `start`.
+  // The exchange ends at the deadline: with kUnavailable if it was not sent until then, and with
+  // kOutcomeUnknown if it was. Runs none of its functions at once.
+  void Send(std::shared_ptr<Exchange> exchange, Target target, Moment deadline, Moment now,
+            Moment start = {});
+
+  // What became of a Transmit. Before errors of a broken connection comes its OnLost.
+  void OnReply(Exchange& exchange, Reply reply, Moment now);
+
+  // What becomes of the connection to a node.
+  void OnUp(NodeId node, const Address& address, Moment now);
+  void OnLost(NodeId node, Moment now);                // Another one is being made.
+  void OnDown(NodeId node, Error reason, Moment now);  // None is being made for a while.
+  void OnConnecting(NodeId node);                      // After OnDown: one is being made.
+  void OnSlots(const Expected<SlotMap>& map, Moment now);
+
+  // Ends all that is outstanding, with kUnavailable or kOutcomeUnknown, and all that comes later.
+  void Stop();
+
+  // Does what is due. Returns whether anything was.
+  bool Advance(Moment now);
+  Moment NextWake() const;
+  std::vector<Action> TakeActions() { return std::exchange(actions_, {}); }
+
+  // Who serves a slot now: kNoNode if that is not known.
+  NodeId OwnerOf(std::uint16_t slot) const;
+  const Address& AddressOf(NodeId node) const { return nodes_.at(node).address; }
+  std::vector<Address> Masters() const;  // Of a Cluster. Empty if they are not known yet.
+  std::vector<Address> Nodes() const;
+  std::size_t maps() const { return maps_; }  // How many were adopted.
+
+  const Endpoint& endpoint() const { return options_.endpoint; }
   bool cluster() const { return options_.endpoint.mode == Mode::kCluster; }
-  Connection::Options ConnectionTo(const Address& address) const;
-  Connection::Options SentinelAt(const Address& address) const;
-  // A connection for a question or two. Stop closes it, whatever it is at.
-  std::shared_ptr<Connection> Visit(Connection::Options to);
-  std::shared_ptr<Link> MakeLink(
-      std::function<boost::asio::awaitable<Expected<Connection::Options>>()> find);
-  std::shared_ptr<Link> LinkTo(const Address& address);
-  std::shared_ptr<Link> LinkOf(const Target& target);
-  boost::asio::awaitable<Expected<void>> Prepare(Connection& connection);
-  void OnEvent(Link::Event event);
+  bool stopped() const { return stopped_; }
+  Error NotSent() const;
+  static Error Closed() { return {ErrorCode::kUnavailable, "the store is closed"}; }
 
-  boost::asio::awaitable<Expected<Address>> AskSentinels();
-  void WatchSentinels();
-  void OnSwitch(std::string_view message);
+ private:
+  struct Node {
+    enum class State : std::uint8_t { kConnecting, kUp, kDown };
+    Address address;
+    State state = State::kConnecting;
+    Error reason = {};  // Why it is down.
+    std::size_t outstanding = 0;
+  };
 
-  boost::asio::awaitable<void> KeepMapped();
-  boost::asio::awaitable<Expected<SlotMap>> AskForSlots();
+  NodeId NodeAt(const Address& address);
+  NodeId NodeOf(const Target& target);
+  void Dispatch(Exchange& exchange, Moment now);
+  void DispatchWaiting(Moment now);
+  bool Follow(Exchange& exchange, std::string_view error, Moment now);
+  void Wake(Exchange& exchange, Moment now);
+  void WakeAt(Exchange& exchange, Moment at);
+  std::shared_ptr<Exchange> Remove(Exchange& exchange);
+  void End(Exchange& exchange, Reply reply, Moment now);
+  void FailSoon(Exchange& exchange, Error error);
+  void Drop(NodeId node, Error reason);
   void Adopt(const SlotMap& map);
-  void RefreshSoon();
+  void RefreshSoon(Moment now);
+  Error NotAnswered() const;
 
-  void Dispatch(const std::shared_ptr<Errand>& errand);
-  void DispatchPending();
-  void DispatchLater(const std::shared_ptr<Errand>& errand);
-  void Transmit(const std::shared_ptr<Errand>& errand, const std::shared_ptr<Link>& link);
-  void OnReply(const std::shared_ptr<Errand>& errand, const std::shared_ptr<Link>& link,
-               const Address& from, Expected<std::span<const RespNode>> reply);
-  bool Follow(const std::shared_ptr<Errand>& errand, std::string_view error, const Address& from);
-  void Deliver(const std::shared_ptr<Errand>& errand, Expected<std::span<const RespNode>> reply);
-
-  const boost::asio::any_io_executor executor_;
   const Options options_;
-  bool stopped_ = false;
-  std::deque<std::shared_ptr<Errand>> pending_;  // Until there is a connection.
-  std::vector<std::shared_ptr<Errand>> paused_;  // Until their keys are on one node.
-  std::vector<std::weak_ptr<Connection>> visits_;
   std::minstd_rand random_;
-  std::size_t next_any_ = 0;
-  std::size_t outstanding_ = 0;  // Of those that have no deadline of their own.
+  bool stopped_ = false;
+  std::vector<Action> actions_;
+  std::map<NodeId, Node> nodes_;
+  NodeId next_node_ = 0;
 
-  std::shared_ptr<Link> only_;  // Standalone and Sentinel.
-  Address master_;              // As a Sentinel last said.
-  std::shared_ptr<Link> sentinel_;
+  // All that is outstanding, by when something has to be done about it.
+  std::multimap<Moment, std::shared_ptr<Exchange>> exchanges_;
+  std::deque<std::pair<std::shared_ptr<Exchange>, Error>> failed_;  // To be told.
 
   // Cluster.
-  std::vector<Node> nodes_;
-  std::vector<std::shared_ptr<Link>> owner_;  // By slot; empty while unknown.
-  bool mapping_ = true;                       // Whether the first map is still being asked for.
+  std::vector<NodeId> owner_;  // By slot; empty while unknown.
+  std::size_t maps_ = 0;
+  bool mapping_ = true;  // Whether the first map is still being asked for.
+  bool asking_slots_ = false;
   Error unmapped_reason_{ErrorCode::kUnavailable, "not connected yet"};
-  Clock::time_point refresh_at_;
-  Clock::time_point refreshed_at_;
-  boost::asio::steady_timer refresh_timer_;
+  Moment refresh_at_;
+  Moment refreshed_at_;
+  std::chrono::milliseconds backoff_;
 };
 
 }  // namespace sluice::redis

@@ -3,15 +3,16 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <utility>
 
 #include "base/text.h"
 #include "core/combine.h"
 #include "core/seen.h"
-#include "redis/connection.h"
+#include "redis/error_reply.h"
+#include "store/group.h"
 #include "store/redis/announcement.h"
 #include "store/redis/state_key.h"
-#include "store/validate.h"
 
 namespace sluice::redis {
 namespace {
@@ -214,44 +215,33 @@ Batch::Added Batch::Add(const Task& task, std::string_view prefix, std::size_t o
 
 Batch::Added Batch::AddGroup(const Task& task, std::string_view prefix) {
   Request& request = *task.request;
-  const auto refuse = [&](Error error) {
-    request.outcome = std::unexpected(std::move(error));
-    return Added::kAnswered;
-  };
-  // Charges of one state add up.
   const auto charges = request.charges;
-  std::vector<Part> parts;
   std::vector<std::string> keys;
-  std::vector<std::size_t> asked;  // Which charge brought each part.
+  for (const Charge& charge : charges) keys.push_back(StateKey(prefix, charge));
+  const auto same = [&](std::size_t i, std::size_t j) { return keys[i] == keys[j]; };
+  StateGroup group;
+  if (auto invalid = AddUp(charges, request.action, same, group)) {
+    request.outcome = std::unexpected(*std::move(invalid));
+    return Added::kAnswered;
+  }
+  std::vector<Part> parts;
   std::vector<std::uint8_t> part_of_charge;
   for (std::size_t i = 0; i < charges.size(); ++i) {
-    std::string key = StateKey(prefix, charges[i]);
-    const auto same = std::ranges::find(keys, key);
-    part_of_charge.push_back(static_cast<std::uint8_t>(same - keys.begin()));
-    if (same == keys.end()) {
-      parts.push_back(
-          {.limit = LimitNumber(*charges[i].limit), .cost = CostOf(charges[i], request.action)});
-      keys.push_back(std::move(key));
-      asked.push_back(i);
+    const std::size_t first = group.first[i];
+    if (first != i) {
+      part_of_charge.push_back(part_of_charge[first]);
       continue;
     }
-    const std::size_t part = part_of_charge.back();
-    if (*charges[asked[part]].limit != *charges[i].limit) {
-      return refuse(TwoLimitsUnderOneName(charges[asked[part]], charges[i]));
-    }
-    parts[part].cost += CostOf(charges[i], request.action);
-    const std::int64_t most =
-        request.action == Action::kGive ? core::kExactMax : charges[i].limit->amount();
-    if (parts[part].cost <= most) continue;
-    if (request.action == Action::kCheck) {
-      return refuse(InvalidCost(charges[i], parts[part].cost));
-    }
-    parts[part].cost = most;
+    const std::size_t part = parts.size();
+    part_of_charge.push_back(static_cast<std::uint8_t>(part));
+    parts.push_back({.limit = LimitNumber(*charges[i].limit), .cost = group.cost[i]});
+    if (part != i) keys[part] = std::move(keys[i]);
   }
+  keys.resize(parts.size());
   if (parts.size() == 1) {
     // After all one state, so that no state occurs twice in a run of single ones.
-    if (Operation* same = Foldable(keys.front(), StepOf(task), parts.front())) {
-      Append(*same, task);
+    if (Operation* last = Foldable(keys.front(), StepOf(task), parts.front())) {
+      Append(*last, task);
       return Added::kTaken;
     }
   }
@@ -276,65 +266,78 @@ std::span<const Batch::Part> Batch::PartsOf(const Operation& operation) const {
 }
 
 // The first that takes from this part.
-const Charge& Batch::ChargeOf(const Operation& operation, std::size_t part) const {
+const Charge& Batch::ChargeOf(const Operation& operation, const Task& task,
+                              std::size_t part) const {
   const auto part_of = std::span(part_of_charge_).subspan(operation.first_charge);
   const auto charge = std::ranges::find(part_of, part) - part_of.begin();
-  const Task& task = requests_[operation.first_request].task;
   return task.request->charges[static_cast<std::size_t>(charge)];
+}
+
+const Charge* Batch::AnnouncedCharge(const Operation& operation, std::size_t part) const {
+  const Task& task = requests_[operation.first_request].task;
+  if (operation.step == Step::kRefund) return (*task.receipts)[part].charge;
+  return &ChargeOf(operation, task, part);
 }
 
 void Batch::AppendCommand(std::string& out, std::string_view sha,
                           std::string_view announce_prefix) const {
+  // Twice over the same: the header says how many there are.
+  std::size_t count = 0;
+  PutArguments(sha, announce_prefix, [&](const auto&) { ++count; });
+  AppendArrayHeader(out, count);
+  PutArguments(sha, announce_prefix, [&]<typename Argument>(const Argument& argument) {
+    if constexpr (std::is_integral_v<Argument>) {
+      std::array<char, 20> digits;
+      const char* const end =
+          std::to_chars(digits.data(), digits.data() + digits.size(), argument).ptr;
+      AppendBulkString(out, std::string_view(digits.data(), end));
+    } else {
+      AppendBulkString(out, argument);
+    }
+  });
+}
+
+template <typename Put>
+void Batch::PutArguments(std::string_view sha, std::string_view announce_prefix, Put put) const {
   const auto same_shape = [&](const Operation& a, const Operation& b) {
-    return a.step == b.step && a.step != Step::kReset && a.times == b.times &&
+    return a.step == b.step && !Announces(a.step) && a.times == b.times &&
            std::ranges::equal(PartsOf(a), PartsOf(b));
   };
-  // The arguments are counted before they are written.
-  std::string arguments;
-  std::size_t count = 0;
-  const auto put = [&](std::string_view text) {
-    AppendBulkString(arguments, text);
-    ++count;
-  };
-  const auto put_number = [&](auto number) { put(std::to_string(number)); };
-
-  put("EVALSHA");
+  const std::string_view none;
+  put(std::string_view("EVALSHA"));
   put(sha);
-  put_number(keys_.size());
+  put(keys_.size());
   for (const std::string& key : keys_) put(key);
-  put(now_ ? std::to_string(now_->time_since_epoch().count()) : "");
-  put_number(limits_.size());
+  now_ ? put(now_->time_since_epoch().count()) : put(none);
+  put(limits_.size());
   for (std::size_t i = 0; i < limits_.size(); ++i) {
     put(signatures_[i]);
-    put_number(limits_[i].amount());
-    put_number(limits_[i].unit());
-    put_number(limits_[i].rate());
-    put_number(limits_[i].tick().count());
+    put(limits_[i].amount());
+    put(limits_[i].unit());
+    put(limits_[i].rate());
+    put(limits_[i].tick().count());
   }
   for (std::size_t begin = 0; begin < operations_.size();) {
+    const Operation& operation = operations_[begin];
     std::size_t end = begin + 1;
-    while (end < operations_.size() && same_shape(operations_[begin], operations_[end])) ++end;
-    const Step step = operations_[begin].step;
+    while (end < operations_.size() && same_shape(operation, operations_[end])) ++end;
+    const Step step = operation.step;
     put(kStepNames[static_cast<std::size_t>(step)]);
-    put_number(end - begin);
-    put_number(operations_[begin].parts);
-    put_number(operations_[begin].times);
-    for (std::size_t i = 0; i < operations_[begin].parts; ++i) {
-      const Part& part = PartsOf(operations_[begin])[i];
-      put_number(part.limit + 1);
-      if (step == Step::kReset) {
-        const bool announces = !announce_prefix.empty();
-        put(announces ? AnnouncementChannel(announce_prefix) : "");
-        put(announces ? AnnouncementOf(&ChargeOf(operations_[begin], i)) : "");
-        continue;
-      }
-      put_number(part.cost);
-      if (step == Step::kRefund) put_number(part.when);
+    put(end - begin);
+    put(operation.parts);
+    put(operation.times);
+    for (std::size_t i = 0; i < operation.parts; ++i) {
+      const Part& part = PartsOf(operation)[i];
+      put(part.limit + 1);
+      if (step != Step::kReset) put(part.cost);
+      if (step == Step::kRefund) put(part.when);
+      if (!Announces(step)) continue;
+      const bool announces = !announce_prefix.empty() && (step == Step::kReset || part.cost > 0);
+      announces ? put(AnnouncementChannel(announce_prefix)) : put(none);
+      announces ? put(AnnouncementOf(AnnouncedCharge(operation, i))) : put(none);
     }
     begin = end;
   }
-  AppendArrayHeader(out, count);
-  out += arguments;
 }
 
 Expected<void> Batch::Decode(std::span<const RespNode> reply) {
@@ -432,7 +435,11 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
     const bool takes = allowed && step != Step::kLook;
     Decision decision = budget.Take(cost, takes);
     if (takes && cost > 0 && task.receipts) {
-      task.receipts->push_back({keys_[part], limits_[parts_[part].limit], cost, budget.When()});
+      task.receipts->push_back({.key = keys_[part],
+                                .limit = limits_[parts_[part].limit],
+                                .units = cost,
+                                .when = budget.When(),
+                                .charge = &ChargeOf(operation, task, part - operation.first_part)});
     }
     if (takes) return decision;
     // Those that would have let it pass are not charged either, and say so.

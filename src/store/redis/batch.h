@@ -20,7 +20,8 @@ struct Receipt {
   std::string key;
   Limit limit;
   std::int64_t units;
-  std::int64_t when;  // The moment, in microseconds; see the script.
+  std::int64_t when;               // The moment, in microseconds; see the script.
+  const Charge* charge = nullptr;  // Of the request, to be announced. Null: any state.
 };
 
 // What is to be done with a request.
@@ -28,8 +29,8 @@ struct Task {
   enum class Kind : std::uint8_t {
     kApply,  // As the request says; a check that took something leaves receipts, if there is room.
     kLook,   // Take nothing, and answer as a denial would: each charge's own numbers as they are.
-    // Give the receipts back. Of the request, only `now` and `outcome` are used; that says
-    // "allowed" if nothing stays taken.
+    // Give the receipts back. Of the request, only `now`, `outcome` and the charges that the
+    // receipts point to are used; the outcome says "allowed" if nothing stays taken.
     kRefund,
   };
 
@@ -60,8 +61,8 @@ class Batch {
   // In the order in which they came.
   const Task& task(std::size_t number) const { return requests_[number].task; }
 
-  // The command that calls the script. Resets are announced to the stores of this prefix, unless it
-  // is empty.
+  // The command that calls the script. Resets and what is given back are announced to the stores of
+  // this prefix, unless it is empty.
   void AppendCommand(std::string& out, std::string_view sha,
                      std::string_view announce_prefix = {}) const;
 
@@ -105,13 +106,17 @@ class Batch {
   std::span<const Part> PartsOf(const Operation& operation) const;
   std::size_t LimitNumber(const Limit& limit);
   static bool TellsStates(Step step) { return step != Step::kRefund && step != Step::kReset; }
-  const Charge& ChargeOf(const Operation& operation, std::size_t part) const;
+  static bool Announces(Step step) { return step == Step::kGive || !TellsStates(step); }
+  const Charge& ChargeOf(const Operation& operation, const Task& task, std::size_t part) const;
+  const Charge* AnnouncedCharge(const Operation& operation, std::size_t part) const;
   Operation* Foldable(const std::string& key, Step step, const Part& part);
   void Append(Operation& operation, const Task& task);
   void Push(const Task& task, std::span<const Part> parts, std::span<std::string> keys,
             std::span<const std::uint8_t> part_of_charge);
   Added AddGroup(const Task& task, std::string_view prefix);
   Added AddRefund(const Task& task);
+  template <typename Put>
+  void PutArguments(std::string_view sha, std::string_view announce_prefix, Put put) const;
   Error Foreign(const Operation& operation, std::size_t part) const;
   void FailOperation(const Operation& operation, const Error& error);
   void AnswerReset(const Operation& operation, TimePoint now, bool existed);

@@ -20,10 +20,10 @@ namespace sluice {
 namespace {
 
 using redis::Command;
+using redis::Reply;
 using redis::RespNode;
 using redis::RespType;
-using Reply = Expected<std::span<const RespNode>>;
-using Target = redis::Router::Target;
+using redis::Target;
 
 using Steady = std::chrono::steady_clock;
 
@@ -103,7 +103,7 @@ class RedisStore::Impl {
             std::move_only_function<void(Expected<T>)> done) {
     thread_.Post([loop = loop_, command = std::move(command), target = std::move(target),
                   handler = Reading<T>(std::move(read), std::move(done))]() mutable {
-      loop->router().Send(std::move(command), std::move(target), std::move(handler));
+      loop->network().Send(std::move(command), std::move(target), std::move(handler));
     });
   }
 
@@ -137,7 +137,7 @@ class RedisStore::Impl {
   // Any of them has to be known for the others to be.
   void FindMasters(std::move_only_function<void(Expected<Masters>)> done) {
     Send<Masters>(
-        Command("PING"), kAnySlot, [loop = loop_](auto) { return loop->router().Masters(); },
+        Command("PING"), kAnySlot, [loop = loop_](auto) { return loop->network().Masters(); },
         std::move(done));
   }
 
@@ -167,8 +167,8 @@ class RedisStore::Impl {
         if (--pings->open == 0) pings->done(std::move(pings->slowest));
       };
       for (const redis::Address& master : *masters) {
-        loop->router().Send(Command("PING"), master,
-                            Reading<bool>([](auto) { return true; }, pong));
+        loop->network().Send(Command("PING"), master,
+                             Reading<bool>([](auto) { return true; }, pong));
       }
     });
   }
@@ -343,7 +343,7 @@ RedisStore::Stats RedisStore::GetStats() const {
   return {.requests = counters.requests.load(std::memory_order_relaxed),
           .calls = counters.calls.load(std::memory_order_relaxed),
           .script_loads = counters.script_loads.load(std::memory_order_relaxed),
-          .connects = counters.connects.load(std::memory_order_relaxed),
+          .connects = impl_->loop().connects(),
           .unavailable = counters.unavailable.load(std::memory_order_relaxed),
           .unanswered = counters.unanswered.load(std::memory_order_relaxed),
           .refunds = counters.refunds.load(std::memory_order_relaxed),

@@ -2,27 +2,19 @@
 // The store on a Cluster that answers when a test says so, as a distant or a busy one may.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <future>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/text.h"
 #include "sluice/redis_store.h"
 #include "store/redis/script.h"
-#include "support/eventually.h"
 #include "support/scripted_server.h"
 
 namespace sluice::redis {
 namespace {
 
-using namespace std::chrono_literals;
-using testing_support::Eventually;
 using testing_support::ScriptedServer;
 using Arguments = ScriptedServer::Arguments;
 
@@ -34,8 +26,6 @@ class ScriptedCluster {
   std::string Uri(std::string_view query) const {
     return text::Cat("redis://127.0.0.1:", server_.port(), "?mode=cluster&", query);
   }
-
-  const ScriptedServer& server() const { return server_; }
 
  private:
   std::optional<std::string> Answer(const Arguments& command) {
@@ -73,35 +63,6 @@ TEST(ScriptedCluster, IsPurgedWithoutWaitingForOneSlotAfterAnother) {
   const auto purged = store->Purge("*", false);
   ASSERT_TRUE(purged) << purged.error().message;
   EXPECT_EQ(purged->matched, kKeys);
-}
-
-TEST(ScriptedCluster, HearsOfWhatMayHaveBeenGivenBack) {
-  const Limit limit = *Limit::Parse("algorithm=fixed_window,limit=5,window=1d");
-  std::promise<void> answered;
-  const auto was_answered = answered.get_future().share();
-  std::atomic<bool> refunded = false;
-  const ScriptedCluster cluster([&](const Arguments& command) -> std::optional<std::string> {
-    const auto asks_to = [&](std::string_view step) {
-      return std::ranges::find(command, step) != command.end();
-    };
-    if (command[0] == "PUBLISH") return ":0\r\n";
-    // One part takes, the other fails.
-    if (asks_to("hold") && ScriptedServer::Mentions(command, "{full")) return "-OOM\r\n";
-    if (asks_to("look") || asks_to("hold")) return "*4\r\n:1\r\n:1\r\n:0\r\n:-1\r\n";
-    if (!asks_to("refund")) return std::nullopt;
-    refunded = true;
-    was_answered.wait_for(1min);
-    return "*2\r\n:1\r\n:1\r\n";
-  });
-  const auto store = RedisStore::Create({.uri = cluster.Uri("timeout=2s")}).value();
-  const std::vector<Charge> charges = {{.key = "whole", .limit = &limit},
-                                       {.key = "full", .limit = &limit}};
-  ASSERT_TRUE(Eventually([&] {
-    const auto decision = store->CheckAll(charges);
-    return !decision && decision.error().code == ErrorCode::kOutcomeUnknown && refunded;
-  }));
-  answered.set_value();
-  EXPECT_TRUE(Eventually([&] { return cluster.server().Received("PUBLISH") > 0; }));
 }
 
 }  // namespace

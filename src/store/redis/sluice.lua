@@ -19,13 +19,16 @@
 --                    check   take all costs, or nothing if any does not fit
 --                    hold    the same, to be given back perhaps
 --                    debit   take of each cost as much as fits
---                    give    give back up to each cost of what was taken; such groups are not repeated
+--                    give    give back up to each cost of what was taken, of
+--                            (limit cost channel message){charges}; such groups are not repeated
 --                    look    take nothing, and say what a check would
 --                    reset   forget the states, of (limit channel message){charges}: each message is
 --                            published first, unless the channel is ''. Such groups are not repeated
---                    refund  give back what a hold took, of (limit cost when){charges}, where that
---                            is the moment of the hold in microseconds: the reply's now, or the
---                            state's newest time if that is later
+--                    refund  give back what a hold took, of
+--                            (limit cost when channel message){charges}, where `when` is the moment
+--                            of the hold in microseconds: the reply's now, or the state's newest
+--                            time if that is later
+--                  What is given back is published afterwards, unless the channel is ''.
 -- Reply  now, then for each group: how many of its `repeat` were admitted, or -n if the n-th of its
 --        keys holds something else, or the text of an error that Redis has for it; and for each
 --        charge the state before (of a give: after), from which the caller computes all that it
@@ -850,8 +853,13 @@ local function make_general()
     return admitted
   end
 
+  -- Tells all who listen, as far as that is possible: what was given back stays given back.
+  local function announce(at)
+    if ARGV[at] ~= '' then rpcall('PUBLISH', ARGV[at], ARGV[at + 1]) end
+  end
+
   -- Gives back to the group whose keys follow key_at, and replies with the states after it.
-  local function give()
+  local function give(first)
     local admitted, filling = look_at_all(), head
     for i = 1, charges do
       reading = i
@@ -872,14 +880,15 @@ local function make_general()
       end
       filling = filling + limit.numbers
     end
+    for i = 1, charges do announce(first + 4 * i - 2) end
     return admitted
   end
 
-  local function answer()
+  local function answer(first)
     head = filled + 1
     local width = 0
     for i = 1, charges do width = width + under[i].numbers end
-    local decided, result = pcall(action == 'give' and give or decide)
+    local decided, result = pcall(action == 'give' and give or decide, first)
     if not decided then
       for i = head + 1, head + width do reply[i] = 0 end
       result = result == FOREIGN and -reading or failure(tostring(result))
@@ -892,9 +901,10 @@ local function make_general()
   local function answer_refund(first)
     local given = 1
     for i = 1, charges do
-      local when = tonumber(ARGV[first + 3 * i - 1])
+      local own = first + 5 * (i - 1)
+      local when = tonumber(ARGV[own + 2])
       local done, gave = pcall(give_back, KEYS[key_at + i], under[i], costs[i], when)
-      if not done or not gave then given = 0 end
+      if done and gave then announce(own + 3) else given = 0 end
     end
     filled = filled + 1
     reply[filled] = given
@@ -924,9 +934,9 @@ local function make_general()
 end
 
 local general
-local function answer_any()
+local function answer_any(first)
   general = general or make_general()
-  general.answer()
+  general.answer(first)
 end
 
 -- The common case, unrolled: one limit that is not a log. No state occurs twice in such a run.
@@ -981,10 +991,11 @@ local function answer_singles(limit, cost)
   end
 end
 
+local width_of = {give = 4, refund = 5, reset = 3}
 while ARGV[at] do
   action, groups, charges, times =
     ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local first, width = at + 4, (action == 'refund' or action == 'reset') and 3 or 2
+  local first, width = at + 4, width_of[action] or 2
   for i = 1, charges do
     under[i] = limits[tonumber(ARGV[first + width * (i - 1)])]
     costs[i] = tonumber(ARGV[first + width * (i - 1) + 1])
@@ -1000,7 +1011,7 @@ while ARGV[at] do
          costs[1] > 0 then
     answer_singles(under[1], costs[1])
   else
-    for _ = 1, groups do answer_any() end
+    for _ = 1, groups do answer_any(first) end
   end
 end
 
