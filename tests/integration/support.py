@@ -112,7 +112,11 @@ class Folder:
         os.rename(self.write(f".{name}.new", content), self / name)
 
     def remove(self):
-        shutil.rmtree(self.path, ignore_errors=True)
+        """All of it, whoever writes into it at that moment."""
+        gone = f"{self.path}.gone"
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.path, gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 class Process:
