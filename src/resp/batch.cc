@@ -95,13 +95,15 @@ void Batch::AddRulesReset() {
 }
 
 bool Batch::Run(std::move_only_function<void()>& ready) {
-  if (std::exchange(begun_, true)) return true;
   ready_ = &ready;
-  Link();
-  // One more than there is to decide, so that `ready` is not called from within.
-  undecided_.store(1, std::memory_order_relaxed);
-  Begin();
-  return undecided_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  if (next_step_ == 0) Link();
+  while (next_step_ < steps_.size()) {
+    // One more than there is to decide, so that `ready` is not called from within.
+    undecided_.store(1, std::memory_order_relaxed);
+    BeginStage();
+    if (undecided_.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
+  }
+  return true;
 }
 
 // Only now do the vectors stand still.
@@ -116,12 +118,16 @@ void Batch::Link() {
   }
 }
 
-// In the order of the commands, which is that in which the store decides.
-void Batch::Begin() {
-  if (rules_count_ == 0) return BeginRequests(requests_.size());
+// In the order of the commands, which is that in which the store decides on one state. A reset
+// waits for rules that were asked before it: over several slots of a Cluster they are decided in
+// two steps, between which it must not come.
+void Batch::BeginStage() {
   std::size_t requests = 0;
-  std::size_t rules = 0;
-  for (const Step& step : steps_) {
+  bool any_rules = false;
+  for (; next_step_ < steps_.size(); ++next_step_) {
+    const Step& step = steps_[next_step_];
+    const bool resets = step.kind == Kind::kReset || step.kind == Kind::kRulesReset;
+    if (resets && any_rules) break;
     switch (step.kind) {
       case Kind::kText:
         break;
@@ -130,7 +136,7 @@ void Batch::Begin() {
         ++requests;
         break;
       case Kind::kRulesReset:
-        ++rules;
+        ++next_rules_;
         [[fallthrough]];
       case Kind::kReset:
         requests += step.size;
@@ -138,7 +144,8 @@ void Batch::Begin() {
       case Kind::kRules:
         BeginRequests(std::exchange(requests, 0));
         undecided_.fetch_add(1, std::memory_order_relaxed);
-        rules_[rules++]->Run(engine_, [this] { Decided(); });
+        rules_[next_rules_++]->Run(engine_, [this] { Decided(); });
+        any_rules = true;
         break;
     }
   }
@@ -237,8 +244,9 @@ void Batch::Clear() {
   // A catalog that was replaced meanwhile is not to be kept for our sake.
   for (std::size_t i = 0; i < rules_count_; ++i) rules_[i]->Reuse(nullptr);
   rules_count_ = 0;
-  begun_ = false;
+  next_step_ = 0;
   next_request_ = 0;
+  next_rules_ = 0;
 }
 
 }  // namespace sluice::resp

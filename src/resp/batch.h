@@ -90,7 +90,7 @@ class Batch {
 
   void Ask(const Check& check, std::int64_t cost);
   void Link();
-  void Begin();
+  void BeginStage();
   void BeginRequests(std::size_t count);
   void Decided();
   void LogDenial(const Step& step, std::size_t request, std::int64_t connection) const;
@@ -109,8 +109,10 @@ class Batch {
   std::vector<std::unique_ptr<service::RuleCheck>> rules_;
   std::size_t rules_count_ = 0;
 
-  bool begun_ = false;
-  std::size_t next_request_ = 0;  // The first that the engine was not asked.
+  // Where Run goes on.
+  std::size_t next_step_ = 0;
+  std::size_t next_request_ = 0;
+  std::size_t next_rules_ = 0;
 
   std::move_only_function<void()>* ready_ = nullptr;
   std::atomic<std::size_t> undecided_ = 0;
