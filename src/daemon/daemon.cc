@@ -397,16 +397,15 @@ class Daemon::Impl {
   // A door that is not open has had no connections.
   void WatchConnections() {
     for (const ServiceDoor& each : doors_) {
-      metrics_.WatchConnections(each.plan.name,
-                                [door = each.door.get()]() -> service::ServiceMetrics::Connections {
-                                  if (!door) return {};
-                                  const net::Listener::Counts counts = door->connections();
-                                  return {.open = counts.open,
-                                          .accepted = counts.accepted,
-                                          .refused = counts.refused,
-                                          .accept_errors = counts.accept_errors,
-                                          .handshakes_failed = counts.handshakes_failed};
-                                });
+      metrics_.WatchConnections(each.plan.name, [&each]() -> service::ServiceMetrics::Connections {
+        if (!each.door) return {};
+        const net::Listener::Counts counts = each.door->connections();
+        return {.open = counts.open,
+                .accepted = counts.accepted,
+                .refused = counts.refused,
+                .accept_errors = counts.accept_errors,
+                .handshakes_failed = counts.handshakes_failed};
+      });
     }
   }
 

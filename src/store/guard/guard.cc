@@ -15,9 +15,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Room beyond in_flight_max, so that a store that left very many requests unanswered can still be
-// tried.
-constexpr std::size_t kProbeReserve = 1'024;
+// Room beyond in_flight_max: for resets, and so that a store that left very many requests
+// unanswered can still be tried.
+constexpr std::size_t kReserve = 1'024;
 constexpr std::size_t kReportMax = 128;      // States in one report.
 constexpr std::size_t kExpireMax = 256;      // Calls in one event, so that none takes long.
 constexpr std::size_t kKnownKeys = 1 << 18;  // Of a generation; 1 MiB for both.
@@ -119,7 +119,7 @@ StoreCall* Guard::Apply(std::span<Request> requests, Done& done, TimePoint now, 
     const std::size_t grips = call ? call->grips.size() : 0;
     if (!call) {
       Reject(request, Rejection::kBreaker, now, actions);
-    } else if (!Reserve(*call, request.charges)) {
+    } else if (!Reserve(*call, request.charges, request.action)) {
       Reject(request, Rejection::kInFlight, now, actions);
     } else if (const auto why = Report(ledger_.TakeOf(request.charges), now, actions)) {
       // What was granted without the store goes first: it would grant that again.
@@ -152,9 +152,10 @@ StoreCall* Guard::Admit(TimePoint now, Actions& actions) {
   return call;
 }
 
-// Takes a place for a request of these charges.
-bool Guard::Reserve(StoreCall& call, std::span<const Charge> charges) {
-  if (call.pass.probe) return places_.TakeBeyond(kProbeReserve);
+// Takes a place for a request of these charges. A reset needs none of the shares that keys of a
+// flood compete for: operators reset many keys at once.
+bool Guard::Reserve(StoreCall& call, std::span<const Charge> charges, Action action) {
+  if (call.pass.probe || action == Action::kReset) return places_.TakeBeyond(kReserve);
   Places::Grip grip;
   const auto taken = places_.Take([&] { return AskerOf(charges); }, grip);
   if (taken == Places::Taken::kWithGrip) call.grips.push_back(grip);
@@ -239,6 +240,7 @@ void Guard::HandBack(StoreCall& call, TimePoint now) {
   for (std::size_t i = 0; i < call.requests.size(); ++i) {
     Request& answered = call.requests[i];
     Request& request = *call.asked[i];
+    ForgetIfReset(answered);
     if (IsFailure(answered)) {
       DecideFailed(request, answered.outcome.error(), now);
       continue;
@@ -246,13 +248,6 @@ void Guard::HandBack(StoreCall& call, TimePoint now) {
     ++stats_.by_store;
     Remember(call, i);
     request.existed = answered.existed;
-    if (request.action == Action::kReset) {
-      // Again: what was asked before the store has reset it may have been answered since.
-      for (const Charge& charge : answered.charges) {
-        ForgetDenials(&charge);
-        ForgetLastSeen(&charge);
-      }
-    }
     if (answered.outcome) {
       const auto each = call.EachOf(i);
       if (cache_.enabled()) cache_.Learn(answered, each, call.PlacesOf(i), call.sent);
@@ -313,6 +308,7 @@ void Guard::AccountLateAnswer(const StoreCall& call, TimePoint now) {
   for (std::size_t i = 0; i < call.requests.size(); ++i) {
     const Request& answered = call.requests[i];
     const std::int64_t units = call.local_units[i];
+    ForgetIfReset(answered);
     if (answered.outcome) Remember(call, i);
     if (HasCharged(answered)) {
       ++stats_.late_charged;
@@ -340,7 +336,9 @@ void Guard::OnInlineAnswers(std::span<Request> requests, TimePoint now) {
 void Guard::Reject(Request& request, Rejection why, TimePoint now, Actions& actions) {
   const bool breaker = why == Rejection::kBreaker;
   ++(breaker ? stats_.breaker_rejections : stats_.in_flight_rejections);
-  const Cause cause = overload_.Judge(breaker_.failing(), 1, now);
+  // Only those who are limited are a flood.
+  const bool checks = request.action == Action::kCheck;
+  const Cause cause = checks ? overload_.Judge(breaker_.failing(), 1, now) : Cause::kOutage;
   Tell(actions);
   if (cause == Cause::kOverload) {
     ++(breaker ? stats_.overload_breaker : stats_.overload_in_flight);
@@ -490,7 +488,7 @@ std::size_t Guard::SendOwn(StoreCall* call, std::span<const Charge> charges, Act
                            TimePoint now, Actions& actions) {
   std::vector<Request> requests(charges.size());
   std::size_t sent = 0;
-  for (; sent < charges.size() && Reserve(*call, charges.subspan(sent, 1)); ++sent) {
+  for (; sent < charges.size() && Reserve(*call, charges.subspan(sent, 1), action); ++sent) {
     requests[sent] = {.charges = charges.subspan(sent, 1), .action = action};
     call->asked.push_back(&requests[sent]);
   }
@@ -544,6 +542,16 @@ void Guard::ForgetReset(const Request& request) {
   }
   for (const Ledger::Debt& debt : ledger_.TakeOf(request.charges)) {
     stats_.recovered_units += debt.units;
+  }
+}
+
+// Again, when a reset is over, however it ended: what was asked before the store has reset it may
+// have been answered since.
+void Guard::ForgetIfReset(const Request& answered) {
+  if (answered.action != Action::kReset) return;
+  for (const Charge& charge : answered.charges) {
+    ForgetDenials(&charge);
+    ForgetLastSeen(&charge);
   }
 }
 

@@ -101,7 +101,7 @@ class Guard {
 
   // Asking the store.
   StoreCall* Admit(TimePoint now, Actions& actions);
-  bool Reserve(StoreCall& call, std::span<const Charge> charges);
+  bool Reserve(StoreCall& call, std::span<const Charge> charges, Action action);
   void Unreserve(StoreCall& call, std::size_t grips);
   Places::Asker AskerOf(std::span<const Charge> charges) const;
   void Launch(StoreCall* call, TimePoint now);
@@ -134,6 +134,7 @@ class Guard {
   void EndOwn(bool delivered, TimePoint now);
 
   void ForgetReset(const Request& request);
+  void ForgetIfReset(const Request& answered);
   void Tell(Actions& actions);
 
   CallQueue& QueueOf(const StoreCall& call) { return call.pass.probe ? probes_ : waiting_; }

@@ -643,6 +643,44 @@ TEST_F(GuardTest, ADenialOnItsWayDuringAResetIsNotRemembered) {
   EXPECT_EQ(Ask(kTen, kClosed).source, Source::kStore);
 }
 
+TEST_F(GuardTest, ADenialBesideAResetThatFailedOrCameLateIsNotRemembered) {
+  const Charge charge{.key = "k", .limit = &kTen};
+  for (const bool late : {false, true}) {
+    while (Ask(kTen, kClosed).outcome->allowed) {
+    }
+    store.Hold();
+    const auto reset = Start({charge}, Action::kReset);
+    if (late) guard().Wait();
+    EXPECT_EQ(reset->done, late);
+    store.AnswerAtOnce();
+    EXPECT_EQ(Ask(kTen, kClosed).source, Source::kStore);
+    EXPECT_EQ(Ask(kTen, kClosed).source, Source::kDenyCache);
+    store.AnswerHeld(late ? std::nullopt : std::optional(ErrorCode::kOutcomeUnknown));
+    EXPECT_FALSE(reset->request.outcome);
+    const Answer next = Ask(kTen, kClosed);
+    EXPECT_EQ(next.source, Source::kStore);
+    EXPECT_EQ(next.outcome->allowed, late) << "it was reset after all";
+  }
+}
+
+TEST_F(GuardTest, ManyResetsNeitherTakeTheSharesOfOthersNorLookLikeAnOverload) {
+  options.in_flight_max = 64;
+  store.Hold();
+  std::vector<std::string> keys;
+  for (int i = 0; i < 2'000; ++i) keys.push_back(std::to_string(i));
+  std::vector<std::unique_ptr<Asked>> resets;
+  for (const std::string& key : keys) {
+    resets.push_back(Start({{.key = key, .limit = &kTen}}, Action::kReset));
+  }
+  EXPECT_EQ(stats().in_flight, 64 + 1'024);
+  EXPECT_EQ(stats().in_flight_rejections, 2'000 - 64 - 1'024);
+  EXPECT_EQ(stats().overloads, 0);
+  EXPECT_EQ(resets.back()->request.outcome.error().code, ErrorCode::kUnavailable);
+  store.AnswerHeld();
+  EXPECT_TRUE(resets.front()->request.outcome);
+  EXPECT_EQ(stats().in_flight, 0);
+}
+
 TEST_F(GuardTest, DeniesOneClientWithoutTheStoreWhileOthersUseTheLimitTheyShare) {
   const auto ask = [&](std::string_view client) {
     return Ask({{.key = "everybody", .limit = &kMany}, {.key = client, .limit = &kTen}});

@@ -152,9 +152,9 @@ void GuardedStore::Impl::Do(guard::Actions& actions) {
 // After an event: it may have brought forward when the timer is needed. Requires the lock.
 void GuardedStore::Impl::WakeTimer() {
   if (stopping_ || guard_.NextWake() >= wake_at_) return;
+  if (!timer_thread_.joinable()) timer_thread_ = std::jthread([this] { RunTimer(); });
   wake_at_ = TimePoint::min();
-  if (timer_thread_.joinable()) return timer_.notify_one();
-  timer_thread_ = std::jthread([this] { RunTimer(); });
+  timer_.notify_one();
 }
 
 void GuardedStore::Impl::RunTimer() {
