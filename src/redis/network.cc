@@ -135,7 +135,10 @@ void Network::Do(Router::Connect& action) {
            });
 }
 
-void Network::Do(Router::Reconnect& action) { links_.at(action.node)->Drop(action.reason); }
+void Network::Do(Router::Reconnect& action) {
+  const auto link = links_.find(action.node);
+  if (link != links_.end()) link->second->Drop(action.reason);
+}
 
 void Network::Do(Router::Leave& action) {
   const auto link = links_.extract(action.node);

@@ -249,7 +249,7 @@ void Router::WakeAt(Exchange& exchange, Moment at) {
 // Nothing more is sent there until there is another connection.
 void Router::Drop(NodeId node, Error reason) {
   Node& dropped = nodes_.at(node);
-  if (dropped.state != Node::State::kUp) return;
+  if (stopped_ || dropped.state != Node::State::kUp) return;
   dropped.state = Node::State::kConnecting;
   actions_.push_back(Reconnect{node, std::move(reason)});
 }

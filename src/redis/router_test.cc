@@ -272,6 +272,17 @@ TEST_F(RouterServer, SendsNothingAgainOnceItIsStopped) {
   EXPECT_EQ(sent_.size(), 2u);
 }
 
+TEST_F(RouterServer, ReconnectsToNobodyOnceItIsStopped) {
+  Connect();
+  const auto silent = Send(0);
+  Advance(kTimeout);
+  EXPECT_THAT(silent->told, ElementsAre("OUTCOME_UNKNOWN"));
+  router_->Stop();
+  Advance(10 * kTimeout);
+  EXPECT_THAT(left_, ElementsAre(Router::kOnlyNode));
+  EXPECT_THAT(dropped_, IsEmpty());
+}
+
 class RouterCluster : public RouterTest {};
 
 TEST_F(RouterCluster, HoldsCommandsUntilTheFirstMap) {

@@ -134,6 +134,13 @@ Batch::Step Batch::StepOf(const Task& task) {
   std::unreachable();
 }
 
+// Whether it is gone after this batch. While its slot moves, a script cannot touch a key again that
+// it has removed: whatever comes after goes in the next one.
+bool Batch::WasReset(const std::string& key) const {
+  const auto last = last_operation_.find(key);
+  return last != last_operation_.end() && operations_[last->second].step == Step::kReset;
+}
+
 // The operation that a single charge can join: the last one on its state, if that asks for the
 // same. What is given back, or was there before a reset, is told for each request.
 Batch::Operation* Batch::Foldable(const std::string& key, Step step, const Part& part) {
@@ -202,6 +209,7 @@ Batch::Added Batch::Add(const Task& task, std::string_view prefix, std::size_t o
   }
   const Part part{.limit = LimitNumber(*charge.limit), .cost = CostOf(charge, request.action)};
   std::string key = StateKey(prefix, charge);
+  if (WasReset(key)) return Added::kFull;
   if (Operation* same = Foldable(key, step, part)) {
     Append(*same, task);
     return Added::kTaken;
@@ -218,6 +226,9 @@ Batch::Added Batch::AddGroup(const Task& task, std::string_view prefix) {
   const auto charges = request.charges;
   std::vector<std::string> keys;
   for (const Charge& charge : charges) keys.push_back(StateKey(prefix, charge));
+  if (std::ranges::any_of(keys, [&](const auto& key) { return WasReset(key); })) {
+    return Added::kFull;
+  }
   const auto same = [&](std::size_t i, std::size_t j) { return keys[i] == keys[j]; };
   StateGroup group;
   if (auto invalid = AddUp(charges, request.action, same, group)) {

@@ -109,6 +109,7 @@ class Batch {
   static bool Announces(Step step) { return step == Step::kGive || !TellsStates(step); }
   const Charge& ChargeOf(const Operation& operation, const Task& task, std::size_t part) const;
   const Charge* AnnouncedCharge(const Operation& operation, std::size_t part) const;
+  bool WasReset(const std::string& key) const;
   Operation* Foldable(const std::string& key, Step step, const Part& part);
   void Append(Operation& operation, const Task& task);
   void Push(const Task& task, std::span<const Part> parts, std::span<std::string> keys,

@@ -84,6 +84,21 @@ TEST(Batch, TakesNoNumbersForAStateThatNoStateHas) {
 }
 
 // Whatever numbers come, they are decided within the limit or refused.
+TEST(Batch, TakesNothingThatComesAfterAResetOfItsState) {
+  const std::array charges = {Charge{.key = "k", .limit = &kWindow},
+                              Charge{.key = "o", .limit = &kWindow}};
+  Request reset{.charges = std::span(charges).first(1), .action = Action::kReset};
+  Request check{.charges = std::span(charges).first(1)};
+  Request both{.charges = charges};
+  Request other{.charges = std::span(charges).last(1)};
+  Batch batch;
+  EXPECT_EQ(batch.Add({.request = &check}, "p", 9), Batch::Added::kTaken);
+  EXPECT_EQ(batch.Add({.request = &reset}, "p", 9), Batch::Added::kTaken);
+  EXPECT_EQ(batch.Add({.request = &check}, "p", 9), Batch::Added::kFull);
+  EXPECT_EQ(batch.Add({.request = &both}, "p", 9), Batch::Added::kFull);
+  EXPECT_EQ(batch.Add({.request = &other}, "p", 9), Batch::Added::kTaken);
+}
+
 TEST(Batch, DecidesWithinTheLimitOrNotAtAll) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));

@@ -9,9 +9,9 @@
 #include "base/text.h"
 #include "redis/error_reply.h"
 #include "redis/slots.h"
+#include "store/group.h"
 #include "store/redis/script.h"
 #include "store/redis/state_key.h"
-#include "store/validate.h"
 
 namespace sluice::redis {
 namespace {
@@ -228,7 +228,7 @@ void Dispatcher::StartSpan(Request& request, std::span<const std::uint16_t> slot
   const std::uint16_t slot = slots.empty() ? 0 : slots.front();
   // One slot, or something that the batch refuses, asks for no more than one call.
   if (std::ranges::adjacent_find(slots, std::not_equal_to{}) == slots.end() ||
-      FirstInvalid(request)) {
+      FirstInvalidInGroup(request)) {
     return Enqueue({.request = &request}, slot, asker);
   }
   SpanRun& run = spans_.emplace_back(request, slots, asker);

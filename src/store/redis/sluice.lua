@@ -878,9 +878,9 @@ local function make_general()
           write(key, limit, state.was_log, state.a, state.b, state.c, state.journal)
         end
       end
+      announce(first + 4 * i - 2)
       filling = filling + limit.numbers
     end
-    for i = 1, charges do announce(first + 4 * i - 2) end
     return admitted
   end
 
@@ -905,6 +905,7 @@ local function make_general()
       local when = tonumber(ARGV[own + 2])
       local done, gave = pcall(give_back, KEYS[key_at + i], under[i], costs[i], when)
       if done and gave then announce(own + 3) else given = 0 end
+      if not done then failure(tostring(gave)) end
     end
     filled = filled + 1
     reply[filled] = given
