@@ -30,7 +30,7 @@ Limit::Limit(Algorithm algorithm, std::int64_t amount, std::int64_t refill, Micr
 Expected<Limit> Limit::FromFields(Algorithm algorithm, std::int64_t first, std::int64_t refill,
                                   Micros span) {
   const core::AlgorithmRow& row = core::RowOf(algorithm);
-  const auto invalid = [&](auto... parts) {
+  const auto invalid = [&](const auto&... parts) {
     return std::unexpected(Error{ErrorCode::kInvalidLimit, text::Cat(row.name, ": ", parts...)});
   };
   const auto out_of_range = [&](std::string_view field, std::int64_t value, std::int64_t min,

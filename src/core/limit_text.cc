@@ -117,6 +117,7 @@ Expected<Algorithm> ParseAlgorithm(std::string_view name) {
     if (is_alias || text::EqualsIgnoreCase(row.name, name)) return row.algorithm;
   }
   std::vector<std::string_view> names;
+  names.reserve(2 * core::kAlgorithms.size());
   for (const core::AlgorithmRow& row : core::kAlgorithms) names.push_back(row.name);
   for (const core::AlgorithmRow& row : core::kAlgorithms) {
     if (!row.alias.empty()) names.push_back(row.alias);

@@ -46,6 +46,7 @@ FreedMemory::FreedMemory() : resident_min_(ResidentBytes()) {
   // Unless told, glibc takes up to 32 MiB at once from its arenas as soon as one such piece was
   // freed. Answers that nobody took then leave holes, seven times what is held for clients at a
   // time.
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): it takes a lock of its own.
   ::mallopt(M_MMAP_THRESHOLD, kLargeBytes);
 }
 

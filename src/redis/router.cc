@@ -54,6 +54,7 @@ std::vector<Address> Router::Masters() const {
 
 std::vector<Address> Router::Nodes() const {
   std::vector<Address> addresses;
+  addresses.reserve(nodes_.size());
   for (const auto& [_, node] : nodes_) addresses.push_back(node.address);
   return addresses;
 }
@@ -304,6 +305,7 @@ void Router::RefreshSoon(Moment now) {
 void Router::Adopt(const SlotMap& map) {
   ++maps_;
   std::vector<NodeId> masters;
+  masters.reserve(map.masters.size());
   for (const Address& master : map.masters) masters.push_back(NodeAt(master));
   owner_.resize(kSlots);
   for (std::size_t slot = 0; slot < kSlots; ++slot) {
