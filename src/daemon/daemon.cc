@@ -199,7 +199,7 @@ class Daemon::Impl {
     }
     for (const ServiceDoor& each : doors_) {
       if (few_files && each.door) {
-        logger_.Warn("this door takes fewer connections than the settings say",
+        logger_.Warn("maximum of connections in effect at this door",
                      {{"door", each.plan.name}, {"connections_max", each.plan.connections_max}});
       }
       WarnIfExposed(each.plan, logger_);
