@@ -6,7 +6,7 @@
 JOBS ?= $(shell echo $$((2 * $$(nproc))))
 CTEST = ctest --output-on-failure -j $(JOBS) --test-dir
 
-.PHONY: help setup build test chaos run bench-engine bench-redis bench-http bench-doors bench-guard lint format asan tsan fuzz nightly clean
+.PHONY: help setup build test simulate chaos run bench-engine bench-redis bench-http bench-doors bench-guard lint format asan tsan fuzz nightly clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -21,6 +21,10 @@ build: setup ## The program at build/release/sluice
 
 test: build ## Build and run every test
 	@$(CTEST) build/release
+
+simulate: setup ## Histories of faults in virtual time: SEEDS=300 of them, or SEED=7 step by step
+	@tools/build release simulate
+	@build/release/tests/simulate $(if $(SEED),--seed $(SEED),$(or $(SEEDS),300) $(FIRST))
 
 chaos: build ## Servers that die, hang and fill up under load; SCENARIO=name for one of them
 	@tests/chaos/run $(SCENARIO)

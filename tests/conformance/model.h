@@ -115,6 +115,8 @@ class Budget {
   // Gives back up to so many units of what was taken and still counts at at_us. If that is none,
   // nothing changes.
   virtual void Give(Int128 at_us, std::int64_t units) = 0;
+  // Of a log: gives back up to so many units of what was taken at that very moment.
+  virtual void Untake(Int128 /*when_us*/, std::int64_t /*units*/) {}
 
  protected:
   // Time as this limit sees it: it stands still between two ticks.
@@ -294,6 +296,16 @@ class SlidingWindow final : public Budget {
     }
   }
 
+  void Untake(Int128 when_us, std::int64_t units) override {
+    for (auto& [entry_us, taken] : log_) {
+      if (entry_us != when_us) continue;
+      const std::int64_t given = std::min(units, taken);
+      taken -= given;
+      units -= given;
+    }
+    std::erase_if(log_, [](const auto& entry) { return entry.second == 0; });
+  }
+
  private:
   // A request at t counts during [t, t + W).
   bool CountsAt(Int128 entry_us, Int128 at_us) const {
@@ -370,12 +382,8 @@ class Model {
     std::vector<Pending> pending;
     bool all_allowed = true;
     for (const Charge& charge : charges) {
-      internal::Budget& budget = BudgetOf(charge);
-      // Each state holds back its own clock; the injected time is the same for all.
-      const internal::Int128 at_us = std::max<internal::Int128>(now_us, budget.NewestUs());
-      const bool allowed = charge.cost == 0 || budget.Grants(at_us, charge.cost);
-      all_allowed = all_allowed && allowed;
-      pending.push_back({&budget, charge.cost, at_us, allowed});
+      pending.push_back(PendingOf(charge, now_us));
+      all_allowed = all_allowed && pending.back().allowed;
     }
     for (const Pending& one : pending) group.each.push_back(Settle(one, all_allowed));
     group.overall = Combine(group.each, all_allowed);
@@ -410,8 +418,46 @@ class Model {
     return Decide(charges, now_us);
   }
 
+  // What Decide would answer to a request that is denied for another reason: takes nothing.
+  // `overall` is denied only if one of these limits denies.
+  Group Look(const std::vector<Charge>& charges, std::int64_t now_us) {
+    CheckDomain(charges, now_us);
+    Group group;
+    bool all_allowed = true;
+    for (const Charge& charge : charges) {
+      const Pending one = PendingOf(charge, now_us);
+      all_allowed = all_allowed && one.allowed;
+      group.each.push_back(Settle(one, false));
+    }
+    group.overall = Combine(group.each, all_allowed);
+    return group;
+  }
+
+  // Takes at a moment that is not before the state's newest, without asking: what was decided then.
+  void Take(const Charge& charge, std::int64_t at_us) { BudgetOf(charge).Take(at_us, charge.cost); }
+
+  // See Budget::Untake.
+  void Untake(const Charge& charge, std::int64_t when_us) {
+    BudgetOf(charge).Untake(when_us, charge.cost);
+  }
+
   // Missing state is an untouched budget.
   void Reset(const std::string& key, const std::string& name) { budgets_.erase({key, name}); }
+
+  // Whether forgetting the state at this moment changes nothing from then on.
+  bool IsUntouched(const Charge& charge, std::int64_t now_us) {
+    internal::Budget& budget = BudgetOf(charge);
+    if (budget.NewestUs() > now_us) return false;
+    if (charge.spec.kind == Kind::kFixedWindow) {
+      return budget.Remaining(now_us) == charge.spec.amount;
+    }
+    return budget.IsWhole(now_us, now_us);
+  }
+
+  // The newest time in the state.
+  std::int64_t NewestUs(const Charge& charge) {
+    return static_cast<std::int64_t>(BudgetOf(charge).NewestUs());
+  }
 
  private:
   using Id = std::pair<std::string, std::string>;  // key, name
@@ -422,6 +468,13 @@ class Model {
     internal::Int128 at_us;
     bool allowed;
   };
+
+  Pending PendingOf(const Charge& charge, std::int64_t now_us) {
+    internal::Budget& budget = BudgetOf(charge);
+    // Each state holds back its own clock; the injected time is the same for all.
+    const internal::Int128 at_us = std::max<internal::Int128>(now_us, budget.NewestUs());
+    return {&budget, charge.cost, at_us, charge.cost == 0 || budget.Grants(at_us, charge.cost)};
+  }
 
   static void CheckDomain(const std::vector<Charge>& charges, std::int64_t now_us) {
     if (now_us < 0 || now_us >= internal::kEndOfTimeUs) {

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulate/judge.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "base/text.h"
+#include "conformance/model_spec.h"
+#include "redis/slots.h"
+#include "store/redis/state_key.h"
+
+namespace sluice::simulate {
+namespace {
+
+constexpr std::size_t kRecentMax = 4'096;
+
+std::string TextOf(const Decision& decision) {
+  return text::Cat(decision.allowed ? "allowed" : "denied", " limit=", decision.limit,
+                   " remaining=", decision.remaining, " retry_after=", decision.retry_after.count(),
+                   " reset_after=", decision.reset_after.count(),
+                   " delay=", decision.delay.count());
+}
+
+std::string_view NameOf(Action action) {
+  switch (action) {
+    case Action::kCheck:
+      return "check";
+    case Action::kDebit:
+      return "debit";
+    case Action::kGive:
+      return "give";
+    case Action::kReset:
+      return "reset";
+  }
+  std::unreachable();
+}
+
+std::string TextOf(const Request& request) {
+  std::string text(NameOf(request.action));
+  for (const Charge& charge : request.charges) {
+    text += text::Cat(" ", charge.key, "/", charge.name, "*", charge.cost);
+  }
+  return text;
+}
+
+// docs: on_overload stands in for a charge that fails open and says nothing else.
+OnStoreFailure PolicyOf(const Charge& charge, bool overload) {
+  if (!overload) return charge.on_store_failure;
+  if (charge.on_overload) return *charge.on_overload;
+  return charge.on_store_failure == OnStoreFailure::kFailOpen ? OnStoreFailure::kLocal
+                                                              : charge.on_store_failure;
+}
+
+bool AnyOf(std::span<const Charge> charges, bool overload, OnStoreFailure policy) {
+  return std::ranges::any_of(
+      charges, [&](const Charge& charge) { return PolicyOf(charge, overload) == policy; });
+}
+
+bool HasCharged(const Request& request) {
+  return request.outcome && request.outcome->allowed && request.action == Action::kCheck &&
+         std::ranges::any_of(request.charges, [](const Charge& c) { return c.cost > 0; });
+}
+
+// Whether this gives back all that was taken.
+bool IsRefundOf(const ScriptGroup& group, const Verdict& verdict) {
+  return verdict.action == "hold" && verdict.keys == group.keys && verdict.costs == group.costs &&
+         verdict.moments == group.whens;
+}
+
+// What one of so many instances may grant by itself.
+model::Spec ShareOf(const Limit& limit, std::int64_t instances) {
+  model::Spec spec = SpecOf(limit);
+  spec.amount = std::max<std::int64_t>(1, spec.amount / instances);
+  if (model::internal::IsBucket(spec.kind)) spec.span_us *= instances;
+  return spec;
+}
+
+}  // namespace
+
+void Judge::Fail(const std::string& what) const { throw Failure(what); }
+
+void Judge::Restart(int instance) {
+  const auto index = static_cast<std::size_t>(instance);
+  if (accounts_.size() <= index) accounts_.resize(index + 1);
+  accounts_[index] = {};
+}
+
+void Judge::Forget(int instance) {
+  std::erase_if(by_store_, [&](const auto& entry) { return entry.second.instance == instance; });
+}
+
+Judge::State Judge::KeyOf(const Charge& charge) const {
+  return redis::StateKey(options_.prefix, charge);
+}
+
+std::vector<Judge::Part> Judge::PartsOf(const Request& request,
+                                        std::span<const Decision> each) const {
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < request.charges.size(); ++i) {
+    State key = KeyOf(request.charges[i]);
+    const std::uint16_t slot = options_.cluster ? redis::SlotOf(key) : std::uint16_t{0};
+    auto part = std::ranges::find(parts, slot, &Part::slot);
+    if (part == parts.end()) part = parts.insert(parts.end(), Part{.slot = slot});
+    part->keys.push_back(std::move(key));
+    part->costs.push_back(request.action == Action::kReset ? 0 : request.charges[i].cost);
+    if (!each.empty()) part->each.push_back(each[i]);
+  }
+  return parts;
+}
+
+std::vector<std::size_t> Judge::Ran(int instance, const Server::Executed& executed) {
+  Account& account = accounts_[static_cast<std::size_t>(instance)];
+  std::vector<std::size_t> places;
+  for (const Verdict& verdict : executed.verdicts) {
+    places.push_back(verdicts_.size());
+    if (verdict.charges()) account.charged.insert(verdicts_.size());
+    verdicts_.push_back(verdict);
+  }
+  for (const ScriptGroup& group : executed.groups) {
+    if (group.action != "refund") continue;
+    Refund(account, group);
+  }
+  return places;
+}
+
+// Who was told of a hold that is given back now? Of two that look the same, perhaps the other one.
+void Judge::Refund(Account& account, const ScriptGroup& group) {
+  const auto held = std::ranges::find_if(account.charged, [&](std::size_t place) {
+    const Verdict& told = verdicts_[place];
+    return told.action == "hold" &&
+           std::any_of(verdicts_.rbegin(), verdicts_.rend(), [&](const Verdict& taken) {
+             return IsRefundOf(group, taken) && told.keys == taken.keys &&
+                    told.costs == taken.costs && told.each == taken.each;
+           });
+  });
+  if (held == account.charged.end())
+    Fail("something was given back that was granted, or not even taken");
+  account.charged.erase(held);
+}
+
+void Judge::Delivered(const std::vector<std::size_t>& places) {
+  // The instance is not told here: a verdict belongs to the one whose call it was, and is looked
+  // for among what was delivered to all of them.
+  recent_.insert(recent_.end(), places.begin(), places.end());
+  if (recent_.size() > 2 * kRecentMax) {
+    recent_.erase(recent_.begin(), recent_.end() - static_cast<std::ptrdiff_t>(kRecentMax));
+  }
+}
+
+void Judge::StoreAnswered(int instance, const guard::StoreCall& call) {
+  Account& account = accounts_[static_cast<std::size_t>(instance)];
+  for (std::size_t i = 0; i < call.requests.size(); ++i) {
+    const Request& answered = call.requests[i];
+    const auto each = answered.outcome ? call.EachOf(i) : std::span<const Decision>();
+    Claim(account, answered, each);
+    if (call.own) {
+      const bool reports = answered.action == Action::kDebit && answered.outcome;
+      if (reports) account.reported_units += answered.charges.front().cost;
+    } else if (call.decided) {
+      if (HasCharged(answered)) account.late_units += call.local_units[i];
+    } else {
+      by_store_[call.asked[i]] = {instance, answered.outcome, {each.begin(), each.end()}};
+    }
+  }
+}
+
+// An answer of the store is what the oracle says of a call that ran, and each such call is the
+// answer to one request.
+void Judge::Claim(Account& account, const Request& answered, std::span<const Decision> each) {
+  const auto parts = PartsOf(answered, each);
+  if (!answered.outcome) {
+    if (answered.outcome.error().code != ErrorCode::kOutcomeUnknown) return;
+    if (parts.size() == 1) {
+      ++account.unknown[parts.front().keys];
+    } else {
+      account.unknown_parts += static_cast<std::int64_t>(parts.size());
+    }
+    return;
+  }
+  for (const Part& part : parts) {
+    if (ClaimPart(account, answered, part, parts.size() == 1)) continue;
+    std::string said;
+    for (std::size_t i = 0; i < part.keys.size(); ++i) {
+      said += text::Cat("\n    ", part.keys[i], ": ", TextOf(part.each[i]));
+    }
+    for (auto place = recent_.rbegin(); place != recent_.rend(); ++place) {
+      const Verdict& verdict = verdicts_[*place];
+      if (verdict.keys != part.keys) continue;
+      said += text::Cat("\n  the last to be expected, of a ", verdict.action, " at ",
+                        verdict.moments.front());
+      for (const Decision& decision : verdict.each) said += "\n    " + TextOf(decision);
+      break;
+    }
+    Fail(text::Cat("the store's answer to ", TextOf(answered), " is none to be expected:", said));
+  }
+}
+
+bool Judge::ClaimPart(Account& account, const Request& answered, const Part& part, bool whole) {
+  const bool spans = !whole && answered.action == Action::kCheck;
+  for (auto place = recent_.rbegin(); place != recent_.rend(); ++place) {
+    const Verdict& verdict = verdicts_[*place];
+    if (verdict.keys != part.keys || verdict.costs != part.costs || verdict.each != part.each) {
+      continue;
+    }
+    if (whole && verdict.overall != *answered.outcome) continue;
+    const bool fits = spans ? verdict.action == "hold" || verdict.action == "check" ||
+                                  (verdict.action == "look" && !answered.outcome->allowed)
+                            : verdict.action == NameOf(answered.action);
+    if (!fits) continue;
+    // What was taken for a request that is denied is given back: Ran sees to that.
+    if (!answered.outcome->allowed || !verdict.charges()) return true;
+    if (account.charged.erase(*place) > 0) return true;
+  }
+  return false;
+}
+
+void Judge::Asked(const ClientRequest& asked) {
+  if (asked.request.action != Action::kReset) return;
+  Account& account = accounts_[static_cast<std::size_t>(asked.instance)];
+  for (const Charge& charge : asked.charges) account.shares.Reset(KeyOf(charge), "");
+}
+
+void Judge::Answered(const ClientRequest& asked, bool store_can_be_asked,
+                     std::span<const std::unique_ptr<Server>> servers) {
+  const Request& request = asked.request;
+  const std::int64_t took_us = events_.now_us() - asked.asked_us;
+  if (took_us > options_.deadline.count()) {
+    Fail(text::Cat("request ", asked.number, " was answered after ", took_us, " us"));
+  }
+  ++answers_[request.outcome ? static_cast<std::size_t>(request.source) : 5];
+  const auto by_store = by_store_.extract(&request);
+  if (!request.outcome) {
+    if (!request.outcome.error().outage()) {
+      Fail(text::Cat("request ", asked.number, ": ", request.outcome.error().message));
+    }
+    return CheckPolicy(asked);
+  }
+  switch (request.source) {
+    case Source::kStore:
+      if (by_store.empty() || !by_store.mapped().outcome ||
+          *by_store.mapped().outcome != *request.outcome || by_store.mapped().each != asked.each) {
+        Fail(text::Cat("request ", asked.number, " got an answer that the store has not given"));
+      }
+      return;
+    case Source::kDenyCache:
+      return CheckDenyCache(asked, store_can_be_asked, servers);
+    case Source::kLocal:
+    case Source::kOverload:
+    case Source::kFailOpen:
+      CheckPolicy(asked);
+      return CheckShare(asked);
+  }
+}
+
+// A remembered denial is one that the store would give, unless there is something that nobody could
+// know of yet.
+void Judge::CheckDenyCache(const ClientRequest& asked, bool store_can_be_asked,
+                           std::span<const std::unique_ptr<Server>> servers) {
+  if (asked.request.outcome->allowed) Fail("a remembered denial that allows");
+  const Account& account = accounts_[static_cast<std::size_t>(asked.instance)];
+  for (std::size_t i = 0; i < asked.charges.size(); ++i) {
+    if (asked.each[i].allowed) continue;
+    const State key = KeyOf(asked.charges[i]);
+    const bool right = std::ranges::any_of(servers, [&](const auto& server) {
+      return !server->oracle().WouldAllow(key, asked.charges[i].cost, server->clock_us());
+    });
+    if (right || IsExcused(account, key, store_can_be_asked)) return;
+  }
+  Fail(text::Cat("request ", asked.number, " (", TextOf(asked.request),
+                 ") was denied from memory, but the store would have allowed it"));
+}
+
+bool Judge::IsExcused(const Account& account, const State& state, bool store_can_be_asked) const {
+  if (!account.listening || account.all_on_their_way > 0) return true;
+  if (const auto news = account.on_their_way.find(state);
+      news != account.on_their_way.end() && news->second > 0) {
+    return true;
+  }
+  return !store_can_be_asked ||
+         events_.now_us() - upset_us_ <= options_.deny_cache_trust.count() + 1'000'000;
+}
+
+// The policies of its charges allow such an answer, under an outage or under overload.
+void Judge::CheckPolicy(const ClientRequest& asked) const {
+  const Request& request = asked.request;
+  if (options_.calm) {
+    Fail(text::Cat("request ", asked.number, " (", TextOf(request),
+                   ") was not decided by the store ", "although nothing failed: ",
+                   request.outcome ? "source " + std::to_string(static_cast<int>(request.source))
+                                   : request.outcome.error().message));
+  }
+  const auto allows = [&](bool overload) {
+    using enum OnStoreFailure;
+    const bool closed = AnyOf(asked.charges, overload, kFailClosed);
+    const bool open = AnyOf(asked.charges, overload, kFailOpen);
+    const bool local = AnyOf(asked.charges, overload, kLocal);
+    if (!request.outcome) {
+      return closed || (local && std::ranges::any_of(asked.charges, [&](const Charge& charge) {
+                          return charge.cost > ShareOf(*charge.limit, options_.instances).amount;
+                        }));
+    }
+    if (closed) return false;
+    switch (request.source) {
+      case Source::kLocal:
+        return !overload && local && !open;
+      case Source::kOverload:
+        return overload && local && !open;
+      default:
+        return open;
+    }
+  };
+  const bool corrects = request.action == Action::kReset || request.action == Action::kGive;
+  if (corrects && (!request.outcome || request.action == Action::kGive)) return;
+  if (!corrects && (allows(false) || allows(true))) return;
+  Fail(text::Cat("request ", asked.number, " (", TextOf(request),
+                 ") got an answer that no policy allows: ",
+                 request.outcome ? TextOf(*request.outcome) : request.outcome.error().message,
+                 ", source ", static_cast<int>(request.source)));
+}
+
+// What is granted locally stays within this instance's share of each limit.
+void Judge::CheckShare(const ClientRequest& asked) {
+  const Request& request = asked.request;
+  if (!request.outcome->allowed || request.action != Action::kCheck) return;
+  Account& account = accounts_[static_cast<std::size_t>(asked.instance)];
+  for (const Charge& charge : asked.charges) {
+    const auto is_local = [&](bool overload) {
+      return PolicyOf(charge, overload) == OnStoreFailure::kLocal;
+    };
+    // Where it is not known which of the two was the cause, only what is local in both counts.
+    const bool local = request.source == Source::kLocal      ? is_local(false)
+                       : request.source == Source::kOverload ? is_local(true)
+                                                             : is_local(false) && is_local(true);
+    if (!local || charge.cost == 0) continue;
+    const model::Model::Charge share{KeyOf(charge), "", ShareOf(*charge.limit, options_.instances),
+                                     charge.cost};
+    if (!account.shares.Look({share}, events_.now_us()).overall.allowed) {
+      Fail(text::Cat("request ", asked.number, " got more of ", share.key,
+                     " than this instance's share"));
+    }
+    account.shares.Take(share, events_.now_us());
+  }
+}
+
+void Judge::Told(int instance, const Charge* charge) {
+  Account& account = accounts_[static_cast<std::size_t>(instance)];
+  ++(charge ? account.on_their_way[KeyOf(*charge)] : account.all_on_their_way);
+}
+
+void Judge::Heard(int instance, const Charge* charge) {
+  Account& account = accounts_[static_cast<std::size_t>(instance)];
+  account.listening = true;
+  std::int64_t& count = charge ? account.on_their_way[KeyOf(*charge)] : account.all_on_their_way;
+  count = std::max<std::int64_t>(0, count - 1);
+}
+
+void Judge::StoppedListening(int instance) {
+  Account& account = accounts_[static_cast<std::size_t>(instance)];
+  account.listening = false;
+  account.on_their_way.clear();
+  account.all_on_their_way = 0;
+}
+
+void Judge::CheckUnits(int instance, const GuardedStore::Stats& stats, bool settled) const {
+  const Account& account = accounts_[static_cast<std::size_t>(instance)];
+  const std::int64_t ended =
+      stats.reported_units + stats.charged_units + stats.recovered_units + stats.dropped_units;
+  if (ended > stats.local_units || (settled && ended != stats.local_units)) {
+    Fail(text::Cat("i", instance, ": ", stats.local_units, " units were taken locally, but ",
+                   stats.reported_units, " reported, ", stats.charged_units, " charged, ",
+                   stats.recovered_units, " recovered and ", stats.dropped_units, " dropped"));
+  }
+  if (stats.reported_units != account.reported_units) {
+    Fail(text::Cat("i", instance, " counts ", stats.reported_units,
+                   " units as reported, but the store took ", account.reported_units));
+  }
+  if (stats.charged_units != account.late_units) {
+    Fail(text::Cat("i", instance, " counts ", stats.charged_units,
+                   " local units as charged late, but there were ", account.late_units));
+  }
+}
+
+void Judge::CheckCharges(int instance, std::int64_t refunds_lost) const {
+  const Account& account = accounts_[static_cast<std::size_t>(instance)];
+  std::map<std::vector<State>, std::int64_t> untold;
+  std::int64_t held = 0;
+  std::string holds;
+  for (const std::size_t place : account.charged) {
+    const Verdict& verdict = verdicts_[place];
+    if (verdict.action == "hold") {
+      ++held;
+      holds += text::Cat("\n    ", verdict.keys.front(), " at ", verdict.moments.front());
+    } else {
+      ++untold[verdict.keys];
+    }
+  }
+  for (const auto& [keys, count] : untold) {
+    const auto unknown = account.unknown.find(keys);
+    const std::int64_t excused = unknown == account.unknown.end() ? 0 : unknown->second;
+    if (count > excused) {
+      Fail(text::Cat("i", instance, ": ", count, " requests on ", keys.front(),
+                     " were charged without an answer, but only ", excused,
+                     " were told that their outcome is unknown"));
+    }
+  }
+  // They are counted by request, whose parts may all be lost.
+  if (held > account.unknown_parts + refunds_lost * kClientChargesMax) {
+    Fail(text::Cat("i", instance, ": ", held,
+                   " holds were neither granted nor given back, but only ", refunds_lost,
+                   " are counted as lost and ", account.unknown_parts, " as unknown:", holds));
+  }
+}
+
+}  // namespace sluice::simulate

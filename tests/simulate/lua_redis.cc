@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulate/lua_redis.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <lua.hpp>
+
+#include "redis/resp.h"
+#include "store/redis/script.h"
+
+namespace sluice::simulate {
+namespace {
+
+constexpr const char* kWrongType =
+    "WRONGTYPE Operation against a key holding the wrong kind of value";
+constexpr const char* kFull = "OOM command not allowed when used memory > 'maxmemory'.";
+constexpr char kSelf = 0;  // Its address names the server in Lua's registry.
+
+std::string Number(double value) {
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), "%.17g", value);
+  return text.data();
+}
+
+// "5", "(5", "-inf", "+inf", as ZRANGEBYSCORE and others take bounds.
+struct Bound {
+  double score;
+  bool open;
+};
+Bound BoundOf(const std::string& text) {
+  const bool open = text.starts_with("(");
+  return {std::strtod(text.c_str() + (open ? 1 : 0), nullptr), open};
+}
+bool IsAbove(double score, Bound low) { return low.open ? score > low.score : score >= low.score; }
+bool IsBelow(double score, Bound high) {
+  return high.open ? score < high.score : score <= high.score;
+}
+
+// Ranks from `first` to `last`, where negative ones count from the end, as a half-open range.
+std::pair<std::size_t, std::size_t> Ranks(std::int64_t first, std::int64_t last, std::size_t size) {
+  const auto count = static_cast<std::int64_t>(size);
+  if (first < 0) first = std::max<std::int64_t>(0, first + count);
+  if (last < 0) last += count;
+  last = std::min(last, count - 1);
+  if (first > last) return {0, 0};
+  return {static_cast<std::size_t>(first), static_cast<std::size_t>(last) + 1};
+}
+
+std::int64_t Integer(const std::string& text) { return std::strtoll(text.c_str(), nullptr, 10); }
+
+}  // namespace
+
+LuaRedis::LuaRedis(Edit edit) : edit_(std::move(edit)), lua_(luaL_newstate()) {
+  luaL_openlibs(lua_);
+  lua_pushlightuserdata(lua_, const_cast<char*>(&kSelf));
+  lua_pushlightuserdata(lua_, this);
+  lua_settable(lua_, LUA_REGISTRYINDEX);
+  lua_newtable(lua_);
+  lua_pushcfunction(lua_, &LuaRedis::LuaCall);
+  lua_setfield(lua_, -2, "call");
+  lua_pushcfunction(lua_, &LuaRedis::LuaProtectedCall);
+  lua_setfield(lua_, -2, "pcall");
+  lua_setglobal(lua_, "redis");
+}
+
+LuaRedis::~LuaRedis() { lua_close(lua_); }
+
+std::string LuaRedis::Execute(std::span<const std::string> words, std::int64_t now_us) {
+  now_us_ = now_us;
+  if (words[0] == "EVALSHA") return Run(words);
+  std::string reply;
+  if (words[0] == "SCRIPT" && words[1] == "LOAD") {
+    redis::AppendBulkString(reply, Load(words[2]));
+  } else {
+    redis::AppendError(reply, "ERR unknown command '" + words[0] + "'");
+  }
+  return reply;
+}
+
+std::string LuaRedis::Load(std::string_view script) {
+  const std::string sha = redis::ScriptSha();
+  if (script != redis::kScript) return "";  // There is only one.
+  if (scripts_.contains(sha)) return sha;
+  const std::string text = edit_ ? edit_(script) : std::string(script);
+  if (luaL_loadbuffer(lua_, text.data(), text.size(), "@user_script") != 0) {
+    std::fprintf(stderr, "simulate: %s\n", lua_tostring(lua_, -1));
+    std::abort();
+  }
+  scripts_[sha] = luaL_ref(lua_, LUA_REGISTRYINDEX);
+  return sha;
+}
+
+void LuaRedis::FlushScripts() {
+  for (const auto& [_, reference] : scripts_) luaL_unref(lua_, LUA_REGISTRYINDEX, reference);
+  scripts_.clear();
+}
+
+void LuaRedis::SetTable(const char* name, std::span<const std::string> words) {
+  lua_createtable(lua_, static_cast<int>(words.size()), 0);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    lua_pushlstring(lua_, words[i].data(), words[i].size());
+    lua_rawseti(lua_, -2, static_cast<int>(i) + 1);
+  }
+  lua_setglobal(lua_, name);
+}
+
+// EVALSHA digest keys key… argument…
+std::string LuaRedis::Run(std::span<const std::string> words) {
+  std::string reply;
+  const auto script = scripts_.find(words[1]);
+  if (script == scripts_.end()) {
+    redis::AppendError(reply, "NOSCRIPT No matching script. Please use EVAL.");
+    return reply;
+  }
+  const auto keys = static_cast<std::size_t>(Integer(words[2]));
+  SetTable("KEYS", words.subspan(3, keys));
+  SetTable("ARGV", words.subspan(3 + keys));
+  refuses_ = full_;
+  has_written_ = false;
+  lua_rawgeti(lua_, LUA_REGISTRYINDEX, script->second);
+  if (lua_pcall(lua_, 0, 1, 0) != 0) {
+    const char* const text = lua_tostring(lua_, -1);
+    redis::AppendError(reply, std::string("ERR ") + (text ? text : "error object"));
+  } else {
+    reply = EncodeTop();
+  }
+  lua_settop(lua_, 0);
+  return reply;
+}
+
+std::string LuaRedis::EncodeTop() const {
+  std::string out;
+  Encode(lua_gettop(lua_), out);
+  return out;
+}
+
+void LuaRedis::Encode(int index, std::string& out) const {
+  switch (lua_type(lua_, index)) {
+    case LUA_TNUMBER:
+      return redis::AppendInteger(out, static_cast<std::int64_t>(lua_tonumber(lua_, index)));
+    case LUA_TSTRING: {
+      std::size_t size = 0;
+      const char* const text = lua_tolstring(lua_, index, &size);
+      return redis::AppendBulkString(out, {text, size});
+    }
+    case LUA_TBOOLEAN:
+      if (lua_toboolean(lua_, index)) return redis::AppendInteger(out, 1);
+      out += "$-1\r\n";
+      return;
+    case LUA_TTABLE:
+      break;
+    default:
+      out += "$-1\r\n";
+      return;
+  }
+  for (const char* const field : {"err", "ok"}) {
+    lua_getfield(lua_, index, field);
+    const bool is_text = lua_type(lua_, -1) == LUA_TSTRING;
+    if (is_text) {
+      const std::string text = lua_tostring(lua_, -1);
+      field[0] == 'e' ? redis::AppendError(out, text) : redis::AppendSimpleString(out, text);
+    }
+    lua_pop(lua_, 1);
+    if (is_text) return;
+  }
+  std::string elements;
+  std::size_t count = 0;
+  for (int i = 1;; ++i) {
+    lua_rawgeti(lua_, index, i);
+    const bool end = lua_isnil(lua_, -1);
+    if (!end) Encode(lua_gettop(lua_), elements);
+    lua_pop(lua_, 1);
+    if (end) break;
+    ++count;
+  }
+  redis::AppendArrayHeader(out, count);
+  out += elements;
+}
+
+int LuaRedis::LuaCall(lua_State* lua) { return CallFromLua(lua, true); }
+int LuaRedis::LuaProtectedCall(lua_State* lua) { return CallFromLua(lua, false); }
+
+int LuaRedis::CallFromLua(lua_State* lua, bool raise) {
+  lua_pushlightuserdata(lua, const_cast<char*>(&kSelf));
+  lua_gettable(lua, LUA_REGISTRYINDEX);
+  auto* const self = static_cast<LuaRedis*>(lua_touserdata(lua, -1));
+  lua_pop(lua, 1);
+  bool failed = false;
+  {
+    Words words;
+    for (int i = 1; i <= lua_gettop(lua); ++i) {
+      if (lua_type(lua, i) == LUA_TNUMBER) {
+        words.push_back(Number(lua_tonumber(lua, i)));
+        continue;
+      }
+      std::size_t size = 0;
+      const char* const text = lua_tolstring(lua, i, &size);
+      words.emplace_back(text ? text : "", size);
+    }
+    const Reply reply = self->Command(words);
+    failed = std::holds_alternative<Failure>(reply);
+    self->PushReply(reply);
+  }
+  // Lua leaves the function by a jump: nothing that has to be destroyed is left by now.
+  return raise && failed ? lua_error(lua) : 1;
+}
+
+void LuaRedis::PushReply(const Reply& reply) {
+  const auto push_text = [&](const std::string& text) {
+    lua_pushlstring(lua_, text.data(), text.size());
+  };
+  if (const auto* number = std::get_if<std::int64_t>(&reply)) {
+    lua_pushnumber(lua_, static_cast<double>(*number));
+  } else if (const auto* text = std::get_if<std::string>(&reply)) {
+    push_text(*text);
+  } else if (const auto* array = std::get_if<std::vector<std::optional<std::string>>>(&reply)) {
+    lua_createtable(lua_, static_cast<int>(array->size()), 0);
+    for (std::size_t i = 0; i < array->size(); ++i) {
+      (*array)[i] ? push_text(*(*array)[i]) : lua_pushboolean(lua_, 0);
+      lua_rawseti(lua_, -2, static_cast<int>(i) + 1);
+    }
+  } else if (std::holds_alternative<Nil>(reply)) {
+    lua_pushboolean(lua_, 0);
+  } else {
+    const auto* const status = std::get_if<Status>(&reply);
+    lua_createtable(lua_, 0, 1);
+    push_text(status ? status->text : std::get<Failure>(reply).text);
+    lua_setfield(lua_, -2, status ? "ok" : "err");
+  }
+}
+
+LuaRedis::Value* LuaRedis::Find(const std::string& key) {
+  const auto found = keys_.find(key);
+  if (found == keys_.end()) return nullptr;
+  if (found->second.expires_ms && now_us_ / 1000 > *found->second.expires_ms) {
+    keys_.erase(found);
+    return nullptr;
+  }
+  return &found->second;
+}
+
+LuaRedis::SortedSet* LuaRedis::FindSet(const std::string& key, Reply& problem) {
+  Value* const value = Find(key);
+  if (!value) return nullptr;
+  auto* const set = std::get_if<SortedSet>(&value->data);
+  if (!set) problem = Failure{kWrongType};
+  return set;
+}
+
+void LuaRedis::Remember(const std::string& key) {
+  const Value* const value = Find(key);
+  undo_.emplace_back(key, value ? std::optional(*value) : std::nullopt);
+}
+
+bool LuaRedis::Has(const std::string& key, std::int64_t now_us) {
+  now_us_ = now_us;
+  return Find(key) != nullptr;
+}
+
+void LuaRedis::RollBack(std::size_t position) {
+  for (; undo_.size() > position; undo_.pop_back()) {
+    auto& [key, value] = undo_.back();
+    if (value) {
+      keys_.insert_or_assign(key, *std::move(value));
+    } else {
+      keys_.erase(key);
+    }
+  }
+}
+
+std::vector<std::string> LuaRedis::Immortals() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : keys_) {
+    if (!value.expires_ms) keys.push_back(key);
+  }
+  return keys;
+}
+
+std::vector<std::string> LuaRedis::Keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, _] : keys_) keys.push_back(key);
+  return keys;
+}
+
+void LuaRedis::Move(const std::string& key, LuaRedis& to) {
+  auto node = keys_.extract(key);
+  if (!node.empty()) to.keys_.insert_or_assign(key, std::move(node.mapped()));
+}
+
+// What keeps a script from writing: memory that was full when it began. Once it has written, Redis
+// lets it go on.
+std::optional<LuaRedis::Failure> LuaRedis::Refusal(const std::string& name) const {
+  const bool needs_memory = name == "SET" || name == "PSETEX" || name == "ZADD";
+  if (refuses_ && needs_memory && !has_written_) return Failure{kFull};
+  return std::nullopt;
+}
+
+LuaRedis::Reply LuaRedis::Command(const Words& words) {
+  const std::string& name = words[0];
+  if (name == "TIME") {
+    return std::vector<std::optional<std::string>>{std::to_string(now_us_ / 1'000'000),
+                                                   std::to_string(now_us_ % 1'000'000)};
+  }
+  if (name == "PUBLISH") {
+    published_.push_back(words[2]);
+    return std::int64_t{0};
+  }
+  if (name == "GET") {
+    const Value* const value = Find(words[1]);
+    if (!value) return Nil{};
+    if (const auto* text = std::get_if<std::string>(&value->data)) return *text;
+    return Failure{kWrongType};
+  }
+  if (name == "MGET") {
+    std::vector<std::optional<std::string>> all;
+    for (std::size_t i = 1; i < words.size(); ++i) {
+      const Value* const value = Find(words[i]);
+      const auto* const text = value ? std::get_if<std::string>(&value->data) : nullptr;
+      all.push_back(text ? std::optional(*text) : std::nullopt);
+    }
+    return all;
+  }
+  if (name == "ZCARD" || name == "ZCOUNT" || name == "ZRANGE" || name == "ZRANGEBYSCORE") {
+    return SortedSetRead(words);
+  }
+  if (auto refusal = Refusal(name)) return *std::move(refusal);
+  has_written_ = true;  // Even if it changes nothing.
+  return Write(words);
+}
+
+LuaRedis::Reply LuaRedis::SortedSetRead(const Words& words) {
+  static const SortedSet kNone;
+  Reply problem = std::int64_t{0};
+  const SortedSet* found = FindSet(words[1], problem);
+  if (std::holds_alternative<Failure>(problem)) return problem;
+  const SortedSet& set = found ? *found : kNone;
+  if (words[0] == "ZCARD") return static_cast<std::int64_t>(set.order.size());
+  if (words[0] == "ZCOUNT") {
+    return static_cast<std::int64_t>(std::ranges::count_if(set.order, [&](const auto& entry) {
+      return IsAbove(entry.first, BoundOf(words[2])) && IsBelow(entry.first, BoundOf(words[3]));
+    }));
+  }
+  // Both always WITHSCORES.
+  std::vector<std::optional<std::string>> entries;
+  const auto add = [&](const auto& entry) {
+    entries.push_back(entry.second);
+    entries.push_back(Number(entry.first));
+  };
+  if (words[0] == "ZRANGE") {
+    const auto [first, last] = Ranks(Integer(words[2]), Integer(words[3]), set.order.size());
+    auto entry = std::next(set.order.begin(), static_cast<std::ptrdiff_t>(first));
+    for (std::size_t i = first; i < last; ++i) add(*entry++);
+    return entries;
+  }
+  // ZRANGEBYSCORE key low high WITHSCORES LIMIT 0 count
+  auto room = words.size() > 7 ? Integer(words[7]) : std::int64_t{1} << 40;
+  for (const auto& entry : set.order) {
+    if (!IsAbove(entry.first, BoundOf(words[2])) || !IsBelow(entry.first, BoundOf(words[3]))) {
+      continue;
+    }
+    if (room-- == 0) break;
+    add(entry);
+  }
+  return entries;
+}
+
+LuaRedis::Reply LuaRedis::Write(const Words& words) {
+  const std::string& name = words[0];
+  if (name == "SET") {  // key value PX ms NX
+    if (Find(words[1])) return Nil{};
+    Remember(words[1]);
+    keys_.insert_or_assign(words[1], Value{words[2], now_us_ / 1000 + Integer(words[4])});
+    return Status{"OK"};
+  }
+  if (name == "PSETEX") {
+    if (Integer(words[2]) <= 0) return Failure{"ERR invalid expire time in 'psetex' command"};
+    Remember(words[1]);
+    keys_.insert_or_assign(words[1], Value{words[3], now_us_ / 1000 + Integer(words[2])});
+    return Status{"OK"};
+  }
+  if (name == "PEXPIRE") {
+    Value* const value = Find(words[1]);
+    if (!value) return std::int64_t{0};
+    Remember(words[1]);
+    value->expires_ms = now_us_ / 1000 + Integer(words[2]);
+    return std::int64_t{1};
+  }
+  if (name == "UNLINK") {
+    if (!Find(words[1])) return std::int64_t{0};
+    Remember(words[1]);
+    keys_.erase(words[1]);
+    return std::int64_t{1};
+  }
+  Reply problem = std::int64_t{0};
+  SortedSet* set = FindSet(words[1], problem);
+  if (std::holds_alternative<Failure>(problem)) return problem;
+  if (name == "ZADD") {
+    Remember(words[1]);
+    if (!set) {
+      set = &std::get<SortedSet>(
+          keys_.insert_or_assign(words[1], Value{SortedSet{}, std::nullopt}).first->second.data);
+    }
+    const double score = std::strtod(words[2].c_str(), nullptr);
+    if (const auto old = set->scores.find(words[3]); old != set->scores.end()) {
+      set->order.erase({old->second, words[3]});
+    }
+    set->scores[words[3]] = score;
+    set->order.emplace(score, words[3]);
+    return std::int64_t{1};
+  }
+  if (!set) return std::int64_t{0};
+  std::vector<std::pair<double, std::string>> gone;
+  if (name == "ZREM") {
+    const auto found = set->scores.find(words[2]);
+    if (found != set->scores.end()) gone.emplace_back(found->second, words[2]);
+  } else if (name == "ZREMRANGEBYRANK") {
+    const auto [first, last] = Ranks(Integer(words[2]), Integer(words[3]), set->order.size());
+    auto entry = std::next(set->order.begin(), static_cast<std::ptrdiff_t>(first));
+    for (std::size_t i = first; i < last; ++i) gone.push_back(*entry++);
+  } else if (name == "ZREMRANGEBYSCORE") {
+    for (const auto& entry : set->order) {
+      if (IsAbove(entry.first, BoundOf(words[2])) && IsBelow(entry.first, BoundOf(words[3]))) {
+        gone.push_back(entry);
+      }
+    }
+  } else {
+    return Failure{"ERR Unknown Redis command called from script"};
+  }
+  if (!gone.empty()) Remember(words[1]);
+  for (const auto& entry : gone) {
+    set->order.erase(entry);
+    set->scores.erase(entry.second);
+  }
+  if (set->order.empty()) keys_.erase(words[1]);
+  return static_cast<std::int64_t>(gone.size());
+}
+
+}  // namespace sluice::simulate

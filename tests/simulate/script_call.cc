@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulate/script_call.h"
+
+#include <cstdlib>
+
+namespace sluice::simulate {
+
+// EVALSHA digest keys key… now limits (5 each) (action groups charges times (…){charges})…
+std::vector<ScriptGroup> ReadScriptCall(std::span<const std::string> words) {
+  const auto number = [&](std::size_t at) { return std::strtoll(words[at].c_str(), nullptr, 10); };
+  const auto keys = static_cast<std::size_t>(number(2));
+  const auto limits = static_cast<std::size_t>(number(3 + keys + 1));
+  std::vector<ScriptGroup> all;
+  std::size_t key = 3;
+  std::size_t at = 3 + keys + 2 + 5 * limits;
+  while (at < words.size()) {
+    ScriptGroup group{.action = words[at], .times = number(at + 3)};
+    const auto groups = number(at + 1);
+    const auto charges = static_cast<std::size_t>(number(at + 2));
+    const bool resets = group.action == "reset";
+    const bool refunds = group.action == "refund";
+    const std::size_t width = resets ? 3 : refunds ? 5 : group.action == "give" ? 4 : 2;
+    for (std::size_t i = 0; i < charges; ++i) {
+      const std::size_t own = at + 4 + i * width;
+      group.costs.push_back(resets ? 0 : number(own + 1));
+      if (!refunds) continue;
+      group.whens.push_back(number(own + 2));
+      group.messages.push_back(words[own + 4]);
+    }
+    for (std::int64_t i = 0; i < groups; ++i) {
+      group.keys.assign(words.begin() + static_cast<std::ptrdiff_t>(key),
+                        words.begin() + static_cast<std::ptrdiff_t>(key + charges));
+      key += charges;
+      all.push_back(group);
+    }
+    at += 4 + charges * width;
+  }
+  return all;
+}
+
+}  // namespace sluice::simulate
