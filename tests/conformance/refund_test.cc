@@ -251,6 +251,30 @@ TEST_F(RefundTest, WhenTimeOrNumbersChangedGivesNoMore) {
   }
 }
 
+// What was taken from a window that is over does not count any more: nothing of it stays taken.
+TEST_F(RefundTest, OfAWindowThatIsOverIsComplete) {
+  for (const Algorithm algorithm :
+       {Algorithm::kFixedWindow, Algorithm::kSlidingWindowCounter, Algorithm::kSlidingWindow}) {
+    SCOPED_TRACE(ToString(algorithm));
+    const Limit limit = *Limit::Make(algorithm, 10, 1, Micros{1'000});
+    const Charge charge{.key = "k", .limit = &limit, .cost = 4};
+    std::vector<Receipt> receipts;
+    Request hold{.charges = {&charge, 1}, .now = At(kStartUs)};
+    Run({.request = &hold, .receipts = &receipts});
+    std::vector<Receipt> others;
+    Request later{.charges = {&charge, 1}, .now = At(kStartUs + 2'000)};
+    Run({.request = &later, .receipts = &others});
+    Request refund{.charges = {}, .now = At(kStartUs + 2'001)};
+    Run({.request = &refund, .kind = Task::Kind::kRefund, .receipts = &receipts});
+    EXPECT_TRUE(refund.outcome.value().allowed);
+    const Charge look{.key = "k", .limit = &limit, .cost = 0};
+    Request after{.charges = {&look, 1}, .now = At(kStartUs + 2'002)};
+    Run({.request = &after});
+    EXPECT_EQ(after.outcome.value().remaining, 6);
+    server_.Cli("flushall");
+  }
+}
+
 // Those that were taken at the same moment, or from the same window, look alike.
 TEST_F(RefundTest, SeveralInOneCallAreAllMade) {
   for (const Algorithm algorithm : kAlgorithms) {

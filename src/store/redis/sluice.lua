@@ -335,6 +335,7 @@ kernel.w = {
     if given > 0 then return start, count - given end
   end,
   refund = function(limit, units, when, start, count, _, journal)
+    if floor(when / limit.tick) < start then return start, count, nil, journal end  -- Counts no more.
     local known, rest = unnote(journal, when, units)
     if known then return start, count - smaller(units, count), nil, rest end
   end,
@@ -402,8 +403,9 @@ kernel.c = {
     end
   end,
   refund = function(limit, units, when, window, previous, current, journal)
-    local known, rest = unnote(journal, when, units)
     local windows_ago = window - floor(floor(when / limit.tick) / limit.unit)
+    if windows_ago > 1 then return window, previous, current, journal end  -- Counts no more.
+    local known, rest = unnote(journal, when, units)
     if known and windows_ago == 0 then
       return window, previous, current - smaller(units, current), rest
     elseif known and windows_ago == 1 then
