@@ -15,15 +15,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Room beyond in_flight_max: for resets, and so that a store that left very many requests
-// unanswered can still be tried.
+// Places beyond in_flight_max: for resets, and so that a store that left very many requests
+// unanswered can still be probed.
 constexpr std::size_t kReserve = 1'024;
 constexpr std::size_t kReportMax = 128;      // States in one report.
 constexpr std::size_t kExpireMax = 256;      // Calls in one event, so that none takes long.
-constexpr std::size_t kKnownKeys = 1 << 18;  // Of a generation; 1 MiB for both.
+constexpr std::size_t kKnownKeys = 1 << 18;  // Per generation; 1 MiB for both.
 constexpr std::size_t kLastSeen = 1 << 15;   // 2 MiB.
-// Between reports that do not get through, and between looks at whether to probe. Reports that do
-// get through follow one another.
+// Between reports that fail, and between checks whether to probe. Successful reports follow each
+// other at once.
 constexpr auto kOwnCallEvery = 100ms;
 
 bool IsFull(const Error& error) { return error.code == ErrorCode::kStoreFull; }
@@ -32,14 +32,14 @@ bool FoundItFull(const Request& request) {
   return !request.outcome && IsFull(request.outcome.error());
 }
 
-// Whether the store is to be asked less for it. Not for what others wrote under one state's name:
-// it serves all other requests. Nor if it is full: it still decides whatever takes no room.
+// Whether it counts against the store. A foreign value under one state's name does not: the store
+// serves all other requests. Nor does a full store: it still decides whatever takes no room.
 bool FailedStore(const Request& request) {
   return Guard::IsFailure(request) && !FoundItFull(request) &&
          request.outcome.error().code != ErrorCode::kForeignState;
 }
 
-// Of an error that the store answered with. What fills it up may be a flood of keys, which must not
+// The cause of an error that the store returned. A flood of keys may fill the store, and must not
 // turn limits off.
 Cause CauseOf(const Error& error) { return IsFull(error) ? Cause::kOverload : Cause::kOutage; }
 
@@ -122,7 +122,7 @@ StoreCall* Guard::Apply(std::span<Request> requests, Done& done, TimePoint now, 
     } else if (!Reserve(*call, request.charges, request.action)) {
       Reject(request, Rejection::kInFlight, now, actions);
     } else if (const auto why = Report(ledger_.TakeOf(request.charges), now, actions)) {
-      // What was granted without the store goes first: it would grant that again.
+      // What was granted without the store goes first: the store would grant it again.
       Unreserve(*call, grips);
       Reject(request, *why, now, actions);
     } else {
@@ -152,8 +152,8 @@ StoreCall* Guard::Admit(TimePoint now, Actions& actions) {
   return call;
 }
 
-// Takes a place for a request of these charges. A reset needs none of the shares that keys of a
-// flood compete for: operators reset many keys at once.
+// Takes a place for a request with these charges. A reset does not compete with floods of keys for
+// shares: operators reset many keys at once.
 bool Guard::Reserve(StoreCall& call, std::span<const Charge> charges, Action action) {
   if (call.pass.probe || action == Action::kReset) return places_.TakeBeyond(kReserve);
   Places::Grip grip;
@@ -162,14 +162,14 @@ bool Guard::Reserve(StoreCall& call, std::span<const Charge> charges, Action act
   return taken != Places::Taken::kNo;
 }
 
-// Gives the last place back; the call had so many grips before it was taken.
+// Gives the last place back; the call had `grips` grips before it was taken.
 void Guard::Unreserve(StoreCall& call, std::size_t grips) {
   places_.Release(1, std::span(call.grips).subspan(grips));
   call.grips.resize(grips);
 }
 
-// Several charges are a client of their own, and what limits them a limit: a limit that everybody
-// has in common does not make all of them one.
+// A combination of several charges counts as one client and as one limit: a limit that everybody
+// shares does not make everybody one client.
 Places::Asker Guard::AskerOf(std::span<const Charge> charges) const {
   Places::Asker asker{.limit = 0, .client = 0, .known = true};
   for (const Charge& charge : charges) {
@@ -258,8 +258,8 @@ void Guard::HandBack(StoreCall& call, TimePoint now) {
   }
 }
 
-// The store has answered this request: it knows its keys, and of those that came before it is worth
-// knowing what is left. Whoever comes once, as in a flood, is not to push them out.
+// The store has answered this request. It knows these keys, and for keys that came before it is
+// worth remembering what is left. Keys that come once, as in a flood, must not push them out.
 void Guard::Remember(const StoreCall& call, std::size_t i) {
   const Request& answered = call.requests[i];
   const auto places = call.PlacesOf(i);
@@ -298,7 +298,7 @@ void Guard::Expire(StoreCall* call, TimePoint now, Actions& actions) {
   Tell(actions);
 }
 
-// The store has answered what the policy decided at the deadline.
+// The store has answered a request that the policy decided at the deadline.
 void Guard::AccountLateAnswer(const StoreCall& call, TimePoint now) {
   stats_.abandoned -= static_cast<std::int64_t>(call.requests.size());
   if (call.own) {
@@ -336,7 +336,7 @@ void Guard::OnInlineAnswers(std::span<Request> requests, TimePoint now) {
 void Guard::Reject(Request& request, Rejection why, TimePoint now, Actions& actions) {
   const bool breaker = why == Rejection::kBreaker;
   ++(breaker ? stats_.breaker_rejections : stats_.in_flight_rejections);
-  // Only those who are limited are a flood.
+  // Only limited requests can be a flood.
   const bool checks = request.action == Action::kCheck;
   const Cause cause = checks ? overload_.Judge(breaker_.failing(), 1, now) : Cause::kOutage;
   Tell(actions);
@@ -358,7 +358,7 @@ void Guard::DecideFailed(Request& request, const Error& error, TimePoint now) {
   DecideFinally(request, error, CauseOf(error), now);
 }
 
-// Answers a request of which the store will not be heard any more.
+// Answers a request that the store will never answer.
 void Guard::DecideFinally(Request& request, const Error& error, Cause cause, TimePoint now) {
   const std::int64_t units = DecideByPolicy(request, error, cause, now);
   if (units == 0) return;
@@ -369,11 +369,11 @@ void Guard::DecideFinally(Request& request, const Error& error, Cause cause, Tim
   }
 }
 
-// Answers a request that the store has not; `error` says why. Returns how many units were taken
-// locally.
+// Answers a request that the store has not answered; `error` is the reason. Returns how many units
+// were taken locally.
 std::int64_t Guard::DecideByPolicy(Request& request, const Error& error, Cause cause,
                                    TimePoint now) {
-  // What was denied when the store could still be asked is denied until its time is over.
+  // What was denied while the store could be asked stays denied until the denial ends.
   if (cache_.Answer(request, now, DenyCache::Age::kAny)) {
     ++stats_.known_denied;
     request.source = Source::kDenyCache;
@@ -392,7 +392,7 @@ void Guard::StartFromLastSeen(const Request& request, Cause cause, TimePoint now
   }
 }
 
-// Notes what was taken locally, to be reported.
+// Records what was taken locally, to be reported.
 void Guard::AddUnreported(std::span<const Charge> charges, Cause cause, TimePoint now) {
   for (const Charge& charge : charges) {
     if (fallback_.PolicyOf(charge, cause) != OnStoreFailure::kLocal || charge.cost == 0) continue;
@@ -445,9 +445,8 @@ void Guard::CallIfDue(TimePoint now, Actions& actions) {
   }
 }
 
-// Debits what was taken locally from the store. Units that the local share no longer counts as used
-// have come back in the meantime, here as there. Returns why not all of it is on its way, if it is
-// not.
+// Debits from the store what was taken locally. Units that the local share no longer counts as used
+// have recovered, here as in the store. Returns why not everything was sent, if so.
 std::optional<Guard::Rejection> Guard::Report(const std::vector<Ledger::Debt>& debts, TimePoint now,
                                               Actions& actions) {
   std::vector<Charge> charges;
@@ -462,7 +461,7 @@ std::optional<Guard::Rejection> Guard::Report(const std::vector<Ledger::Debt>& d
   }
   if (charges.empty()) return std::nullopt;
   StoreCall* const call = Admit(now, actions);
-  // A probe that is not answered takes one state's units with it, not those of many.
+  // A probe that is not answered loses the units of one state, not of many.
   const std::size_t most = !call ? 0 : call->pass.probe ? 1 : charges.size();
   const std::size_t sent =
       call ? SendOwn(call, std::span(charges).first(most), Action::kDebit, now, actions) : 0;
@@ -471,7 +470,7 @@ std::optional<Guard::Rejection> Guard::Report(const std::vector<Ledger::Debt>& d
   return sent == most ? Rejection::kBreaker : Rejection::kInFlight;
 }
 
-// Looks at a state of its own if the store is not asked otherwise.
+// Peeks at a state of its own if the store is not asked otherwise.
 void Guard::ProbeIfIdle(TimePoint now, Actions& actions) {
   if (breaker_.state() == Breaker::State::kClosed) return;
   if (now - last_asked_ < options_.breaker.idle_probe_after) return;
@@ -482,8 +481,7 @@ void Guard::ProbeIfIdle(TimePoint now, Actions& actions) {
   }
 }
 
-// A request for each charge, as far as there is room for more in flight. Returns for how many there
-// was.
+// Sends a request for each charge, as long as there is room in flight. Returns how many were sent.
 std::size_t Guard::SendOwn(StoreCall* call, std::span<const Charge> charges, Action action,
                            TimePoint now, Actions& actions) {
   std::vector<Request> requests(charges.size());
@@ -505,7 +503,7 @@ std::size_t Guard::SendOwn(StoreCall* call, std::span<const Charge> charges, Act
   return sent;
 }
 
-// What became of the units that were reported, whenever that is known. Returns whether all of it
+// Accounts for the units that were reported, once their fate is known. Returns whether all of them
 // got through.
 bool Guard::AccountOwn(const StoreCall& call, TimePoint now) {
   bool delivered = true;
@@ -527,14 +525,14 @@ bool Guard::AccountOwn(const StoreCall& call, TimePoint now) {
   return delivered;
 }
 
-// The next one may go: at once if this one got through. One that is not answered within its
-// deadline does not keep others from being tried.
+// Allows the next one: at once if this one got through. One that misses its deadline does not keep
+// others from being tried.
 void Guard::EndOwn(bool delivered, TimePoint now) {
   own_call_out_ = false;
   next_own_call_ = delivered ? now : now + kOwnCallEvery;
 }
 
-// What is used and unreported of these budgets here is void, and so is what is known of them.
+// Drops what was used locally and not reported of these budgets, and what is known of them.
 void Guard::ForgetReset(const Request& request) {
   for (const Charge& charge : request.charges) {
     fallback_.Reset(charge);
@@ -545,7 +543,7 @@ void Guard::ForgetReset(const Request& request) {
   }
 }
 
-// Again, when a reset is over, however it ended: what was asked before the store has reset it may
+// Does it again when a reset is over, however it ended: requests sent before the store reset may
 // have been answered since.
 void Guard::ForgetIfReset(const Request& answered) {
   if (answered.action != Action::kReset) return;
@@ -565,7 +563,7 @@ void Guard::ForgetLastSeen(const Charge* charge) {
   last_seen_.Clear();
 }
 
-// Notes what has changed since it was told last.
+// Adds what has changed since the last call.
 void Guard::Tell(Actions& actions) {
   if (breaker_.transitions() != transitions_told_) {
     actions.transitions.push_back(*breaker_.last_transition());

@@ -8,27 +8,27 @@
 
 namespace sluice::guard {
 
-// The places in flight, and who may have one. While at most a quarter is taken, whoever comes.
-// Beyond that:
-// - fresh keys, of which the store has not heard of late, get another quarter together, so that a
-//   flood of them leaves half of all places to those that are known;
-// - a limit gets as many as twice the number that are free, of those for fresh keys and of all:
-//   alone two thirds of them, and less the more others want, so that there are always some left for
-//   the next;
+// The places in flight, and who may have one. While at most a quarter is taken, anybody may. Beyond
+// that:
+// - fresh keys, which the store has not answered for lately, get another quarter together, so that
+//   a flood of them leaves half of all places to known keys;
+// - a limit gets at most twice the number that are free, of those for fresh keys and of all. Alone,
+//   that is two thirds of them, and less the more others want, so that there are always some left
+//   for the next;
 // - a client gets an eighth of all.
-// A few places are not worth sharing: fewer than kSharedFrom go to whoever comes.
+// A few places are not worth sharing: fewer than kSharedFrom go to anybody.
 class Places {
  public:
   static constexpr std::size_t kSharedFrom = 32;
 
-  // Who asks. Those of one number are treated as one.
+  // Who asks. Those with the same number are treated as one.
   struct Asker {
     std::uint64_t limit;
     std::uint64_t client;
     bool known;
   };
 
-  // How a place is counted that was taken while they were scarce.
+  // How a place that was taken while places were scarce is counted.
   struct Grip {
     std::uint16_t limit;
     std::uint16_t client;
@@ -39,7 +39,7 @@ class Places {
 
   enum class Taken : std::uint8_t { kNo, kYes, kWithGrip };
 
-  // Takes one. `asker` is called, and `grip` set, only while they are scarce.
+  // Takes one. `asker` is called, and `grip` set, only while places are scarce.
   template <typename AskerOf>
   Taken Take(const AskerOf& asker, Grip& grip) {
     const bool plenty = taken_ < plenty_;
@@ -48,10 +48,10 @@ class Places {
     return plenty ? Taken::kYes : Taken::kWithGrip;
   }
 
-  // Whoever it is for, and `more` than the maximum.
+  // Takes one for anybody, up to `more` beyond the maximum.
   bool TakeBeyond(std::size_t more);
 
-  // Gives back this many, those of `grips` among them.
+  // Gives back `count` places, including those of `grips`.
   void Release(std::size_t count, std::span<const Grip> grips);
 
   std::size_t taken() const { return taken_; }
@@ -72,7 +72,7 @@ class Places {
   const std::uint32_t client_max_;
 
   std::size_t taken_ = 0;
-  // Of those that are taken with a grip.
+  // Only places that were taken with a grip.
   Count fresh_ = 0;
   std::array<Count, kLimits> fresh_of_{};  // By limit.
   std::array<Count, kLimits> known_of_{};

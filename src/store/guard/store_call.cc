@@ -4,7 +4,7 @@
 namespace sluice::guard {
 namespace {
 
-// Assigning an empty list, or to a string an empty one, would keep the memory.
+// Assigning an empty list, or an empty string to a string, would keep the memory.
 template <typename... Containers>
 void Free(Containers&... containers) {
   (Containers().swap(containers), ...);

@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Of this process, as the allocator counts it.
+// Bytes in use by this process, as the allocator counts them.
 std::size_t BytesInUse() {
   const struct mallinfo2 info = mallinfo2();
   return info.uordblks + info.hblkhd;
@@ -32,7 +32,7 @@ TEST(StoreCall, GivesTheMemoryOfALargeBatchBack) {
   call.Copy(cache);
   call.grips.resize(requests.size());
   call.Clear();
-  // Nothing but what the allocator itself keeps.
+  // Nothing except what the allocator itself keeps.
   EXPECT_LT(BytesInUse(), before + 4'096);
 }
 
