@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kBackoffMin = 50ms;
 constexpr auto kBackoffMax = 1'000ms;
-// A connection that lasted this long was a good one: the next is tried at once.
+// A connection that lasted this long was good: the next is tried at once.
 constexpr auto kGoodFor = 1s;
 
 }  // namespace
@@ -51,7 +51,7 @@ const Address* Link::server() const {
 
 void Link::Drop(const Error& reason) {
   if (const auto opening = opening_) opening->Close(reason);
-  // Closing takes it out of connection_.
+  // Closing resets connection_.
   if (const auto connection = connection_) connection->Close(reason);
 }
 
