@@ -15,7 +15,7 @@
 namespace sluice::cli {
 namespace {
 
-// What would otherwise be looked for in vain.
+// Explains what readers would otherwise look for in vain.
 std::string Notes(const config::Settings& settings) {
   std::string notes;
   if (!settings.rules.path.empty()) {
