@@ -61,7 +61,7 @@ class YamlBuilder final : public YAML::EventHandler {
     const auto found = anchors_.find(anchor);
     // Only complete nodes can be repeated, so that nothing contains itself.
     if (found == anchors_.end() || !found->second.complete) {
-      throw YAML::ParserException(mark, "an alias stands inside of what it repeats");
+      throw YAML::ParserException(mark, "an alias is inside what it repeats");
     }
     Attach(*found->second.node, mark);
   }

@@ -62,7 +62,7 @@ TEST(Yaml, AliasesRepeatButNeverExplode) {
   std::string texts = "a: &a " + std::string(1'000'000, 'x') + "\nb: [";
   for (int i = 0; i < 200; ++i) texts += "*a, ";
   EXPECT_THAT(Problem(texts + "]\n"), HasSubstr("more than 2000000 values"));
-  EXPECT_THAT(Problem("a: &a [*a]\n"), HasSubstr("inside of what it repeats"));
+  EXPECT_THAT(Problem("a: &a [*a]\n"), HasSubstr("inside what it repeats"));
 }
 
 // The last value of the text, which is a mapping of texts, with its merges resolved.

@@ -130,8 +130,8 @@ int CheckCommand::Run() const {
   for (std::size_t i = 0; i < seen.size(); ++i) {
     each[i] = core::Foresee((*limits)[i], each[i], seen[i], 1);
   }
-  const Decision told = looks ? core::Combine(each) : *decision;
-  std::string answer = json_ ? ToJson(told, *limits, each) : ToText(told, *limits, each);
+  const Decision shown = looks ? core::Combine(each) : *decision;
+  std::string answer = json_ ? ToJson(shown, *limits, each) : ToText(shown, *limits, each);
   if (looks && !json_) answer.insert(0, "nothing charged; a request of 1: ");
   if (const auto written = WriteAll(stdout, answer); !written)
     return Fail("check", written.error());

@@ -79,8 +79,8 @@ std::expected<config::Settings, Problems> SettingsOptions::Load() const {
 }
 
 telemetry::LogFormat SettingsOptions::LogFormat() const {
-  Problems told_by_load;
-  config::File file = ReadConfig(told_by_load);
+  Problems reported_by_load;
+  config::File file = ReadConfig(reported_by_load);
   static_cast<void>(Override(file));
   return file.settings.log.format;
 }

@@ -29,7 +29,7 @@ struct Bucket {
   };
 
   static constexpr char kScriptKind = 'b';
-  static constexpr bool kSeenWhole = true;
+  static constexpr bool kSeenComplete = true;
   static constexpr std::int64_t kAmountMax = kExactMax;
 
   static std::expected<Arithmetic, std::string> Fit(std::int64_t amount, std::int64_t refill,

@@ -24,7 +24,7 @@ struct FixedWindow {
   };
 
   static constexpr char kScriptKind = 'w';
-  static constexpr bool kSeenWhole = true;
+  static constexpr bool kSeenComplete = true;
   static constexpr std::int64_t kAmountMax = kExactMax;
 
   static std::expected<Arithmetic, std::string> Fit(std::int64_t, std::int64_t, Micros window) {

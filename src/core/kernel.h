@@ -6,7 +6,7 @@
 //   State           Integers and nothing else, in the order in which the script returns them. The
 //                   memory store keeps two of any size, or three of 52, 46 and 46 bits.
 //   kScriptKind     The kind of limit in sluice.lua.
-//   kSeenWhole      Whether a SeenState is all that later decisions need.
+//   kSeenComplete   Whether a SeenState is all that later decisions need.
 //   kAmountMax      The largest amount of a limit.
 //   Fit             The arithmetic for these numbers, or why no tick fits them.
 //   Decide          The decision on a state, or on an untouched budget if it is null. 0 <= cost <=

@@ -45,12 +45,12 @@ typename Kernel::State StateOf(const SeenState& seen) {
 }
 
 // Whether a SeenState holds all that later decisions need. For a log, it does not.
-inline bool IsSeenWhole(const Limit& limit) {
-  return VisitKernel(limit, [](auto kernel) { return kernel.kSeenWhole; });
+inline bool IsSeenComplete(const Limit& limit) {
+  return VisitKernel(limit, [](auto kernel) { return kernel.kSeenComplete; });
 }
 
 // The decision on a seen state at a later `now` of the same clock, if nobody has taken from it
-// since. Requires IsSeenWhole.
+// since. Requires IsSeenComplete.
 inline Decision Decide(const Limit& limit, const SeenState& seen, TimePoint now,
                        std::int64_t cost) {
   return VisitKernel(limit, [&]<typename Kernel>(Kernel) {
@@ -69,7 +69,7 @@ inline Decision Foresee(const Limit& limit, const Decision& look, const SeenStat
   foreseen.allowed = cost <= look.remaining;
   const bool is_known = seen.now_us() >= 0;
   const TimePoint now{Micros{seen.now_us()}};
-  if (IsSeenWhole(limit) && is_known) {
+  if (IsSeenComplete(limit) && is_known) {
     const Decision exact = Decide(limit, seen, now, cost);
     foreseen.retry_after = exact.retry_after;
     foreseen.delay = exact.delay;

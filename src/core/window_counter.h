@@ -28,7 +28,7 @@ struct WindowCounter {
   };
 
   static constexpr char kScriptKind = 'c';
-  static constexpr bool kSeenWhole = true;
+  static constexpr bool kSeenComplete = true;
   static constexpr std::int64_t kAmountMax = (std::int64_t{1} << 46) - 1;
 
   // The largest count that the arithmetic can handle; anything above it has the same effect.

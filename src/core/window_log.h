@@ -68,7 +68,7 @@ struct WindowLog {
   };
 
   static constexpr char kScriptKind = 'l';
-  static constexpr bool kSeenWhole = false;
+  static constexpr bool kSeenComplete = false;
   static constexpr std::int64_t kAmountMax = kExactMax;
 
   static std::expected<Arithmetic, std::string> Fit(std::int64_t, std::int64_t, Micros window) {

@@ -55,13 +55,13 @@ Error Connection::Unreachable(std::string_view what) const {
 }
 
 // A server that accepts no more clients reports that and hangs up.
-Error Connection::Unasked(const RespNode& reply) const {
+Error Connection::UnexpectedReply(const RespNode& reply) const {
   return reply.type == RespType::kError ? ErrorOf(reply.text)
                                         : Unreachable("a reply to no command");
 }
 
 // A server that hangs up on our first bytes may have expected TLS.
-Error Connection::HungUp(const error_code& error) const {
+Error Connection::HangUpError(const error_code& error) const {
   const bool may_speak_tls = !heard_ && !options_.tls.enabled && !options_.address.unix_socket;
   return Unreachable(
       text::Cat(error.message(), may_speak_tls ? "; " : "", may_speak_tls ? kTlsHint : ""));
@@ -280,7 +280,7 @@ void Connection::Flush() {
   const auto written = [self = shared_from_this()](error_code error, std::size_t) {
     self->writing_ = false;
     if (error) {
-      self->Close(self->HungUp(error));
+      self->Close(self->HangUpError(error));
     } else {
       self->Flush();
     }
@@ -300,7 +300,7 @@ void Connection::Read() {
     if (self->closed_) return;
     self->received_.append(self->chunk_.get(), bytes);
     if (error) {
-      self->Close(self->HungUp(error));
+      self->Close(self->HangUpError(error));
     } else {
       self->heard_ = true;
       self->OnRead();
@@ -330,7 +330,7 @@ void Connection::OnRead() {
       continue;
     }
     if (nodes.front().type == RespType::kPush) continue;
-    if (handlers_.size() <= unsent_commands_) return Close(Unasked(nodes.front()));
+    if (handlers_.size() <= unsent_commands_) return Close(UnexpectedReply(nodes.front()));
     Handler handler = std::move(handlers_.front());
     handlers_.pop_front();
     handler(nodes);

@@ -115,8 +115,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnRead();
   Socket& socket();
   Error Unreachable(std::string_view what) const;
-  Error Unasked(const RespNode& reply) const;
-  Error HungUp(const boost::system::error_code& error) const;
+  Error UnexpectedReply(const RespNode& reply) const;
+  Error HangUpError(const boost::system::error_code& error) const;
   Error TooLate() const;
   Error WithoutEcho(const Error& error) const;
 

@@ -72,7 +72,7 @@ class Link : public std::enable_shared_from_this<Link> {
 
   boost::asio::awaitable<void> KeepConnected();
   boost::asio::awaitable<Expected<void>> Connect();
-  void Tell(Event event);
+  void Notify(Event event);
   void Beat(const std::shared_ptr<Connection>& connection);
 
   const boost::asio::any_io_executor executor_;

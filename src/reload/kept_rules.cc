@@ -142,7 +142,7 @@ Expected<KeptRules> Decode(std::string_view text) {
   if (!marker) return Damaged("it ends early");
   if (!marker->empty()) {
     auto revision = Revision::Parse(*marker);
-    if (!revision) return Damaged("its revision is none");
+    if (!revision) return Damaged("its revision is not valid");
     kept.revision = *std::move(revision);
   }
   while (!text.empty()) {

@@ -125,7 +125,7 @@ void ManagedRules::LoadKept() {
   invalid_ = std::move(invalid);
   is_kept_ = true;
   logger_.Info("kept rule sets read", {{"file", keep_file_}, {"rule_sets", known_.good.size()}});
-  TellOfRejected();
+  LogRejected();
   const std::scoped_lock lock(mutex_);
   status_.ready = true;
   status_.revision = known_.revision.number;
@@ -221,7 +221,7 @@ void ManagedRules::Take(Stored stored) {
     status_.problem.clear();
     status_.revision = known_.revision.number;
   }
-  TellOfRejected();
+  LogRejected();
   Keep();
 }
 
@@ -237,17 +237,17 @@ void ManagedRules::NoteProblem(std::string problem) {
 
 void ManagedRules::SetSkipped(Rejections skipped) {
   skipped_ = std::move(skipped);
-  TellOfRejected();
+  LogRejected();
 }
 
-void ManagedRules::TellOfRejected() {
+void ManagedRules::LogRejected() {
   Rejections all = invalid_;
   all.insert(skipped_.begin(), skipped_.end());
-  if (all != told_) {
+  if (all != logged_) {
     std::size_t logged = 0;
     for (const auto& [id, problem] : all) {
-      const auto told = told_.find(id);
-      if (told != told_.end() && told->second == problem) continue;
+      const auto before = logged_.find(id);
+      if (before != logged_.end() && before->second == problem) continue;
       if (++logged > kRejectedLogged) break;
       logger_.Error(
           "a rule set of the store is not valid and was left out",
@@ -256,12 +256,12 @@ void ManagedRules::TellOfRejected() {
            {"in_force", known_.good.contains(id) && !skipped_.contains(id) ? "its last good version"
                                                                            : "no version of it"}});
     }
-    for (const auto& [id, problem] : told_) {
+    for (const auto& [id, problem] : logged_) {
       if (all.contains(id)) continue;
       if (++logged > kRejectedLogged) break;
       logger_.Info("a rule set of the store is valid again, or gone", {{"rule_set", id}});
     }
-    told_ = all;
+    logged_ = all;
   }
   const std::scoped_lock lock(mutex_);
   status_.rejected_count = all.size();

@@ -92,7 +92,7 @@ class ManagedRules {
  private:
   void Take(Stored stored);
   void NoteProblem(std::string problem);
-  void TellOfRejected();
+  void LogRejected();
   void Keep();
 
   // Constant after construction.
@@ -103,7 +103,7 @@ class ManagedRules {
   KnownRules known_;
   Rejections invalid_;    // Of what is stored.
   Rejections skipped_;    // Of what is good.
-  Rejections told_;       // Both, as last logged.
+  Rejections logged_;     // Both, as last logged.
   bool is_kept_ = false;  // The file has what is known.
 
   mutable std::mutex mutex_;

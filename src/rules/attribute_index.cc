@@ -13,7 +13,7 @@ namespace {
 struct Need {
   std::string_view name;
   std::string_view text;
-  bool whole;  // Otherwise it need only begin with the text.
+  bool exact;  // Otherwise it need only begin with the text.
 
   friend bool operator==(const Need&, const Need&) = default;
 };
@@ -21,7 +21,7 @@ struct Need {
 struct HashNeed {
   std::size_t operator()(const Need& need) const {
     const std::hash<std::string_view> hash;
-    return hash(need.name) * 31 + hash(need.text) * 2 + (need.whole ? 1 : 0);
+    return hash(need.name) * 31 + hash(need.text) * 2 + (need.exact ? 1 : 0);
   }
 };
 
@@ -31,11 +31,11 @@ using Counts = std::unordered_map<Need, std::size_t, HashNeed>;
 bool IsOfRequest(std::string_view name) { return !name.starts_with(kCapturePrefix); }
 
 // Any value will do: each begins with the empty text.
-Need Presence(std::string_view name) { return {.name = name, .text = {}, .whole = false}; }
+Need Presence(std::string_view name) { return {.name = name, .text = {}, .exact = false}; }
 
 Need NeedOf(std::string_view name, std::string_view pattern) {
   const auto star = pattern.find('*');
-  return {.name = name, .text = pattern.substr(0, star), .whole = star == std::string_view::npos};
+  return {.name = name, .text = pattern.substr(0, star), .exact = star == std::string_view::npos};
 }
 
 // For each condition that must hold, visits the needs of which one must be met.
@@ -94,7 +94,7 @@ AttributeIndex::AttributeIndex(std::span<const Source> sources) {
     if (needs.empty()) others_.push_back(source.target);
     for (const Need& need : needs) {
       Values& values = names_[need.name];
-      (need.whole ? values.whole : values.beginnings)[need.text].push_back(source.target);
+      (need.exact ? values.exact : values.beginnings)[need.text].push_back(source.target);
     }
   }
   for (auto& [name, values] : names_) {
@@ -118,7 +118,7 @@ void AttributeIndex::Match(std::span<const Attribute> attributes,
     if (attribute.value.empty()) continue;  // Counts as missing.
     const auto values = names_.find(attribute.name);
     if (values == names_.end()) continue;
-    append(values->second.whole, attribute.value);
+    append(values->second.exact, attribute.value);
     for (const std::size_t size : values->second.beginning_sizes) {
       if (size > attribute.value.size()) break;
       append(values->second.beginnings, attribute.value.substr(0, size));

@@ -39,7 +39,7 @@ class AttributeIndex {
   using ByText = std::unordered_map<std::string_view, std::vector<Target>>;
 
   struct Values {
-    ByText whole;
+    ByText exact;
     ByText beginnings;
     std::vector<std::size_t> beginning_sizes;  // Ascending, each once.
   };

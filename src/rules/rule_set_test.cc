@@ -535,8 +535,8 @@ TEST(RuleBook, RefusesOneIdTwice) {
   const auto book = RuleBook::Build({Parse("id: a"), other}, 1);
   ASSERT_FALSE(book);
   EXPECT_EQ(book.error().at(0).ToString(),
-            "other.yaml:2:1: rule set \"a\" is already defined at test.yaml:1; expected an id of "
-            "its own");
+            "other.yaml:2:1: rule set \"a\" is already defined at test.yaml:1; expected a unique "
+            "id");
 }
 
 TEST(RuleSet, OverridesOfSecretsAreFoundByValueAndByHash) {

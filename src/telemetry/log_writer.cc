@@ -106,7 +106,7 @@ std::uint64_t LogWriter::lines_lost() const { return queue_->lost.load(std::memo
 void LogWriter::Run(Queue& queue) {
   BlockSigpipe();
   std::string lines;
-  std::uint64_t told = 0;  // Lost lines that a notice has reported.
+  std::uint64_t reported = 0;  // Lost lines that a notice has reported.
   std::unique_lock lock(queue.mutex);
   while (!queue.abandoned) {
     if (queue.waiting.empty() && queue.stopping) break;
@@ -118,10 +118,11 @@ void LogWriter::Run(Queue& queue) {
     lines.swap(queue.waiting);
     // The lines lost so far came after these lines, and before the next ones.
     const std::uint64_t lost = queue.lost;
-    const std::string notice = lost > told ? queue.options.notice(lost - told) : std::string();
+    const std::string notice =
+        lost > reported ? queue.options.notice(lost - reported) : std::string();
     lock.unlock();
     queue.lost += queue.Write(lines);
-    if (!notice.empty() && queue.Write(notice) == 0) told = lost;
+    if (!notice.empty() && queue.Write(notice) == 0) reported = lost;
     lock.lock();
   }
   queue.finished = true;

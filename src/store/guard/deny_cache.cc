@@ -76,7 +76,7 @@ std::optional<Decision> DenyCache::Decide(const Entry& known, const Limit& limit
   // longer than it does.
   const std::int64_t now_us = known.seen.now_us() + times.now_us - known.at_us;
   const TimePoint now{Micros{now_us}};
-  if (core::IsSeenWhole(limit)) return core::Decide(limit, known.seen, now, cost);
+  if (core::IsSeenComplete(limit)) return core::Decide(limit, known.seen, now, cost);
   WindowLog::State log = WindowLog::At(limit, core::StateOf<WindowLog>(known.seen), now);
   const auto has_left = [&](std::int64_t time) {
     return time + limit.span().count() <= WindowLog::MomentUs(log, now);
@@ -200,7 +200,7 @@ void DenyCache::Learn(const Request& request, std::span<const Decision> each,
     entry.at_us = asked_us;
     entry.until_us = asked_us + useful_for.count();
     entry.seen = seen;
-    if (!core::IsSeenWhole(limit) && !each[i].allowed) {
+    if (!core::IsSeenComplete(limit) && !each[i].allowed) {
       entry.cost = request.charges[i].cost;
       entry.leaves = core::LeavesOf(limit, seen, each[i]);
     }

@@ -28,14 +28,14 @@ constexpr auto kOwnCallEvery = 100ms;
 
 bool IsFull(const Error& error) { return error.code == ErrorCode::kStoreFull; }
 
-bool FoundItFull(const Request& request) {
+bool FoundStoreFull(const Request& request) {
   return !request.outcome && IsFull(request.outcome.error());
 }
 
 // Whether it counts against the store. A foreign value under one state's name does not: the store
 // serves all other requests. Nor does a full store: it still decides whatever takes no room.
 bool FailedStore(const Request& request) {
-  return Guard::IsFailure(request) && !FoundItFull(request) &&
+  return Guard::IsFailure(request) && !FoundStoreFull(request) &&
          request.outcome.error().code != ErrorCode::kForeignState;
 }
 
@@ -116,14 +116,14 @@ StoreCall* Guard::Apply(std::span<Request> requests, Done& done, TimePoint now, 
   for (Request& request : requests) {
     if (!IsOpen(request)) continue;
     if (request.action == Action::kReset) ForgetReset(request);
-    const std::size_t grips = call ? call->grips.size() : 0;
+    const std::size_t scarce_before = call ? call->scarce_places.size() : 0;
     if (!call) {
       Reject(request, Rejection::kBreaker, now, actions);
     } else if (!Reserve(*call, request.charges, request.action)) {
       Reject(request, Rejection::kInFlight, now, actions);
     } else if (const auto why = Report(ledger_.TakeOf(request.charges), now, actions)) {
       // What was granted without the store goes first: the store would grant it again.
-      Unreserve(*call, grips);
+      Unreserve(*call, scarce_before);
       Reject(request, *why, now, actions);
     } else {
       call->asked.push_back(&request);
@@ -143,7 +143,7 @@ StoreCall* Guard::Apply(std::span<Request> requests, Done& done, TimePoint now, 
 // A call, if the store may be asked.
 StoreCall* Guard::Admit(TimePoint now, Actions& actions) {
   const auto pass = breaker_.Admit(now);
-  Tell(actions);
+  AddChanges(actions);
   if (!pass) return nullptr;
   if (free_.empty()) free_.push_back(calls_.emplace_back(std::make_unique<StoreCall>()).get());
   StoreCall* const call = free_.back();
@@ -156,30 +156,30 @@ StoreCall* Guard::Admit(TimePoint now, Actions& actions) {
 // shares: operators reset many keys at once.
 bool Guard::Reserve(StoreCall& call, std::span<const Charge> charges, Action action) {
   if (call.pass.probe || action == Action::kReset) return places_.TakeBeyond(kReserve);
-  Places::Grip grip;
-  const auto taken = places_.Take([&] { return AskerOf(charges); }, grip);
-  if (taken == Places::Taken::kWithGrip) call.grips.push_back(grip);
+  Places::ScarcePlace place;
+  const auto taken = places_.Take([&] { return RequesterOf(charges); }, place);
+  if (taken == Places::Taken::kScarce) call.scarce_places.push_back(place);
   return taken != Places::Taken::kNo;
 }
 
-// Gives the last place back; the call had `grips` grips before it was taken.
-void Guard::Unreserve(StoreCall& call, std::size_t grips) {
-  places_.Release(1, std::span(call.grips).subspan(grips));
-  call.grips.resize(grips);
+// Gives the last place back; the call had `scarce_before` scarce places before it was taken.
+void Guard::Unreserve(StoreCall& call, std::size_t scarce_before) {
+  places_.Release(1, std::span(call.scarce_places).subspan(scarce_before));
+  call.scarce_places.resize(scarce_before);
 }
 
 // A combination of several charges counts as one client and as one limit: a limit that everybody
 // shares does not make everybody one client.
-Places::Asker Guard::AskerOf(std::span<const Charge> charges) const {
-  Places::Asker asker{.limit = 0, .client = 0, .known = true};
+Places::Requester Guard::RequesterOf(std::span<const Charge> charges) const {
+  Places::Requester requester{.limit = 0, .client = 0, .known = true};
   for (const Charge& charge : charges) {
     const Hash128 state = cache_.HashOf(charge);
-    asker.limit += charge.name.empty() ? charge.limit->fingerprint()
-                                       : std::hash<std::string_view>{}(charge.name);
-    asker.client += state.low;
-    asker.known = asker.known && known_.Contains(state);
+    requester.limit += charge.name.empty() ? charge.limit->fingerprint()
+                                           : std::hash<std::string_view>{}(charge.name);
+    requester.client += state.low;
+    requester.known = requester.known && known_.Contains(state);
   }
-  return asker;
+  return requester;
 }
 
 void Guard::Launch(StoreCall* call, TimePoint now) {
@@ -196,7 +196,7 @@ void Guard::Cancel(StoreCall* call) {
 }
 
 void Guard::Release(StoreCall* call) {
-  places_.Release(call->requests.size(), call->grips);
+  places_.Release(call->requests.size(), call->scarce_places);
   call->Clear();
   free_.push_back(call);
 }
@@ -227,13 +227,13 @@ StoreCall::Done Guard::OnAnswer(StoreCall* call, TimePoint now, Actions& actions
 void Guard::RecordAnswer(const StoreCall& call, TimePoint now, Actions& actions) {
   const auto failure = std::ranges::find_if(call.requests, FailedStore);
   const bool failed = failure != call.requests.end();
-  const auto full = std::ranges::find_if(call.requests, FoundItFull);
-  const auto found_full = std::count_if(full, call.requests.end(), FoundItFull);
+  const auto full = std::ranges::find_if(call.requests, FoundStoreFull);
+  const auto found_full = std::count_if(full, call.requests.end(), FoundStoreFull);
   if (found_full > 0) breaker_.set_last_failure(full->outcome.error());
   if (failed) breaker_.set_last_failure(failure->outcome.error());
   breaker_.Record(call.pass, {.failed = failed, .took = now - call.sent}, now);
   if (found_full > 0 && !call.own) overload_.Judge(false, found_full, now);
-  Tell(actions);
+  AddChanges(actions);
 }
 
 void Guard::HandBack(StoreCall& call, TimePoint now) {
@@ -295,7 +295,7 @@ void Guard::Expire(StoreCall* call, TimePoint now, Actions& actions) {
     }
     actions.done.push_back(std::move(call->done));
   }
-  Tell(actions);
+  AddChanges(actions);
 }
 
 // The store has answered a request that the policy decided at the deadline.
@@ -339,7 +339,7 @@ void Guard::Reject(Request& request, Rejection why, TimePoint now, Actions& acti
   // Only limited requests can be a flood.
   const bool checks = request.action == Action::kCheck;
   const Cause cause = checks ? overload_.Judge(breaker_.failing(), 1, now) : Cause::kOutage;
-  Tell(actions);
+  AddChanges(actions);
   if (cause == Cause::kOverload) {
     ++(breaker ? stats_.overload_breaker : stats_.overload_in_flight);
   }
@@ -437,7 +437,7 @@ void Guard::Stop(TimePoint now, Actions& actions) {
 void Guard::CallIfDue(TimePoint now, Actions& actions) {
   next_own_call_ = now + kOwnCallEvery;
   overload_.EndIfCalm(now);
-  Tell(actions);
+  AddChanges(actions);
   if (ledger_.size() > 0) {
     Report(ledger_.Take(kReportMax), now, actions);
   } else {
@@ -564,14 +564,14 @@ void Guard::ForgetLastSeen(const Charge* charge) {
 }
 
 // Adds what has changed since the last call.
-void Guard::Tell(Actions& actions) {
-  if (breaker_.transitions() != transitions_told_) {
+void Guard::AddChanges(Actions& actions) {
+  if (breaker_.transitions() != transitions_added_) {
     actions.transitions.push_back(*breaker_.last_transition());
-    transitions_told_ = breaker_.transitions();
+    transitions_added_ = breaker_.transitions();
   }
-  if (overload_.changes() != overload_changes_told_) {
+  if (overload_.changes() != overload_changes_added_) {
     actions.overload_changes.push_back(*overload_.last_change());
-    overload_changes_told_ = overload_.changes();
+    overload_changes_added_ = overload_.changes();
   }
 }
 

@@ -101,8 +101,8 @@ class Guard {
   // Asking the store.
   StoreCall* Admit(TimePoint now, Actions& actions);
   bool Reserve(StoreCall& call, std::span<const Charge> charges, Action action);
-  void Unreserve(StoreCall& call, std::size_t grips);
-  Places::Asker AskerOf(std::span<const Charge> charges) const;
+  void Unreserve(StoreCall& call, std::size_t scarce_before);
+  Places::Requester RequesterOf(std::span<const Charge> charges) const;
   void Launch(StoreCall* call, TimePoint now);
   void Cancel(StoreCall* call);
   void Release(StoreCall* call);
@@ -134,7 +134,7 @@ class Guard {
 
   void ForgetReset(const Request& request);
   void ForgetIfReset(const Request& answered);
-  void Tell(Actions& actions);
+  void AddChanges(Actions& actions);
 
   CallQueue& QueueOf(const StoreCall& call) { return call.pass.probe ? probes_ : waiting_; }
   Micros DeadlineOf(const StoreCall& call) const {
@@ -155,8 +155,8 @@ class Guard {
   LastSeen last_seen_;
   Breaker breaker_;
   Overload overload_;
-  std::int64_t transitions_told_ = 0;
-  std::int64_t overload_changes_told_ = 0;
+  std::int64_t transitions_added_ = 0;
+  std::int64_t overload_changes_added_ = 0;
 
   std::vector<std::unique_ptr<StoreCall>> calls_;
   std::vector<StoreCall*> free_;

@@ -42,7 +42,7 @@ std::optional<LastSeen::Left> LastSeen::Find(const Hash128& state, const Limit& 
   const std::int64_t then_us = known->seen.now_us() + now_us - known->at_us;
   if (then_us > kTimeMax.time_since_epoch().count()) return std::nullopt;
   const TimePoint then{Micros{then_us}};
-  if (core::IsSeenWhole(limit)) {
+  if (core::IsSeenComplete(limit)) {
     return Left{core::Decide(limit, known->seen, then, 0).remaining, Micros{0}};
   }
   using core::WindowLog;

@@ -22,14 +22,14 @@ class Places {
   static constexpr std::size_t kSharedFrom = 32;
 
   // Who asks. Those with the same number are treated as one.
-  struct Asker {
+  struct Requester {
     std::uint64_t limit;
     std::uint64_t client;
     bool known;
   };
 
   // How a place that was taken while places were scarce is counted.
-  struct Grip {
+  struct ScarcePlace {
     std::uint16_t limit;
     std::uint16_t client;
     bool known;
@@ -37,22 +37,22 @@ class Places {
 
   explicit Places(std::size_t max);
 
-  enum class Taken : std::uint8_t { kNo, kYes, kWithGrip };
+  enum class Taken : std::uint8_t { kNo, kYes, kScarce };
 
-  // Takes one. `asker` is called, and `grip` set, only while places are scarce.
-  template <typename AskerOf>
-  Taken Take(const AskerOf& asker, Grip& grip) {
+  // Takes one. `requester` is called, and `place` set, only while places are scarce.
+  template <typename RequesterOf>
+  Taken Take(const RequesterOf& requester, ScarcePlace& place) {
     const bool plenty = taken_ < plenty_;
-    if (!plenty && (taken_ >= max_ || !Share(asker(), max_ - taken_, grip))) return Taken::kNo;
+    if (!plenty && (taken_ >= max_ || !Share(requester(), max_ - taken_, place))) return Taken::kNo;
     ++taken_;
-    return plenty ? Taken::kYes : Taken::kWithGrip;
+    return plenty ? Taken::kYes : Taken::kScarce;
   }
 
   // Takes one for anybody, up to `more` beyond the maximum.
   bool TakeBeyond(std::size_t more);
 
-  // Gives back `count` places, including those of `grips`.
-  void Release(std::size_t count, std::span<const Grip> grips);
+  // Gives back `count` places, including those of `scarce_places`.
+  void Release(std::size_t count, std::span<const ScarcePlace> scarce_places);
 
   std::size_t taken() const { return taken_; }
 
@@ -61,9 +61,9 @@ class Places {
   static constexpr std::size_t kClients = 4'096;
   using Count = std::uint32_t;
 
-  bool Share(const Asker& asker, std::size_t free, Grip& grip);
+  bool Share(const Requester& requester, std::size_t free, ScarcePlace& place);
   bool ShareFresh(std::size_t limit);
-  void ReleaseLimit(const Grip& grip);
+  void ReleaseLimit(const ScarcePlace& place);
 
   // Constant after construction.
   const std::size_t max_;
@@ -72,7 +72,7 @@ class Places {
   const std::uint32_t client_max_;
 
   std::size_t taken_ = 0;
-  // Only places that were taken with a grip.
+  // Only places that were taken while they were scarce.
   Count fresh_ = 0;
   std::array<Count, kLimits> fresh_of_{};  // By limit.
   std::array<Count, kLimits> known_of_{};

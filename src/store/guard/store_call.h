@@ -32,11 +32,11 @@ struct StoreCall {
   std::span<const Decision> EachOf(std::size_t i) const;
   std::span<const DenyCache::Place> PlacesOf(std::size_t i) const;
 
-  std::vector<Request*> asked;            // The caller's.
-  std::vector<Request> requests;          // The copies, for the store.
-  std::vector<Places::Grip> grips;        // Of places taken while places were scarce.
-  std::vector<std::int64_t> local_units;  // What the policy took locally for each request.
-  Done done;                              // The caller's. Kept here, never called here.
+  std::vector<Request*> asked;                     // The caller's.
+  std::vector<Request> requests;                   // The copies, for the store.
+  std::vector<Places::ScarcePlace> scarce_places;  // Of places taken while places were scarce.
+  std::vector<std::int64_t> local_units;           // What the policy took locally for each request.
+  Done done;                                       // The caller's. Kept here, never called here.
   bool own = false;      // A report or a probe of the guard itself: no caller waits for it.
   bool decided = false;  // By policy, because the deadline passed.
 

@@ -30,7 +30,7 @@ TEST(StoreCall, GivesTheMemoryOfALargeBatchBack) {
   const std::size_t before = BytesInUse();
   for (Request& request : requests) call.asked.push_back(&request);
   call.Copy(cache);
-  call.grips.resize(requests.size());
+  call.scarce_places.resize(requests.size());
   call.Clear();
   // Nothing except what the allocator itself keeps.
   EXPECT_LT(BytesInUse(), before + 4'096);

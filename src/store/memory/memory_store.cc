@@ -51,7 +51,7 @@ memory::Identity IdentityOf(const Hash128& hash) {
   return {.hash = hash.low, .check = static_cast<std::uint32_t>(hash.high)};
 }
 
-MemoryStore::Options Sane(MemoryStore::Options options) {
+MemoryStore::Options WithinBounds(MemoryStore::Options options) {
   options.keys_max = std::max<std::int64_t>(1, options.keys_max);
   options.recovered_kept_for = std::max(Micros{0}, options.recovered_kept_for);
   if (!options.clock) options.clock = &SystemClock();
@@ -61,7 +61,7 @@ MemoryStore::Options Sane(MemoryStore::Options options) {
 }  // namespace
 
 MemoryStore::Impl::Impl(const Options& options, const Seed& seed)
-    : options_(Sane(options)), seed_(seed), shards_(std::make_unique<Shard[]>(kShards)) {
+    : options_(WithinBounds(options)), seed_(seed), shards_(std::make_unique<Shard[]>(kShards)) {
   totals_.log_entries_max = options_.log_entries_max;
   // Shards get equal shares except for chance, which the sketch allows for.
   totals_.sketch_lines = memory::Sketch::LinesFor(options_.keys_max / std::int64_t{kShards} + 1);
@@ -345,8 +345,8 @@ Expected<bool> MemoryStore::Impl::Forget(std::span<const Place> places, TimePoin
   }
   if (!shared) return existed;
   return std::unexpected(Error{ErrorCode::kStoreFull,
-                               "the store is full, and what this key has used is noted together "
-                               "with what others have; it cannot be told apart"});
+                               "the store is full, and this key shares its record of use with "
+                               "others, who would be reset, too"});
 }
 
 MemoryStore::Stats MemoryStore::Impl::GetStats() const {

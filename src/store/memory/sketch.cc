@@ -59,7 +59,7 @@ std::int64_t UnitsOf(const Limit& limit, const Bound& bound) {
   if (bound.parts == Bound::kFlowsBack) return limit.amount();
   // Rounded up to parts, and down to units: no unit that was taken is lost.
   return static_cast<std::int64_t>(static_cast<__int128>(bound.parts) * limit.amount() /
-                                   Bound::kPartsWhole);
+                                   Bound::kPartsFull);
 }
 
 std::int64_t UsedOf(const Limit& limit, const Bound& bound, TimePoint now) {
@@ -120,7 +120,7 @@ Bound Larger(const Bound& a, const Bound& b) {
   // A bucket and a window have no common measure except "everything".
   const bool one_flows = a.parts == Bound::kFlowsBack || b.parts == Bound::kFlowsBack;
   return {.until_us = until_us,
-          .parts = one_flows ? Bound::kPartsWhole : std::max(a.parts, b.parts)};
+          .parts = one_flows ? Bound::kPartsFull : std::max(a.parts, b.parts)};
 }
 
 Decision Decide(const Limit& limit, const Bound& bound, TimePoint now, std::int64_t cost) {
@@ -144,7 +144,7 @@ Bound Take(const Limit& limit, const Bound& bound, TimePoint now, std::int64_t u
     const std::int64_t used =
         std::min(limit.amount(), UsedOf(limit, bound, now) + std::min(units, limit.amount()));
     const auto parts = static_cast<std::int64_t>(
-        (static_cast<__int128>(used) * Bound::kPartsWhole + limit.amount() - 1) / limit.amount());
+        (static_cast<__int128>(used) * Bound::kPartsFull + limit.amount() - 1) / limit.amount());
     const Bound taken{.until_us = RoundUp(std::min(LeftAt(limit, now), kUntilMaxUs), kWindowShift),
                       .parts = parts};
     return bound.until_us <= Us(now) ? taken : Larger(bound, taken);

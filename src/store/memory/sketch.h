@@ -19,9 +19,9 @@ namespace sluice::memory {
 // An upper bound of what a key has used. It means the same under any limit, so that keys of
 // different limits can share one: the larger of two holds for both.
 struct Bound {
-  static constexpr std::int64_t kPartsWhole = (1 << 12) - 1;
+  static constexpr std::int64_t kPartsFull = (1 << 12) - 1;
 
-  // What is used of a window, in kPartsWhole-ths of the limit, stays used until `until_us`. What is
+  // What is used of a window, in kPartsFull-ths of the limit, stays used until `until_us`. What is
   // used of a bucket flows back all the time, so `until_us` alone describes it.
   static constexpr std::int64_t kFlowsBack = -1;
 

@@ -305,7 +305,7 @@ bool Dispatcher::PumpReady(Moment now) {
   return !ready.empty();
 }
 
-// Collects the next round: no more than its share of all open requests, so that every round is as
+// Collects the next round: no more than its share of all open requests, so that rounds are equally
 // large, and one can be answered while the others are decided.
 std::vector<std::shared_ptr<Dispatcher::ScriptCall>> Dispatcher::Gather(Lane& lane, Moment now) {
   const auto round = std::make_shared<Round>(lane);

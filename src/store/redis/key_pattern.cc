@@ -60,18 +60,18 @@ std::string StartsWith(std::string_view text) {
 KeyPattern::KeyPattern(std::string_view prefix, std::string_view pattern)
     : start_(text::Cat(prefix, ":{")),
       pattern_(pattern),
-      whole_(pattern.find_first_of(kWildcards) == std::string_view::npos
-                 ? KeyPrefix(prefix, pattern)
-                 : std::string()) {}
+      key_prefix_(pattern.find_first_of(kWildcards) == std::string_view::npos
+                      ? KeyPrefix(prefix, pattern)
+                      : std::string()) {}
 
 std::string KeyPattern::ScanPattern() const {
-  if (!whole_.empty()) return StartsWith(whole_);
+  if (!key_prefix_.empty()) return StartsWith(key_prefix_);
   const std::string_view pattern = pattern_;
   return StartsWith(start_ + Escape(pattern.substr(0, pattern.find_first_of(kWildcards))));
 }
 
 bool KeyPattern::Matches(std::string_view redis_key) const {
-  if (!whole_.empty()) return redis_key.starts_with(whole_);
+  if (!key_prefix_.empty()) return redis_key.starts_with(key_prefix_);
   if (!redis_key.starts_with(start_)) return false;
   const std::string_view rest = redis_key.substr(start_.size());
   const std::string_view stored = rest.substr(0, rest.find('}'));

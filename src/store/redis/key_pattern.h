@@ -23,9 +23,9 @@ class KeyPattern {
   bool Matches(std::string_view redis_key) const;
 
  private:
-  const std::string start_;    // `<prefix>:{`
-  const std::string pattern_;  // As given.
-  const std::string whole_;    // Without a wildcard: what all states of this key start with.
+  const std::string start_;       // `<prefix>:{`
+  const std::string pattern_;     // As given.
+  const std::string key_prefix_;  // Without a wildcard: what all states of this key start with.
 };
 
 }  // namespace sluice::redis
