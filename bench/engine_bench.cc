@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The figures of the decision engine; bench/README.md says what each one means.
+// The figures of the decision engine; bench/README.md explains each one.
 //
 // The last line of output is `check_vs_find=… bytes_per_key=… scale2=…`.
 #include <absl/container/flat_hash_map.h>
@@ -26,7 +26,7 @@ constexpr std::size_t kKeys = 1'000'000;
 constexpr std::size_t kKeysForMemory = 10'000'000;
 constexpr sluice::TimePoint kStart{sluice::Micros{1'700'000'000'000'000}};
 
-// 18 bytes, beyond the small-string buffer, as real keys mostly are.
+// 18 bytes, longer than the small-string buffer, like most real keys.
 std::string KeyOf(std::uint64_t number) {
   std::string key = "user:0000000000000";
   for (std::size_t i = key.size(); number > 0; number /= 10) {
@@ -47,9 +47,9 @@ const std::vector<std::string>& Keys() {
   return keys;
 }
 
-// The keys in the order in which they are asked for: random, and not that in which they were made.
-// Each is copied, so that they lie in memory in that order: a service has just read the key that it
-// asks for, and neither side of the comparison should pay for fetching it.
+// The keys in the order of the requests: random, not the order in which they were made. Each is
+// copied, so that they are in memory in that order: a service has just read the key that it asks
+// for, and neither side of the comparison should pay for fetching it.
 const std::vector<std::string>& Probes() {
   static const auto& probes = *[] {
     std::vector<std::size_t> order(kKeys);
@@ -93,7 +93,7 @@ const Map& FilledMap() {
   return map;
 }
 
-// What the check is compared with: nothing but finding 16 bytes by the same keys.
+// The baseline: nothing but finding 16 bytes by the same keys.
 void BM_Find(benchmark::State& state) {
   const Map& map = FilledMap();
   std::size_t i = 0;
@@ -105,15 +105,15 @@ void BM_Find(benchmark::State& state) {
 
 void BM_Check(benchmark::State& state) {
   sluice::Limiter& limiter = FilledLimiter();
-  // Threads start apart, so that they ask for different keys.
+  // Threads start at different places, so that they ask for different keys.
   std::size_t i = kKeys / static_cast<std::size_t>(state.threads()) *
                   static_cast<std::size_t>(state.thread_index());
   for (auto _ : state) {
     benchmark::DoNotOptimize(limiter.Check(Probes()[i]));
     i = i + 1 == kKeys ? 0 : i + 1;
-    // Ten microseconds a check: each key is asked for every ten seconds, and refilled by then.
-    // Moved on now and then, since a real clock is not a line of memory that threads take from each
-    // other.
+    // Ten microseconds per check: each key is asked for every ten seconds, and refilled by then.
+    // Advanced only now and then, since a real clock is not a cache line that threads take from
+    // each other.
     if (state.thread_index() == 0 && i % 64 == 0) TheClock().Set(TheClock().Now() + 640us);
   }
   state.SetItemsProcessed(state.iterations());

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The peer of grpc_bench.py, from the same messages as the gRPC door.
+# The baseline of grpc_bench.py, built from the same messages as the gRPC door.
 pkg_check_modules(GRPCPP IMPORTED_TARGET grpc++)
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin)
 if(GRPCPP_FOUND AND GRPC_CPP_PLUGIN)

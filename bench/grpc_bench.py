@@ -48,7 +48,7 @@ def start(command):
 
 
 def load(port, body, seconds):
-    """Calls a second; every call must have been answered."""
+    """Calls per second; every call must have been answered."""
     out = subprocess.run(
         ["h2load", "-c", str(CONNECTIONS), "-m", str(STREAMS), "-t", "1", "-D", str(seconds),
          "-d", body, "-H", "content-type: application/grpc", "-H", "te: trailers",

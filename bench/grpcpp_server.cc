@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gRPC door is measured against: a bare grpc++ callback server that answers every
-// ShouldRateLimit with the same OK. It looks at nothing and counts nothing.
+// The baseline for the gRPC door: a bare grpc++ callback server that answers every ShouldRateLimit
+// with the same OK. It looks at nothing and counts nothing.
 #include <envoy/service/ratelimit/v3/rls.grpc.pb.h>
 #include <grpcpp/grpcpp.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The figures of the guard; bench/README.md says what each one means.
+// The figures of the guard; bench/README.md explains each one.
 //
 // Starts its own redis-server. The last line of output is `guard_overhead=… deny_cache_gain=…`.
 #include <signal.h>
@@ -42,7 +42,7 @@ constexpr int kOutstanding = 64;
 const Limit kBucket = *Limit::Parse("algorithm=token_bucket,capacity=100,refill=10,period=1s");
 const Limit kExhausted = *Limit::Parse("algorithm=token_bucket,capacity=10,refill=10,period=1d");
 
-// Calls that are slow because the machine is busy with something else open no breaker here.
+// Calls that are slow because the machine is busy do not open the breaker here.
 const GuardedStore::BreakerOptions kNever = {.failure_percent = 101, .slow_percent = 101};
 
 [[noreturn]] void Die(const std::string& why) {
@@ -54,7 +54,7 @@ double SecondsSince(Steady::time_point start) {
   return std::chrono::duration<double>(Steady::now() - start).count();
 }
 
-// What this thread has used of a processor: others that use it do not count.
+// Processor time of this thread: other threads do not count.
 double ProcessorSeconds() {
   timespec used{};
   if (::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) != 0) Die("no clock");
@@ -66,8 +66,8 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Seconds a check, as a door makes it: a request is put together, applied to the engine (or to a
-// store), and its answer read.
+// Seconds per check, made as a door makes it: a request is assembled, applied to the engine (or to
+// a store), and its answer read.
 template <typename Asked>
 double Inline(Asked& asked, const std::vector<std::string>& keys) {
   std::int64_t answers = 0;
@@ -85,7 +85,7 @@ double Inline(Asked& asked, const std::vector<std::string>& keys) {
   return seconds / kChecks;
 }
 
-// With the guard over without: interleaved, each side first in turn.
+// The ratio of with to without the guard: interleaved, each side first in turn.
 template <typename Asked>
 double Overhead(const char* what, Asked& bare, Asked& guarded,
                 const std::vector<std::string>& keys) {
@@ -112,7 +112,7 @@ double Overhead(const char* what, Asked& bare, Asked& guarded,
   return Median(ratios);
 }
 
-// Decisions a second on one exhausted key, at most `kOutstanding` at a time: each slot asks again
+// Decisions per second on one exhausted key, at most `kOutstanding` at a time: each slot asks again
 // when it is its turn and it has been answered.
 double Exhausted(Store& store, int checks) {
   struct Slot {
@@ -145,7 +145,7 @@ double Exhausted(Store& store, int checks) {
 }
 
 // How long answers take when the store gives none, with the default deadline and without a breaker
-// that would spare the wait.
+// that would skip the wait.
 void HungStore(const testing_support::RedisServer& server, Store& redis) {
   constexpr int kAnswers = 500;
   GuardedStore guard(redis, {.breaker = kNever});

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 
-# What nginx sends by itself.
+# Sent by nginx itself.
 OWN_HEADERS = {"date", "server", "connection", "content-length", "content-type", "keep-alive"}
 
 WRK_SCRIPT = """
@@ -127,7 +127,7 @@ def start_nginx(folder, response, body):
 
 
 def processor_seconds(process):
-    """Of the process and of its children, such as the worker of nginx."""
+    """Processor seconds of the process and its children, such as nginx's worker."""
     pids = [str(process.pid)]
     with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as file:
         pids += file.read().split()
@@ -166,7 +166,7 @@ def main():
     parser.add_argument("command", nargs="+", help="starts the server; {port} is a free port")
     options = parser.parse_args()
 
-    # So that nothing is left running or lying about.
+    # So that nothing is left running or lying around.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("http_bench: terminated"))
     folder = tempfile.mkdtemp(prefix="sluice-http-bench-")
     port = free_port()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The figures of the Redis store; bench/README.md says what each one means.
+// The figures of the Redis store; bench/README.md explains each one.
 //
 // Starts its own redis-server. The last line of output is
 // `batch_vs_direct=… hot_vs_direct=… idle_overhead=…`.
@@ -33,7 +33,7 @@ constexpr int kRounds = 7;
 constexpr int kChecks = 100'000;  // In a round, for each side.
 constexpr int kIdleChecks = 3'000;
 
-// The token bucket of the specification this is compared with: a hash, five commands.
+// The token bucket of the specification, as a baseline: a hash, five commands.
 constexpr std::string_view kPlainScript = R"(
 local capacity, rate, now, requested =
   tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -110,7 +110,7 @@ class Bench {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  // The same number of calls of a script, one a check, pipelined on one connection.
+  // The same number of script calls, one per check, pipelined on one connection.
   double Direct(int checks, int outstanding, bool hot, bool own_script) {
     int started = 0;
     int done = 0;
@@ -193,7 +193,7 @@ double Median(std::vector<double> values) {
 int main() {
   Bench bench;
   bench.LoadOwnScript();
-  // Before anything is timed, nearly every key gets its state.
+  // Before anything is timed, give nearly every key its state.
   bench.ThroughStore(5 * kKeys, kOutstanding, false);
   bench.Direct(5 * kKeys, kOutstanding, false, false);
   std::vector<double> batch, hot, idle;

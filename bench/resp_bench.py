@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""CL.THROTTLE on the RESP door over INCR on redis-server, both on random keys.
+"""CL.THROTTLE on the RESP door against INCR on redis-server, both on random keys.
 
   resp_bench.py [options] PROGRAM
 
@@ -22,8 +22,8 @@ import time
 
 THROTTLE = ["CL.THROTTLE", "key:__rand_int__", "100", "1000", "60"]
 INCR = ["INCR", "key:__rand_int__"]
-# With a tenth of them redis-server is so fast that redis-benchmark, which has more to write and to
-# read for CL.THROTTLE, is what is measured.
+# With a tenth of them, redis-server is so fast that redis-benchmark itself is measured, since it
+# has more to write and read for CL.THROTTLE.
 KEYS = 1_000_000
 
 
@@ -65,7 +65,7 @@ def cpu_seconds(pid):
 
 
 def measure(process, port, depth, requests, command):
-    """Requests per second, and microseconds of the server's processor for each."""
+    """Requests per second, and microseconds of the server's processor time per request."""
     before = cpu_seconds(process.pid)
     done = subprocess.run(
         ["redis-benchmark", "-p", str(port), "-c", "50", "-n", str(requests), "-r", str(KEYS), "-P",
@@ -80,7 +80,7 @@ def measure(process, port, depth, requests, command):
 def compare(servers, depth, requests, rounds):
     ratios, costs = [], []
     for number in range(rounds):
-        # Whoever goes first may find the machine in another mood than whoever goes second.
+        # The machine may behave differently for whoever goes first.
         order = [("redis", INCR), ("sluice", THROTTLE)]
         if number % 2:
             order.reverse()

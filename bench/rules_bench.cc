@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the time of POST /api/v1/check grows with the number of rules: from the body to the answer's
-// body, without the server around it. Each request asks for another of the rule set's paths; both
+// body, without the server around it. Each request asks for a different path of the rule set. Both
 // sides are interleaved, and figures are medians.
 #include <time.h>
 
@@ -50,7 +50,7 @@ std::shared_ptr<const RuleSet> MakeRules(int count) {
   return sluice::rules::ParseRuleSet(yaml, "bench").value();
 }
 
-// Rules that no path tells apart, but an attribute does; with the same path or without any.
+// Rules that differ not in their path but in an attribute; all with the same path, or without one.
 std::shared_ptr<const RuleSet> MakeTenantRules(int count, std::string_view paths) {
   std::string yaml = "id: bench\nrules:\n";
   for (int i = 0; i < count; ++i) {
@@ -61,7 +61,7 @@ std::shared_ptr<const RuleSet> MakeTenantRules(int count, std::string_view paths
   return sluice::rules::ParseRuleSet(yaml, "bench").value();
 }
 
-// In the order in which they are asked for, as a door has just read them.
+// In the order of the requests, as if a door had just read them.
 std::vector<std::string> MakePaths(int count, std::mt19937& random) {
   std::vector<std::string> paths;
   for (int i = 0; i < kMany; ++i) {
@@ -70,7 +70,7 @@ std::vector<std::string> MakePaths(int count, std::mt19937& random) {
   return paths;
 }
 
-// Time of this thread alone: others on the machine do not count.
+// Time of this thread alone: other processes do not count.
 double ThreadNanos() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

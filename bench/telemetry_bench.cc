@@ -61,7 +61,7 @@ void MetricsText(benchmark::State& state) {
 }
 BENCHMARK(MetricsText);
 
-// Keys of Zipf's law over a hundred thousand, and a flood in which no key comes twice soon.
+// Keys by Zipf's law over a hundred thousand, and a flood in which no key repeats soon.
 void HeavyHittersRecord(benchmark::State& state) {
   std::mt19937_64 random(1);
   std::vector<std::string> keys;

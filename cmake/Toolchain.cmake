@@ -7,7 +7,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 find_program(SLUICE_CCACHE ccache)
 if(SLUICE_CCACHE)
-  # Precompiled headers are cached, too, if their use is not taken as a reason to look away.
+  # Lets ccache cache precompiled headers, too.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
                                   ${SLUICE_CCACHE})
 endif()
@@ -18,11 +18,12 @@ endif()
 
 add_compile_options(-Wall -Wextra -Wshadow -Wconversion -Wnon-virtual-dtor -Woverloaded-virtual)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # GCC 12 sees out-of-bounds copies in inlined std::string concatenations that are none.
+  # GCC 12 reports out-of-bounds copies in inlined std::string concatenations that do not exist.
   add_compile_options(-Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
 endif()
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  # A class of one file that has members of that file's own types; joined files look like headers.
+  # A class with members of types that are local to its file; in joined files these look like
+  # headers.
   add_compile_options(-Wno-subobject-linkage)
 endif()
 if(SLUICE_DEVELOPER)
@@ -30,13 +31,13 @@ if(SLUICE_DEVELOPER)
 endif()
 
 if(SLUICE_SANITIZE)
-  # Lightly optimised, with line numbers only: half the time to build, and still fast enough.
-  # GCC then sees less and warns of what is right, which is no error there.
+  # Lightly optimised, with line numbers only: half the time to build, and still fast enough. GCC
+  # then sees less and warns about correct code, so warnings are not errors there.
   add_compile_options(-O1 -g1 -fsanitize=${SLUICE_SANITIZE} -fno-sanitize-recover=all
                       -fno-omit-frame-pointer -Wno-error)
   add_link_options(-fsanitize=${SLUICE_SANITIZE})
   if(SLUICE_SANITIZE MATCHES thread)
-    # Fences, which the thread sanitizer does not know; loops that run on one thread need none.
+    # The thread sanitizer does not know fences; loops that run on one thread need none.
     add_compile_definitions(BOOST_ASIO_DISABLE_FENCED_BLOCK)
   endif()
 elseif(CMAKE_BUILD_TYPE MATCHES "Rel")

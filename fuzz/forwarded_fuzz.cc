@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever a client writes into X-Forwarded-For and Forwarded: what a trusted proxy appends to it
-// decides, and a peer that is not trusted is never anyone but itself.
+// Whatever a client writes into X-Forwarded-For and Forwarded, what a trusted proxy appends
+// decides, and an untrusted peer only ever counts as itself.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -58,7 +58,7 @@ void CheckField(Field field, std::string_view text) {
   const std::string key = ClientKey(found);
   Expect(Cidr::Parse(key) && Cidr::Parse(key)->Contains(found));
 
-  // A trusted proxy in the list is as good as one that we talk to.
+  // A trusted proxy in the list counts like one that we talk to.
   if (std::ranges::count(text, ',') + 2 < static_cast<long>(sluice::net::kForwardedHopsMax)) {
     Expect(Find(field, kProxy, {Cat(text, ", ", name, "10.0.0.2")}) ==
            Find(field, kInnerProxy, {text}));

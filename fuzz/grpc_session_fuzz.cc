@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes of a client, in HTTP/2 frames or not, into the services on a store in memory: no crash,
-// no leak, and bounded output. The first byte says how the rest is cut; the second, whether the
-// client's greeting goes before it, so that most inputs get past it.
+// Any bytes of a client, HTTP/2 frames or not, into the services on a memory store: no crash, no
+// leak, and bounded output. The first byte determines how the rest is split; the second, whether
+// the client's preface precedes it, so that most inputs get past it.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -56,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string out;
   if (greet) services.Receive(kGreeting, now);
   for (std::size_t turn = 0; !rest.empty() && !services.session().finished(); ++turn) {
-    // A copy, so that nothing is kept of it and nothing read behind its end.
+    // A copy, so that nothing can be kept of it and nothing read past its end.
     const std::size_t part = std::min(step, rest.size());
     const std::unique_ptr<char[]> copy(new char[part]);
     rest.copy(copy.get(), part);

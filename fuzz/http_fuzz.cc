@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes are the same requests, the same wait or a refusal at the same place however they are
-// cut, though of several reasons for it the one that is seen first is told; and what is taken for a
-// request is one to Boost.Beast, too, with the same parts. The first byte chooses
-// the limits and how many lengths follow, which cut the rest over and over.
+// However any bytes are split, they are the same requests, the same wait or a refusal at the same
+// place, though the reason reported is the first one seen. Boost.Beast must also accept each
+// request, with the same parts. The first byte selects the limits and how many lengths follow,
+// which split the rest over and over.
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -91,11 +91,11 @@ Outcome Run(std::string_view stream, std::string_view lengths, const Limits& lim
   return outcome;
 }
 
-// What Beast is stricter about, and what cannot move the end of a request.
+// Where Beast is stricter, or the difference cannot move the end of a request.
 bool IsHarmless(const beast::error_code& error, std::string_view raw) {
   return error == beast::http::error::bad_value ||    // Lists in Connection.
          error == beast::http::error::bad_version ||  // HTTP/1.2 and above.
-         raw.find(';') != std::string_view::npos ||   // Extensions of chunks.
+         raw.find(';') != std::string_view::npos ||   // Chunk extensions.
          !raw.ends_with("\r\n0\r\n\r\n");             // Trailers.
 }
 
@@ -121,7 +121,7 @@ void Compare(const Copy& request, std::string_view raw) {
   Expect(other.target() == request.target);
   Expect(other.version() == 10 + static_cast<unsigned>(request.minor_version));
   Expect(other.body() == request.body);
-  // It looks at the first of several Connection fields only, and at those of trailers, too.
+  // Beast only looks at the first of several Connection fields, and also at those of trailers.
   const auto connections = std::ranges::count_if(request.headers, [](const auto& header) {
     return beast::iequals(header.first, "connection");
   });
@@ -129,7 +129,7 @@ void Compare(const Copy& request, std::string_view raw) {
   Expect(seen > 1 || std::cmp_not_equal(seen, connections) ||
          other.keep_alive() == request.keep_alive);
   for (const auto& [name, value] : request.headers) {
-    // Fields of one name are kept together there.
+    // Beast keeps fields of one name together.
     const auto [first, last] = other.equal_range(name);
     Expect(std::any_of(first, last, [&](const auto& f) { return f.value() == value; }));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text is an answer to INFO or none; no number that is taken from it is negative.
+// Any text is a reply to INFO or not; no number taken from it is negative.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

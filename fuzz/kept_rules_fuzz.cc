@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any file is kept rule sets or an error. The content is also tried under a checksum that is right,
-// which no fuzzer finds: what is accepted is written as it was read.
+// Any file is kept rule sets or an error. The content is also tried under a valid checksum, which
+// no fuzzer finds: what is accepted is written as it was read.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes are the same messages, the same wait or the same error however they are cut. The first
-// byte chooses the limits and how many lengths follow, which cut the rest over and over.
+// However any bytes are split, they are the same messages, the same wait or the same error. The
+// first byte selects the limits and how many lengths follow, which split the rest over and over.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +37,7 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-// The nodes are exactly one value with all that is in it, within the limits, and their texts lie
+// The nodes are exactly one value with everything in it, within the limits, and their texts are
 // within what was consumed.
 std::vector<Node> Checked(const RespParser& parser, std::string_view bytes,
                           const RespLimits& limits) {
@@ -65,8 +65,8 @@ std::vector<Node> Checked(const RespParser& parser, std::string_view bytes,
   return nodes;
 }
 
-// No lengths: all at once. Every call sees a buffer of its own, so that nothing may be kept of the
-// one before and nothing read behind its end.
+// Without lengths: all at once. Every call sees its own buffer, so that nothing can be kept of the
+// one before and nothing read past its end.
 Outcome Run(std::string_view stream, std::string_view lengths, const RespLimits& limits) {
   RespParser parser(limits);
   Outcome outcome;

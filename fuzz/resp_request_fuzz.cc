@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What clients may send to the RESP door: it must be refused or answered, and the answers must not
-// depend on how the bytes were cut.
+// depend on how the bytes were split.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace {
 using sluice::testing_support::RespEngine;
 using sluice::testing_support::RespPeer;
 
-// A store in memory that can be had anew: the rest of an engine takes a thousand times longer to
-// make than to use.
+// A memory store that can be replaced by a new one: the rest of an engine takes a thousand times
+// longer to make than to use.
 class RenewableStore final : public sluice::Store {
  public:
   void Renew(const sluice::Clock& clock) { memory_.emplace(Options{.clock = &clock}); }
@@ -36,7 +36,7 @@ class RenewableStore final : public sluice::Store {
   std::optional<sluice::MemoryStore> memory_;
 };
 
-// `cuts` says how long the pieces are, again and again; without any it is one piece.
+// `cuts` gives the lengths of the pieces, over and over; without any it is one piece.
 std::string Converse(const sluice::resp::SessionOptions& options, std::string_view bytes,
                      std::string_view cuts) {
   static RenewableStore store;

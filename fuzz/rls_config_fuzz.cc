@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text is a configuration or a list of problems. Whatever a request brings, its state's key is
-// within bounds. The first line is a request, `key=value` separated by commas; the rest is the
+// Any text is a configuration or a list of problems. Whatever a request contains, its state's key
+// is within bounds. The first line is a request, `key=value` separated by commas; the rest is the
 // file.
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as a message of ShouldRateLimit: what protobuf accepts is read as protobuf reads it,
-// and what is accepted is answered with a response that holds together.
+// and answered with a consistent response.
 #include <envoy/service/ratelimit/v3/rls.pb.h>
 
 #include <cstddef>

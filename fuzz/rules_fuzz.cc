@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text is rule sets or a list of problems with places. What is accepted survives the round trip
-// through JSON, and chooses rules for any request without breaking its promises. The first line is
-// the path of a request; the rest is the file.
+// Any text is rule sets or a list of problems with positions. What is accepted survives the round
+// trip through JSON, and selects rules for any request without breaking its promises. The first
+// line is the path of a request; the rest is the file.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,7 @@ void CheckRoundTrip(const RuleSet& rules) {
   Expect(again && (*again)->ToJson() == json && (*again)->hash() == rules.hash());
 }
 
-// Nothing that a server could do to a path, such as decode it.
+// Contains nothing that a server could change, such as by decoding.
 bool IsPlain(std::string_view path) {
   return path.starts_with('/') && !path.starts_with("//") &&
          path.find_first_not_of(
@@ -57,7 +57,7 @@ void CheckReadings(std::string_view path) {
   }
 }
 
-// As its header says it.
+// According to its header.
 bool PlainGlob(std::string_view pattern, std::string_view text) {
   if (pattern.empty()) return text.empty();
   if (pattern[0] != '*') {

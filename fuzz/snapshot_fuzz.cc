@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any file is a snapshot or refused whole, and what is loaded can be decided on. The first byte
-// chooses: a whole file as it is, or the contents of one shard in a file whose checksums are right,
-// since no fuzzer guesses those.
+// Any file is a snapshot or refused as a whole, and what is loaded can be decided on. The first
+// byte selects: a complete file as it is, or the contents of one shard in a file with valid
+// checksums, since no fuzzer guesses those.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any text is a file of tokens or a clear error that shows none of it. What is read can be written
-// down and read again, and lets in nobody but those who know a token.
+// and read again, and admits only those who know a token.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   Expect(tokens->size() > 0 && tokens->size() <= sluice::net::Tokens::kCountMax);
   Expect(!tokens->Find(""));
-  // Every line that is no comment ends in a token, and a token has no blanks.
+  // Every line that is not a comment ends in a token, and a token has no blanks.
   std::size_t found = 0;
   for (std::string_view rest = text; !rest.empty();) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());

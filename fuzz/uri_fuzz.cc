@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text is an endpoint or a clear error. What is an endpoint survives the round trip, and no
-// text that is made for people contains a password, however badly the rest of the URI is written.
+// Any text is an endpoint or a clear error. An endpoint survives the round trip, and no text made
+// for people contains a password, however badly the rest of the URI is written.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   CheckRoundTrip(text);
   if (text.find(kSecret) != std::string_view::npos) return 0;  // It found the word by itself.
 
-  // The password is put where the first '$' is, with whatever it makes of what stands around it.
+  // The password replaces the first '$', whatever the text around it makes of it.
   const std::string_view before = text.substr(0, text.find('$'));
   const std::string_view after = text.substr(std::min(before.size() + 1, text.size()));
   const bool in_options = before.find('?') != std::string_view::npos;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes survive encoding and decoding; any query is read as a slow and plain reader reads it,
+// Any bytes survive encoding and decoding; any query is read as a slow and simple reader reads it,
 // or is refused.
 #include <algorithm>
 #include <array>
@@ -50,7 +50,7 @@ std::optional<std::string> PlainDecoded(std::string_view text) {
   return out;
 }
 
-// All values of the parameter, or nothing if the query is to be refused.
+// All values of the parameter, or nothing if the query must be refused.
 std::optional<std::vector<std::string>> PlainValues(std::string_view query, std::string_view name) {
   std::vector<std::string> values;
   std::size_t count = 0;

@@ -16,10 +16,10 @@ enum class ErrorCode : std::uint8_t {
   kCostExceedsLimit,    // More than the limit can ever grant: waiting would not help.
   kInvalidTime,         // Outside 0 .. kTimeMax.
   kInvalidRequest,      // Too many limits at once, or two different limits under one name.
-  kInvalidInput,        // A file or a line that is not what was expected.
-  kTooLarge,            // A message that is longer than it may be.
-  kConflict,            // What exists already does not allow this change.
-  kPreconditionFailed,  // What exists is not what the change was made for.
+  kInvalidInput,        // A file or a line that cannot be read as what it should be.
+  kTooLarge,            // A message that is longer than allowed.
+  kConflict,            // The change conflicts with what already exists.
+  kPreconditionFailed,  // What exists is not what the change was based on.
   kStoreFull,           // A named maximum of the store is reached; room comes back with time.
   kSnapshotDamaged,     // Refused as a whole, and set aside.
   kNotFound,            // What was named does not exist.

@@ -15,9 +15,9 @@
 
 namespace sluice {
 
-// Keeps deciding when the store around which it stands does not: every request is answered within
-// its deadline, by the store or else as each charge's `on_store_failure` says.
-// docs/guide/failure.md has what that means for each failure.
+// Keeps deciding when the store that it wraps does not. Every request is answered within its
+// deadline, by the store or else as each charge's `on_store_failure` says. docs/guide/failure.md
+// explains what that means for each failure.
 //
 // A request whose deadline passes, that finds too many others in flight or the circuit breaker
 // open, or that the store answers with a failure (kStoreFull, kUnavailable, kOutcomeUnknown,
@@ -26,37 +26,39 @@ namespace sluice {
 // - otherwise its kLocal charges are decided, all or none, by a memory store in this process on
 //   this instance's share of each limit (see Options::instances), and its kFailOpen charges allow.
 //   The outcome is the error after all if a cost exceeds that share.
-// Request::source says who decided. What is wrong with a request itself (kInvalidKey, kInvalidCost,
-// kCostExceedsLimit and so on) is the answer in any case, and no failure.
+// Request::source says who decided. Errors of the request itself (kInvalidKey, kInvalidCost,
+// kCostExceedsLimit and so on) are returned as they are, and are not failures.
 //
-// A store that answers, if late, but cannot keep up is overloaded and not out of reach: whoever
-// floods it must not turn limits off for everybody. A request that finds no place in flight, misses
-// its deadline or meets a breaker that is open for slowness while answers still come, or finds the
-// store full, is decided by each charge's `on_overload` instead. Options::on_overload, kLocal,
-// stands in for kFailOpen there, and Source::kOverload marks what was decided locally. Other errors
-// of the store, and silence for longer than max(1 s, 10 deadlines), are failures.
+// A store that answers, even if late, but cannot keep up is overloaded rather than out of reach:
+// whoever floods it must not turn limits off for everybody. A request that finds no place in
+// flight, misses its deadline or meets a breaker that is open for slowness while answers still
+// come, or finds the store full, is decided by each charge's `on_overload` instead.
+// Options::on_overload, kLocal, replaces kFailOpen there, and Source::kOverload marks what was
+// decided locally. Other errors of the store, and silence for longer than max(1 s, 10 deadlines),
+// are failures.
 //
-// While places in flight are scarce they are shared: keys that the store has not answered for of
-// late get half of them at most, and no limit and no client so many that none are left for others.
+// While places in flight are scarce they are shared. Keys that the store has not answered for
+// lately get at most half of them, and no limit and no client gets so many that none are left for
+// others.
 //
 // Nothing is ever sent to the store a second time. What was taken from local shares is reported to
 // it with Action::kDebit once it answers again, as far as it still counts by then and provably was
 // not charged there already.
 //
 // A denial is remembered until it ends, and repeats of it are answered without the store
-// (Source::kDenyCache). What ends it: the time itself, a cost that may fit, a changed limit, a
-// reset through this object, and whatever the store says has made the budget larger (Store::Watch),
-// such as a reset by another instance. In case something did that nobody tells of, the store is
+// (Source::kDenyCache). It ends with time, a cost that may fit, a changed limit, a reset through
+// this object, or when the store reports that the budget has grown (Store::Watch), for example
+// after a reset by another instance. In case the budget grew and nobody reported it, the store is
 // asked again after Options::deny_cache_trust. If another instance takes from the budget, waits
-// reported here are as early as the client was told the first time.
+// reported here stay as short as the client was first told.
 //
 // A reset (Action::kReset) forgets what is known and used locally, whether or not the store can be
-// asked. No policy stands in for the store: if that fails, so does the reset.
+// reached. No policy replaces the store: if the store fails, so does the reset.
 //
-// States (Request::seen) are those that the store tells; what it was not asked about, it tells
-// nothing of.
+// States (Request::seen) are those that the store reports. There are none for what it was not asked
+// about.
 //
-// Around a store that answers inline (Store::AnswersInline), only the policy is at work: there is
+// Around a store that answers inline (Store::AnswersInline), only the policy applies: there is
 // nothing to wait for and nothing to save.
 //
 // Every method may be called from any thread at any time.
@@ -84,7 +86,7 @@ class GuardedStore final : public Store {
     BreakerState to;
     Reason reason;
     std::int64_t number = 0;  // Of this transition: 1, 2, 3 and so on.
-    // Of the window that opened it.
+    // In the window that opened it.
     std::int64_t calls = 0;
     std::int64_t failures = 0;
     std::int64_t slow = 0;
@@ -97,7 +99,7 @@ class GuardedStore final : public Store {
     bool begins;
     std::int64_t number = 0;  // Of this overload: 1, 2, 3 and so on.
     // If it ends.
-    std::int64_t decisions = 0;  // That were made without the store because of it.
+    std::int64_t decisions = 0;  // Made without the store because of it.
     Micros lasted{0};
   };
 
@@ -105,11 +107,11 @@ class GuardedStore final : public Store {
     Micros window{1'000'000};  // The calls that count.
     std::int64_t minimum_calls = 20;
     std::int64_t failure_percent = 50;  // Opens from here on; above 100: never.
-    std::int64_t slow_percent = 80;     // Likewise; those that failed count as slow.
+    std::int64_t slow_percent = 80;     // Likewise; failed calls count as slow.
     Micros slow_after{15'000};
 
-    // How long it stays open at first. Each time that probes fail, or that it opens again within
-    // `settled_after` of closing, this doubles. Up to `jitter_percent` is added at random, so that
+    // How long it stays open at first. This doubles each time that probes fail, or that it opens
+    // again within `settled_after` of closing. Up to `jitter_percent` is added at random, so that
     // instances do not probe in step.
     Micros open_min{200'000};
     Micros open_max{500'000};
@@ -117,46 +119,47 @@ class GuardedStore final : public Store {
     std::int64_t jitter_percent = 20;
     std::optional<std::uint64_t> jitter_seed = {};  // None: from the operating system.
 
-    std::int64_t probes_max = 3;       // On their way at a time.
-    std::int64_t probes_to_close = 5;  // All of them good, none slow.
+    std::int64_t probes_max = 3;       // In flight at a time.
+    std::int64_t probes_to_close = 5;  // All of them must succeed, and none be slow.
     Micros probe_deadline{20'000};
 
-    // Requests are the probes; after this long without any, the guard itself looks at a state of
+    // Requests serve as probes. After this long without any, the guard itself looks at a state of
     // its own, which takes and writes nothing, so that an idle instance recovers, too.
     Micros idle_probe_after{1'000'000};
   };
 
-  // Numbers that make no sense are moved to the nearest that do.
+  // Out-of-range numbers are moved to the nearest valid ones.
   struct Options {
     Micros deadline{20'000};  // From Apply to `done`.
 
-    // Requests that the store has not answered, those past their deadline among them: places, which
-    // are shared between limits and clients when they are scarce. Whoever gets none is decided by
-    // policy at once.
+    // Requests that the store has not answered, including those past their deadline. These places
+    // are shared between limits and clients when they are scarce. A request that gets none is
+    // decided by policy at once.
     std::size_t in_flight_max = 4'096;
 
     BreakerOptions breaker = {};
 
-    // What a kFailOpen charge that names no `on_overload` of its own gets under overload.
+    // Applies under overload to a kFailOpen charge without an `on_overload` of its own.
     OnStoreFailure on_overload = OnStoreFailure::kLocal;
 
-    // Among how many instances a limit is divided while the store fails: each grants
+    // The number of instances that a limit is divided among while the store fails: each grants
     // amount / instances, at least 1, and refills at exactly rate / instances.
     std::int64_t instances = 1;
 
     MemoryStore::Options local = {};  // For what is decided locally.
 
-    // States whose local consumption waits to be reported; that of others is not reported.
+    // How many states may wait to have their local consumption reported; that of others is not
+    // reported.
     std::size_t unreported_max = 65'536;
 
     std::size_t deny_cache_entries = 65'536;  // 96 bytes each; 0: no cache.
 
-    // How long a remembered denial is believed without asking the store again. While the store
-    // cannot be asked, it is believed until it ends.
+    // How long a remembered denial is trusted without asking the store again. While the store
+    // cannot be asked, it is trusted until it ends.
     Micros deny_cache_trust{10'000'000};
 
-    // For deadlines and whatever else takes time here: never set back. Not owned; null: the steady
-    // clock. The guard's thread sleeps by the steady clock, and then looks at this one.
+    // Used for deadlines and all other timing here; must never be set back. Not owned; null: the
+    // steady clock. The guard's thread sleeps by the steady clock, and then reads this one.
     const Clock* clock = nullptr;
 
     // Called outside of all locks, on whichever thread changed the state; calls may overtake each
@@ -172,10 +175,10 @@ class GuardedStore final : public Store {
     std::optional<Transition> last_transition;
     std::optional<Error> last_failure;
     std::int64_t instances = 1;
-    bool overloaded = false;  // Ten decisions because of that, the last of them in the last 5 s.
+    bool overloaded = false;  // Ten decisions because of it, the last of them in the last 5 s.
   };
 
-  // Counts of requests since the start, unless it says otherwise.
+  // Counts of requests since the start, unless noted otherwise.
   struct Stats {
     std::int64_t in_flight = 0;  // Now.
     std::int64_t abandoned = 0;  // Of these, past their deadline.
@@ -204,7 +207,7 @@ class GuardedStore final : public Store {
     std::int64_t overload_denied = 0;
     std::int64_t known_denied = 0;  // Denied by the store before it failed.
 
-    // Answers of the store to requests that the policy had decided by then.
+    // Answers of the store to requests that the policy had already decided.
     std::int64_t late_charged = 0;      // Local consumption of these is not reported.
     std::int64_t late_not_charged = 0;  // Denied, peeked or provably failed.
     std::int64_t late_unknown = 0;      // Nobody knows; local consumption is not reported.
@@ -212,8 +215,8 @@ class GuardedStore final : public Store {
     // Units taken locally, and what became of them.
     std::int64_t local_units = 0;
     std::int64_t reported_units = 0;    // Debited from the store.
-    std::int64_t charged_units = 0;     // Charged by the store all the same, as a late answer said.
-    std::int64_t recovered_units = 0;   // Did not count any more when it was their turn.
+    std::int64_t charged_units = 0;     // Charged by the store after all, as a late answer showed.
+    std::int64_t recovered_units = 0;   // No longer counted when it was their turn.
     std::int64_t dropped_units = 0;     // Perhaps charged already, or `unreported_max` was reached.
     std::int64_t states_to_report = 0;  // Now.
 
@@ -227,10 +230,10 @@ class GuardedStore final : public Store {
     std::int64_t local_keys = 0;  // States held by the local store now.
   };
 
-  // `inner` is not owned and outlives this object and every answer it still owes.
+  // `inner` is not owned. It must outlive this object and every answer that is still outstanding.
   GuardedStore(Store& inner, const Options& options);
 
-  // Decides what still waits by policy.
+  // Decides by policy what is still waiting.
   ~GuardedStore() override;
   GuardedStore(const GuardedStore&) = delete;
   GuardedStore& operator=(const GuardedStore&) = delete;
@@ -241,11 +244,11 @@ class GuardedStore final : public Store {
 
   bool AnswersInline() const override;
 
-  // How many instances there are, as it becomes known. What was taken locally stays taken.
+  // Sets how many instances there are. What was taken locally stays taken.
   void SetInstances(std::int64_t instances);
 
-  // Drops all that is remembered of denials: for when limits may have changed in a way that is not
-  // seen here, such as to other numbers and back.
+  // Drops all remembered denials. Call it when limits may have changed in a way that is not visible
+  // here, such as to other numbers and back.
   void ForgetDenials();
 
   Status GetStatus() const;

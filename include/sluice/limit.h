@@ -107,7 +107,7 @@ class Limit {
  private:
   Limit(Algorithm algorithm, std::int64_t amount, std::int64_t refill, Micros span);
 
-  // The first number is that of the algorithm's field, which of a GCRA is less than the amount.
+  // The first number is that of the algorithm's field; for GCRA, that is less than the amount.
   static Expected<Limit> FromFields(Algorithm algorithm, std::int64_t first, std::int64_t refill,
                                     Micros span);
 

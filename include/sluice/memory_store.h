@@ -71,8 +71,8 @@ class MemoryStore final : public Store {
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override;
 
   // Action::kReset of one charge: returns whether there was any state. The limit is needed even if
-  // the charge has a name. Error: kStoreFull if the sketch holds what the key has used together
-  // with what others have, which must stay.
+  // the charge has a name. Error: kStoreFull if the sketch holds the key's usage in one cell with
+  // that of others, which must stay.
   Expected<bool> Reset(const Charge& charge);
 
   bool AnswersInline() const override { return true; }

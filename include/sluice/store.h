@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between those who ask and those who keep the state. A store applies requests, each an
+// The seam between callers and those who keep the state. A store applies requests, each an
 // all-or-nothing group of charges, and answers each with a decision or an error.
 #pragma once
 
@@ -27,9 +27,9 @@ inline constexpr std::size_t kKeyBytesMax = 1024;
 inline constexpr std::size_t kNameBytesMax = 256;
 inline constexpr std::size_t kChargesMax = 64;  // In one request.
 
-// What becomes of a charge when the store cannot decide. Stores that know no fallback report the
-// error; see GuardedStore. A charge that says nothing is kFailClosed; in rules and at the doors of
-// the service, where nobody may be there to handle an error, FAIL_OPEN is what is meant by nothing.
+// What happens to a charge when the store cannot decide. Stores without a fallback report the
+// error; see GuardedStore. A charge defaults to kFailClosed. Rules and the service's endpoints
+// default to FAIL_OPEN, because nobody may be there to handle an error.
 enum class OnStoreFailure : std::uint8_t {
   kFailClosed,  // The request fails with the store's error.
   kFailOpen,    // The charge allows.
@@ -52,7 +52,7 @@ constexpr std::string_view ToString(OnStoreFailure on_store_failure) {
 // Who decided, the most trustworthy first.
 enum class Source : std::uint8_t {
   kStore,
-  kDenyCache,  // What is remembered of the store's denials.
+  kDenyCache,  // A remembered denial of the store.
   kLocal,      // This instance on its share, because the store failed.
   kOverload,   // This instance on its share, because the store could not keep up.
   kFailOpen,   // Nobody.
@@ -73,8 +73,9 @@ struct Charge {
 
   OnStoreFailure on_store_failure = OnStoreFailure::kFailClosed;
 
-  // What becomes of it when the store answers but cannot keep up. None: as when it fails, but that
-  // a guard does not let pass what is kFailOpen; see GuardedStore::Options::on_overload.
+  // What happens to it when the store answers but cannot keep up. None: the same as when the store
+  // fails, except that a guard does not let kFailOpen charges pass; see
+  // GuardedStore::Options::on_overload.
   std::optional<OnStoreFailure> on_overload = {};
 };
 
@@ -82,26 +83,26 @@ enum class Action : std::uint8_t {
   kCheck,  // Decide, and take the costs if every charge allows it.
 
   // Take what was already granted elsewhere, such as by a fallback while this store was out of
-  // reach: of each charge as much as is left, at most its cost. Never denies; all numbers are those
-  // after the debit. A cost may exceed its limit.
+  // reach. Takes what is left of each charge's budget, up to its cost. Never denies; all numbers
+  // are those after the debit. A cost may exceed its limit.
   kDebit,
 
-  // Give back, without saying which, up to its cost of what was taken from each charge's state: of
-  // a window, what was taken last. A budget never has more than an untouched one. Never denies; all
-  // numbers are those after it. A cost may exceed its limit.
+  // Give back up to its cost of what was taken from each charge's state, without saying which
+  // units: from a window, those taken last. A budget never gets more than an untouched one has.
+  // Never denies; all numbers are those afterwards. A cost may exceed its limit.
   kGive,
 
   // Make each charge's budget untouched, whatever its cost. Never denies; all numbers are those
-  // afterwards, and Request::existed says whether there was anything to forget. If it fails, some
-  // charges may have been reset: it does no harm to reset again.
+  // afterwards, and Request::existed tells whether there was any state. If it fails, some charges
+  // may have been reset; resetting again does no harm.
   kReset,
 };
 
 // A charge's state as a decision left it. Whoever keeps it can decide on the state again, for as
-// long as nobody takes from it; what it holds is known to core/seen.h alone.
+// long as nobody takes from it. Only core/seen.h knows what is inside.
 class SeenState {
  public:
-  // When it was decided, by the store's clock; -1: the store does not tell.
+  // When it was decided, by the store's clock; -1 if the store does not report it.
   std::int64_t now_us() const { return now_us_; }
 
   friend bool operator==(const SeenState&, const SeenState&) = default;
@@ -113,7 +114,7 @@ class SeenState {
   std::array<std::int64_t, 3> numbers_ = {};
 };
 
-// What is asked, and room for the answers. Several charges of one state add up.
+// A question, and room for the answers. Several charges of one state add up.
 struct Request {
   std::span<const Charge> charges;  // 1 .. kChargesMax.
 
@@ -135,8 +136,8 @@ struct Request {
   // Out, of kReset: whether any of the charges had state.
   bool existed = false;
 
-  // Out. kStore unless a guard says otherwise: the least trustworthy source of any charge. If the
-  // outcome is an error, kOverload says that the store answers but cannot keep up.
+  // Out. kStore unless a guard sets it: the least trustworthy source of any charge. If the outcome
+  // is an error, kOverload means that the store answers but cannot keep up.
   Source source = Source::kStore;
 };
 
@@ -150,17 +151,17 @@ class Store {
   // store that cannot decide sets an error: a denial always comes from a limit.
   virtual void Apply(std::span<Request> requests, std::move_only_function<void()> done) = 0;
 
-  // Someone, perhaps in another process, has made this charge's budget larger than what was taken
-  // from it and the time say: whatever was known of it is void. Null: any state may be affected.
+  // Someone, perhaps in another process, has made this charge's budget larger than time and use
+  // explain: whatever was known of it is void. Null: any state may be affected.
   using OnRaised = std::function<void(const Charge*)>;
 
-  // Has `on_raised` called on a thread of the store from now on, as soon as the store learns of it.
-  // It must be quick. Stores whose state is theirs alone have nothing to tell.
+  // From now on, calls `on_raised` on a thread of the store as soon as the store learns of such a
+  // change. It must be quick. Stores that share their state with nobody never call it.
   // NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep it.
   virtual void Watch(OnRaised) {}
 
-  // Whether Apply always calls `done` before it returns, without waiting for anything: then there
-  // is no use in deadlines, nor in remembering what can be asked at once.
+  // Whether Apply always calls `done` before it returns, without waiting for anything. Then there
+  // is no use for deadlines, or for remembering what can be asked at once.
   virtual bool AnswersInline() const { return false; }
 };
 

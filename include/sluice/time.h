@@ -26,7 +26,7 @@ class Clock {
 // The operating system's wall clock. The object lives as long as the program.
 const Clock& SystemClock();
 
-// A clock that moves only when told to: for tests, simulations and replays.
+// A clock that moves only when it is set: for tests, simulations and replays.
 class ManualClock final : public Clock {
  public:
   explicit ManualClock(TimePoint start = TimePoint{}) : now_us_(start.time_since_epoch().count()) {}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/digest.h"
 
-// These functions allocate nothing, cannot fail and take 70 ns for an API key; those that OpenSSL
-// recommends instead allocate for every digest, and take half as long again even if all that can be
-// kept is kept.
+// These functions allocate nothing, cannot fail and take 70 ns for an API key. The ones that
+// OpenSSL recommends instead allocate for every digest, and take half as long again even if
+// everything reusable is kept.
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
 

@@ -27,7 +27,7 @@ std::unexpected<Error> InvalidDuration(std::string message) {
 
 Expected<Micros> ParseDuration(std::string_view text) {
   const auto digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  // Elsewhere it means months.
+  // Elsewhere, M means months.
   if (text.substr(digits) == "M") {
     return InvalidDuration(Cat(Quote(text), ": M could be minutes or months; expected ",
                                text.substr(0, digits), "m for minutes, or days such as 30d"));

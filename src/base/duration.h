@@ -9,12 +9,12 @@
 
 namespace sluice::text {
 
-// "500ms": a whole number and one of us, ms, s, m, h, d, in either case but for M, which others
-// take for months; at most kSpanMax. The error, kInvalidInput, quotes the text and says what was
-// expected.
+// "500ms": a whole number and one of us, ms, s, m, h, d, at most kSpanMax. Either case is accepted,
+// except M, which elsewhere means months. The error, kInvalidInput, quotes the text and says what
+// was expected.
 Expected<Micros> ParseDuration(std::string_view text);
 
-// In the largest unit that gives a whole number. ParseDuration(FormatDuration(d)) == d.
+// Uses the largest unit that gives a whole number. ParseDuration(FormatDuration(d)) == d.
 std::string FormatDuration(Micros duration);
 
 }  // namespace sluice::text

@@ -10,12 +10,11 @@ namespace {
 
 constexpr std::size_t kNone = std::string_view::npos;
 
-// Where the piece first occurs, or kNone. Knuth, Morris and Pratt: no character of the text is
-// looked at again once it is passed, so that a piece which almost matches everywhere costs no more
-// than any other.
+// Where the piece first occurs, or kNone. Knuth-Morris-Pratt: no character of the text is looked at
+// again once it is passed, so that a piece which almost matches everywhere costs no more than any
+// other.
 std::size_t Find(std::string_view piece, std::string_view text) {
-  // For each beginning of the piece: how many characters at its end are the piece's beginning
-  // again.
+  // For each prefix of the piece: how many characters at its end are again the start of the piece.
   std::array<std::uint16_t, kGlobBytesMax> again;
   again[0] = 0;
   for (std::size_t i = 1, same = 0; i < piece.size(); ++i) {
@@ -43,7 +42,7 @@ bool GlobMatch(std::string_view pattern, std::string_view text) {
   if (text.size() < head.size() + tail.size()) return false;
   if (!text.starts_with(head) || !text.ends_with(tail)) return false;
   text = text.substr(head.size(), text.size() - head.size() - tail.size());
-  // What stands between stars is taken where it first occurs: that leaves the most for the rest.
+  // A piece between stars is matched where it first occurs, which leaves the most for the rest.
   for (std::size_t begin = first + 1; begin < last;) {
     const std::size_t end = pattern.find('*', begin);
     const std::string_view piece = pattern.substr(begin, end - begin);

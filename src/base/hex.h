@@ -9,7 +9,7 @@ namespace sluice::text {
 inline constexpr std::string_view kLowerHex = "0123456789abcdef";
 inline constexpr std::string_view kUpperHex = "0123456789ABCDEF";
 
-// Of a digit in either case; -1 if it is none.
+// The value of a digit in either case; -1 if it is not a digit.
 constexpr int HexValue(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -17,7 +17,7 @@ constexpr int HexValue(char c) {
   return -1;
 }
 
-// As two digits.
+// Appends the byte as two digits.
 inline void AppendHex(std::string& out, unsigned char byte, std::string_view digits = kLowerHex) {
   out += digits[byte >> 4U];
   out += digits[byte & 15U];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Appends JSON to a string: what is written is valid whatever bytes the texts hold.
+// Appends JSON to a string. The result is valid whatever bytes the texts hold.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace sluice {
 
-// The digits of a whole number, without an allocation of their own.
+// Appends the digits of a whole number without allocating for them.
 template <std::integral Number>
 void AppendNumber(std::string& out, Number number) {
   std::array<char, 24> digits;
@@ -23,19 +23,20 @@ void AppendNumber(std::string& out, Number number) {
   out.append(digits.data(), static_cast<std::size_t>(end - digits.data()));
 }
 
-// What stands between the quotes of a JSON string. Bytes that are not UTF-8 become U+FFFD.
+// Appends what goes between the quotes of a JSON string. Bytes that are not UTF-8 become U+FFFD.
 void AppendJsonEscaped(std::string& out, std::string_view text);
 
-// The same of what may be any bytes, such as a key: no two of them look alike. A byte that is not
-// UTF-8 becomes U+FFFD and its two hexadecimal digits, and so does each byte of U+FFFD itself.
+// Like AppendJsonEscaped, but for arbitrary bytes, such as a key: no two of them look alike. A byte
+// that is not UTF-8 becomes U+FFFD and its two hexadecimal digits, and so does each byte of U+FFFD
+// itself.
 void AppendJsonBytes(std::string& out, std::string_view bytes);
 
 //   JsonWriter json(body);
 //   json.BeginObject().Field("allowed", true).Field("remaining", 9).Key("rules").BeginArray();
 //   json.String("per-ip").EndArray().EndObject();
 //
-// It places the commas; that what is begun is ended, and that objects have keys, is up to the
-// caller. Holds a reference to the string and nothing else.
+// It places the commas. The caller must end what it began, and give objects keys. Holds only a
+// reference to the string.
 class JsonWriter {
  public:
   explicit JsonWriter(std::string& out) : out_(out) {}
@@ -58,7 +59,7 @@ class JsonWriter {
     return *this;
   }
 
-  // As AppendJsonBytes.
+  // Like AppendJsonBytes.
   JsonWriter& Bytes(std::string_view bytes) {
     Separate();
     out_ += '"';
@@ -78,7 +79,7 @@ class JsonWriter {
   JsonWriter& Bool(bool value) { return Raw(value ? "true" : "false"); }
   JsonWriter& Null() { return Raw("null"); }
 
-  // One value that is JSON already.
+  // One value that is already JSON.
   JsonWriter& Raw(std::string_view json) {
     Separate();
     out_ += json;
@@ -128,7 +129,7 @@ class JsonWriter {
 
 namespace internal {
 
-// Whether a byte goes into a JSON string as it is.
+// Whether a byte goes into a JSON string unchanged.
 inline constexpr auto kJsonPlain = [] {
   std::array<bool, 256> plain{};
   for (std::size_t c = 0x20; c < 0x80; ++c) plain[c] = c != '"' && c != '\\';
@@ -140,7 +141,7 @@ enum class NotUtf8 : std::uint8_t { kReplaced, kToldApart };
 template <NotUtf8 not_utf8>
 void AppendEscaped(std::string& out, std::string_view text) {
   constexpr bool kToldApart = not_utf8 == NotUtf8::kToldApart;
-  std::size_t run = 0;  // Where the bytes begin that are copied as they are.
+  std::size_t run = 0;  // Where the bytes that are copied unchanged begin.
   std::size_t i = 0;
   const auto flush = [&] { out.append(text.substr(run, i - run)); };
   while (i < text.size()) {

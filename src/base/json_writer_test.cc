@@ -76,7 +76,7 @@ TEST(Utf8Length, AcceptsExactlyTheEncodedCodePoints) {
     const bool valid = c < 0xD800 || (c > 0xDFFF && c < 0x110000);
     ASSERT_EQ(text::Utf8Length(text), valid ? text.size() : 0) << std::hex << c;
   }
-  // And there are no other sequences: all pairs of bytes that claim to be one character.
+  // There are no other sequences: all pairs of bytes that claim to be one character.
   int pairs = 0;
   for (unsigned a = 0x80; a < 0x100; ++a) {
     for (unsigned b = 0; b < 0x100; ++b) {
@@ -100,7 +100,7 @@ TEST(AppendJsonBytes, ToldApartIsWhatIsNotUtf8) {
   EXPECT_EQ(shown("a\xFEz"),
             "a\xEF\xBF\xBD"
             "FEz");
-  // Also from what somebody wrote to look like it.
+  // Nor can a text imitate it.
   EXPECT_EQ(shown("\xEF\xBF\xBD"
                   "FF"),
             "\xEF\xBF\xBD"

@@ -17,8 +17,8 @@ namespace {
 namespace json = boost::json;
 using json::error_code;
 
-// Builds the value from the parser's events, as Boost's own does, and keeps the names of the
-// members of all objects that are open.
+// Builds the value from the parser's events, as Boost's own handler does, and keeps the member
+// names of all open objects.
 class Handler {
  public:
   // NOLINTBEGIN(readability-identifier-naming): the parser asks for these names.
@@ -102,8 +102,8 @@ class Handler {
 
  private:
   json::value_stack stack_;
-  std::string key_;                   // The one that is being read.
-  std::vector<std::string> members_;  // Of one open object after the other.
+  std::string key_;                   // The one being read.
+  std::vector<std::string> members_;  // Of one open object after another.
   std::vector<std::size_t> open_;     // Where the members of each begin.
   const std::string* repeated_ = nullptr;
 };

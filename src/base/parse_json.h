@@ -9,9 +9,9 @@
 
 namespace sluice {
 
-// One JSON document, at most `depth_max` objects and lists deep. Members that are given twice are
-// refused, at any depth: two readers could each take another one for what was meant. Costs n log n
-// at most. Error: kInvalidInput.
+// Parses one JSON document, at most `depth_max` objects and lists deep. Duplicate members are
+// refused at any depth, because two readers could disagree on which one counts. Costs n log n at
+// most. Error: kInvalidInput.
 Expected<boost::json::value> ParseJson(std::string_view text, std::size_t depth_max,
                                        boost::json::storage_ptr memory = {});
 

@@ -10,13 +10,13 @@
 
 namespace sluice::text {
 
-// Letters, digits and - . _ ~, which every part of a URI takes as they are.
+// Letters, digits and - . _ ~, which every part of a URI accepts unescaped.
 constexpr bool IsUnreserved(char c) {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
          std::string_view("-._~").find(c) != std::string_view::npos;
 }
 
-// Appends `text` with every byte as %XX that `keep` does not want as it is.
+// Appends `text`, with every byte as %XX unless `keep` returns true for it.
 template <typename Keep>
 void AppendPercentEncoded(std::string& out, std::string_view text, Keep keep,
                           std::string_view digits = kUpperHex) {
@@ -30,7 +30,7 @@ void AppendPercentEncoded(std::string& out, std::string_view text, Keep keep,
   }
 }
 
-// The byte that the %XX means with which `text` begins; nothing if it begins otherwise.
+// The byte encoded by the %XX at the start of `text`; nothing if there is none.
 constexpr std::optional<char> DecodePercent(std::string_view text) {
   if (text.size() < 3 || text[0] != '%') return std::nullopt;
   const int high = HexValue(text[1]);

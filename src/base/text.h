@@ -11,13 +11,13 @@
 
 namespace sluice::text {
 
-// Without blanks and tabs at either end.
+// Removes blanks and tabs from both ends.
 std::string_view Trim(std::string_view text);
 
 // ASCII only; no locale.
 bool EqualsIgnoreCase(std::string_view a, std::string_view b);
 
-// A whole number that the type can hold, and nothing else; a minus sign only if the type has one.
+// A whole number that the type can hold, and nothing else. A minus sign only if the type is signed.
 template <std::integral Number>
 std::optional<Number> ParseNumber(std::string_view text, int base = 10) {
   Number number = 0;
@@ -31,7 +31,7 @@ inline std::optional<std::int64_t> ParseInteger(std::string_view text) {
   return ParseNumber<std::int64_t>(text);
 }
 
-// With quotes, backslashes, control and non-ASCII bytes escaped.
+// Escapes quotes, backslashes, control and non-ASCII bytes.
 std::string Escape(std::string_view text);
 
 // Escaped, in double quotes, and cut if it is long: safe to print whatever a client sent.
@@ -44,7 +44,7 @@ void Append(std::string& out, Number number) {
   out += std::to_string(number);
 }
 
-// The parts, texts and whole numbers, one after another.
+// Concatenates texts and whole numbers.
 template <typename... Parts>
 std::string Cat(const Parts&... parts) {
   std::string out;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which bytes are UTF-8, for those whose readers refuse anything else.
+// Which bytes are UTF-8, for output whose readers refuse anything else.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace sluice::text {
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 // The length of the well-formed UTF-8 sequence that `text` starts with; 0 if there is none.
-// Overlong forms, surrogates and what lies beyond U+10FFFF are none.
+// Overlong forms, surrogates and anything beyond U+10FFFF are not well-formed.
 constexpr std::size_t Utf8Length(std::string_view text) {
   const auto byte = [&](std::size_t i) -> unsigned {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
@@ -29,7 +29,7 @@ constexpr std::size_t Utf8Length(std::string_view text) {
   return continues(1) && continues(2) && continues(3) ? 4 : 0;
 }
 
-// At most `bytes_max` bytes from the start, not ending in the midst of a character.
+// At most `bytes_max` bytes from the start, without cutting a character in half.
 constexpr std::string_view CutUtf8(std::string_view text, std::size_t bytes_max) {
   if (text.size() <= bytes_max) return text;
   // A character has at most three continuation bytes; bytes that are not UTF-8 are cut anywhere.

@@ -16,8 +16,8 @@
 
 namespace sluice {
 
-// Makes the tree from the parser's events. Throws the parser's own exception, which is how one
-// stops it; Load catches it.
+// Builds the tree from the parser's events. Throws the parser's own exception, which is the way to
+// stop it; Load catches it.
 class YamlBuilder final : public YAML::EventHandler {
  public:
   YamlBuilder(YamlDocument& document, YamlMerges merges) : document_(document), merges_(merges) {}
@@ -59,9 +59,9 @@ class YamlBuilder final : public YAML::EventHandler {
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
-    // Only what is complete can be repeated, so that nothing contains itself.
+    // Only complete nodes can be repeated, so that nothing contains itself.
     if (found == anchors_.end() || !found->second.complete) {
-      throw YAML::ParserException(mark, "an alias stands inside of what it repeats");
+      throw YAML::ParserException(mark, "an alias is inside what it repeats");
     }
     Attach(*found->second.node, mark);
   }
@@ -129,8 +129,8 @@ class YamlBuilder final : public YAML::EventHandler {
         mark, text::Cat("more than ", kYamlNodesMax, " values, counting what aliases repeat"));
   }
 
-  // A mapping's own entries win over merged ones, and of those the first. What is merged is
-  // complete: its own merges are resolved.
+  // A mapping's own entries win over merged ones, and among those the first wins. Merged mappings
+  // are complete: their own merges are already resolved.
   void ResolveMerges(YamlNode& node) {
     std::vector<const YamlNode*> items;
     std::vector<const YamlNode*> merged;
@@ -165,8 +165,8 @@ class YamlBuilder final : public YAML::EventHandler {
     node.items = std::move(items);
   }
 
-  // Bounds the work over the whole document: what is inside of mappings that are still open is not
-  // yet counted together.
+  // Bounds the work over the whole document: what is inside mappings that are still open is not yet
+  // added up.
   void CountMerged(const YamlNode& node) {
     merged_ += node.expanded;
     CheckCount(merged_, MarkOf(node));
@@ -182,8 +182,8 @@ class YamlBuilder final : public YAML::EventHandler {
 
 namespace {
 
-// Where something comes that is no UTF-8, or a NUL. The parser would guess other encodings, and
-// take what a NUL is followed by for nothing.
+// The position of the first NUL or byte that is not UTF-8. The parser would guess other encodings,
+// and ignore everything after a NUL.
 std::size_t TextEnd(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size() && text[at] != '\0') {
@@ -243,7 +243,7 @@ std::string YamlScalar(std::string_view value) {
   if (plain) return std::string(value);
   std::string quoted = "\"";
   for (const char c : value) {
-    // In YAML \xc3 is a character and not a byte: those of UTF-8 stand for themselves.
+    // In YAML, \xc3 is a character, not a byte, so bytes of UTF-8 are written as they are.
     const bool as_is = static_cast<unsigned char>(c) >= 0x80;
     quoted += as_is ? std::string(1, c) : text::Escape({&c, 1});
   }

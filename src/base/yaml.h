@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// YAML as a tree that knows where everything stands. Hostile input is bounded: size, depth, and
+// YAML as a tree that knows the position of everything. Hostile input is bounded: size, depth, and
 // what aliases would expand to.
 #pragma once
 
@@ -27,21 +27,21 @@ struct YamlNode {
   bool is_merge = false;  // A plain `<<`.
   int line = 0;
   int column = 0;
-  std::string text;                    // Of a scalar; types are the reader's business.
+  std::string text;                    // Of a scalar; the reader interprets types.
   std::vector<const YamlNode*> items;  // Of a sequence; of a mapping, key, value, key, value.
   std::size_t expanded = 1;            // Nodes in it and below, aliases expanded.
 };
 using YamlKind = YamlNode::Kind;
 
-// What a plain `<<` is as a key.
+// How to treat a plain `<<` as a key.
 enum class YamlMerges : std::uint8_t {
   kKeep,     // A key like any other.
-  kResolve,  // The entries of the mapping, or the mappings in the list, that it stands before.
+  kResolve,  // Replaced by the entries of the mapping, or of the mappings in the list, after it.
 };
 
 class YamlDocument {
  public:
-  // Nothing if the text is not one YAML document within bounds; the problem says why.
+  // Nothing if the text is not one YAML document within bounds; the problem explains why.
   static std::optional<YamlDocument> Load(std::string_view text, std::string_view file,
                                           Problems& problems,
                                           YamlMerges merges = YamlMerges::kKeep);
@@ -56,7 +56,7 @@ class YamlDocument {
   const YamlNode* root_ = nullptr;
 };
 
-// A text as a scalar that is read back as the same text: in double quotes where it needs them.
+// A scalar that is read back as the same text, in double quotes if it needs them.
 std::string YamlScalar(std::string_view value);
 
 }  // namespace sluice

@@ -62,10 +62,10 @@ TEST(Yaml, AliasesRepeatButNeverExplode) {
   std::string texts = "a: &a " + std::string(1'000'000, 'x') + "\nb: [";
   for (int i = 0; i < 200; ++i) texts += "*a, ";
   EXPECT_THAT(Problem(texts + "]\n"), HasSubstr("more than 2000000 values"));
-  EXPECT_THAT(Problem("a: &a [*a]\n"), HasSubstr("inside of what it repeats"));
+  EXPECT_THAT(Problem("a: &a [*a]\n"), HasSubstr("inside what it repeats"));
 }
 
-// The last value of the text, a mapping of texts, with its merges resolved.
+// The last value of the text, which is a mapping of texts, with its merges resolved.
 std::vector<std::string> Merged(std::string_view text) {
   Problems problems;
   const auto document = YamlDocument::Load(text, "f", problems, YamlMerges::kResolve);
@@ -103,7 +103,7 @@ TEST(Yaml, MergesNeverExplode) {
   }
   EXPECT_THAT(Problem(doubled, YamlMerges::kResolve), HasSubstr("more than 2000000 values"));
 
-  // Each level merges almost all that is allowed, before any of them is complete.
+  // Each level merges almost as much as is allowed, before any of them is complete.
   std::string nested = "a: &a {";
   for (int i = 0; i < 100'000; ++i) nested += text::Cat("k", i, ": 1, ");
   nested += "}\nb: ";

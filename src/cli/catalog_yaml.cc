@@ -47,13 +47,13 @@ std::string Block(const json::value& value, std::size_t indent) {
   return out;
 }
 
-// Without its algorithm, which is its name here.
+// Without the algorithm, which is the name here.
 std::string FieldsOf(const Limit& limit) {
   const std::string text = limit.ToString();
   return text.substr(text.find(',') + 1);
 }
 
-// Keys of other scopes are names; an API key lets in whoever knows it.
+// Keys of other scopes are names; an API key admits anyone who knows it.
 rules::RuleSetSpec Redacted(rules::RuleSetSpec spec) {
   for (rules::Rule& rule : spec.rules) {
     if (rule.scope != rules::Scope::kPerApiKey) continue;

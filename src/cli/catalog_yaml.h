@@ -7,8 +7,8 @@
 
 namespace sluice::cli {
 
-// The limits, defaults and rule sets of a catalog as they would stand in a configuration file. API
-// keys that rules name are redacted, each to a text of its own.
+// The limits, defaults and rule sets of a catalog in the form of a configuration file. API keys in
+// rules are redacted, each to a different text.
 std::string ToYaml(const service::Catalog& catalog);
 
 }  // namespace sluice::cli

@@ -22,7 +22,7 @@
 namespace sluice::cli {
 namespace {
 
-// 1.5 s, 20 ms, 7 us: whole numbers and at most three digits after the point.
+// 1.5 s, 20 ms, 7 us: whole numbers and at most three decimals.
 std::string Readable(Micros wait) {
   const std::int64_t us = wait.count();
   if (us < 1'000) return text::Cat(us, " us");
@@ -42,7 +42,7 @@ std::string ToText(const Decision& decision) {
   return text::Cat(out, ", full again in ", Readable(decision.reset_after), "\n");
 }
 
-// Several limits have a line each, below the one that counts.
+// Several limits get a line each, below the combined one.
 std::string ToText(const Decision& decision, std::span<const Limit> limits,
                    std::span<const Decision> each) {
   std::string out = ToText(decision);
@@ -126,12 +126,12 @@ int CheckCommand::Run() const {
   Request request{.charges = charges, .each = each, .seen = seen};
   const auto decision = Decide(*store, request);
   if (!decision) return Fail("check", decision.error());
-  // A look says what a request of 1 would get; its status is its own.
+  // A peek reports what a request of 1 would get; its exit status is that of the peek itself.
   for (std::size_t i = 0; i < seen.size(); ++i) {
     each[i] = core::Foresee((*limits)[i], each[i], seen[i], 1);
   }
-  const Decision told = looks ? core::Combine(each) : *decision;
-  std::string answer = json_ ? ToJson(told, *limits, each) : ToText(told, *limits, each);
+  const Decision shown = looks ? core::Combine(each) : *decision;
+  std::string answer = json_ ? ToJson(shown, *limits, each) : ToText(shown, *limits, each);
   if (looks && !json_) answer.insert(0, "nothing charged; a request of 1: ");
   if (const auto written = WriteAll(stdout, answer); !written)
     return Fail("check", written.error());

@@ -15,15 +15,15 @@
 namespace sluice::cli {
 namespace {
 
-// What would otherwise be looked for in vain.
+// Explains what readers would otherwise look for in vain.
 std::string Notes(const config::Settings& settings) {
   std::string notes;
   if (!settings.rules.path.empty()) {
-    notes += text::Cat("# With the rule sets of ", text::Escape(settings.rules.path),
-                       ", so that rules.path is empty here.\n");
+    notes += text::Cat("# Includes the rule sets of ", text::Escape(settings.rules.path),
+                       ", so rules.path is empty here.\n");
   }
   if (!settings.rules.redis.empty()) {
-    notes += "# Without the rule sets that are kept in Redis; the admin API lists them.\n";
+    notes += "# Rule sets kept in Redis are not included; the admin API lists them.\n";
   }
   return notes;
 }

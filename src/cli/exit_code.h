@@ -14,7 +14,7 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitDenied = 1;
 inline constexpr int kExitError = 2;  // Bad input or an outage; nothing was half-written.
 
-// Says on stderr why a command failed. Returns its exit code.
+// Prints why a command failed to stderr. Returns its exit code.
 inline int Fail(std::string_view command, const Error& error) {
   const std::string line =
       text::Cat("sluice ", command, ": ", ToString(error.code), ": ", error.message, "\n");

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kAfterScheme = "://";
 constexpr std::string_view kPassword = "password=";
-constexpr std::string_view kCut = "\"...";  // Where text::Quote cuts, the '@' may be missing.
+constexpr std::string_view kCut = "\"...";  // Where text::Quote cuts; the '@' may be missing.
 
 bool IsSecretFlag(std::string_view name) {
   return std::ranges::any_of(config::AllSettings(), [&](const config::Setting& setting) {
@@ -36,7 +36,7 @@ void CoverUri(std::span<char> text) {
 }  // namespace
 
 void HideSecrets(std::span<char*> arguments) {
-  bool is_secret = false;  // Because the flag before it says so.
+  bool is_secret = false;  // Because of the flag before it.
   for (char* const argument : arguments) {
     const std::string_view text = argument;
     const std::span<char> bytes(argument, text.size());

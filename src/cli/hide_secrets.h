@@ -6,12 +6,12 @@
 
 namespace sluice::cli {
 
-// Overwrites secrets among the arguments of the program, which everyone on the machine can see in
-// `ps`: the values of secret flags, and what stands in a URI before '@' or after "password=".
+// Overwrites secrets in the program's arguments, which everyone on the machine can see in `ps`: the
+// values of secret flags, and the parts of a URI before '@' or after "password=".
 void HideSecrets(std::span<char*> arguments);
 
-// What an error may show of an argument, or of a message that quotes one: a URI that was put in the
-// wrong place without what HideSecrets covers.
+// What an error may show of an argument, or of a message that quotes one: removes what HideSecrets
+// covers, in case a URI was put in the wrong place.
 std::string WithoutSecrets(std::string text);
 
 }  // namespace sluice::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `sluice` program: reads the command line and hands over to a command.
+// The `sluice` program: parses the command line and runs a command.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -50,8 +50,8 @@ void LogAsJson(std::string_view message) {
   std::fputs(line.c_str(), stderr);
 }
 
-// Whoever started us may have closed a standard stream. A file that we open must not take its
-// number, or output would go there. Opened the wrong way round, so that using it still fails.
+// The caller may have closed a standard stream. A file that we open must not get its number, or
+// output would go there. Opened in the wrong direction, so that using it still fails.
 void OccupyStandardStreams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) == -1) {
@@ -64,7 +64,7 @@ std::vector<const CLI::App*> Commands(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// Null if there is none.
+// Null if there is no such command.
 const CLI::App* FindCommand(const CLI::App& app, std::string_view name) {
   for (const CLI::App* command : Commands(app)) {
     if (command->get_name() == name) return command;
@@ -77,13 +77,13 @@ std::string UnknownCommand(const CLI::App& app, const std::string& name) {
   for (const CLI::App* command : Commands(app)) {
     commands += (commands.empty() ? "" : ", ") + command->get_name();
   }
-  // A URI may have a password in it.
+  // It may be a URI with a password.
   const bool is_word = std::ranges::all_of(
       name, [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-'; });
   return "unknown command" + (is_word ? " \"" + name + '"' : "") + "; expected one of " + commands;
 }
 
-// The names of the flags alone: what was not expected may be a password.
+// Shows only the names of flags: an unexpected argument may be a password.
 std::string Unexpected(const CLI::App& app) {
   const std::vector<std::string> remaining = app.remaining(true);
   std::string flags;
@@ -95,8 +95,7 @@ std::string Unexpected(const CLI::App& app) {
   return "more arguments than expected";
 }
 
-// Whether what keeps the service from starting is told as a line of JSON. It is asked while the
-// arguments themselves may be wrong.
+// Whether to report failures to start as JSON. Needed even when the arguments themselves are wrong.
 bool LogsJson(std::span<char* const> arguments) {
   constexpr std::string_view kFlag = "--log-format";
   if (arguments.size() < 2 || arguments[1] != std::string_view("serve")) return false;
@@ -113,8 +112,8 @@ bool LogsJson(std::span<char* const> arguments) {
   return sluice::text::EqualsIgnoreCase(format, "json");
 }
 
-// In the order that CLI11 takes them in, the last first. It reads `--flag=` as a flag whose value
-// is the next argument; here it is one whose value is empty.
+// In the order that CLI11 expects, last first. CLI11 reads `--flag=` as a flag whose value is the
+// next argument; here its value is empty.
 std::vector<std::string> ArgumentsOf(const CLI::App& app, std::span<char* const> arguments) {
   const CLI::App* const command = arguments.size() > 1 ? FindCommand(app, arguments[1]) : nullptr;
   std::vector<std::string> texts;
@@ -138,7 +137,8 @@ std::vector<std::string> ArgumentsOf(const CLI::App& app, std::span<char* const>
   return texts;
 }
 
-// sluice help [COMMAND]. Not left to CLI11, which would run into what the command itself needs.
+// sluice help [COMMAND]. Not left to CLI11, which would complain about the command's required
+// options.
 int Help(const CLI::App& app, std::span<char* const> topics) {
   const CLI::App* const about = topics.empty() ? &app : FindCommand(app, topics.front());
   if (about == nullptr || topics.size() > 1) {
@@ -207,7 +207,7 @@ int main(int argc, char** argv) {
   const std::span arguments(argv, static_cast<std::size_t>(argc));
   try {
     OccupyStandardStreams();
-    // A file that may not grow is an error of that file; by default it would end the process.
+    // Exceeding the file size limit is an error of that file; by default it would end the process.
     std::signal(SIGXFSZ, SIG_IGN);
     return Run(arguments);
   } catch (const std::exception& error) {  // Out of memory, mostly.

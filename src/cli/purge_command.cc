@@ -15,7 +15,7 @@
 namespace sluice::cli {
 namespace {
 
-// Secrets are stored as hashes, which only all of them or one as a whole can be found by.
+// Secrets are stored as hashes, so a pattern can only match all of them, or one complete value.
 Expected<std::string> StoredPattern(const std::string& match) {
   const auto colon = match.find(':');
   if (colon == std::string::npos || !rules::IsSecretName(match.substr(0, colon))) return match;

@@ -37,7 +37,7 @@ using replay::Record;
 constexpr std::string_view kDecisionsHeader =
     "allowed,remaining,retry_after_us,reset_after_us,delay_us\n";
 
-// Nobody waits for a single decision, so that a Redis may be slow.
+// Nobody waits for a single decision, so Redis may be slow.
 constexpr std::chrono::seconds kTimeout{30};
 
 std::string DecisionLine(const Decision& decision) {
@@ -50,14 +50,14 @@ std::string DecisionLine(const Decision& decision) {
   return line += '\n';
 }
 
-// A replay forgets nothing: its records may be out of order, and all its keys must fit.
+// A replay forgets nothing: its records may be out of order, and all of its keys must fit.
 MemoryStore::Options ReplayOptions() {
   return {.keys_max = std::numeric_limits<std::int64_t>::max(),
           .log_entries_max = std::numeric_limits<std::int64_t>::max(),
           .recovered_kept_for = Micros::max()};
 }
 
-// Empties the key space that a replay on Redis had for itself.
+// Empties the key space of a replay on Redis.
 struct PurgeAtEnd {
   std::shared_ptr<RedisStore> store;
   ~PurgeAtEnd() {
@@ -65,8 +65,8 @@ struct PurgeAtEnd {
   }
 };
 
-// The store to replay on. On Redis, a key space of its own keeps it apart from live traffic, below
-// the prefix, for which whoever may use that Redis has permission.
+// The store to replay on. On Redis, it uses its own key space, separate from live traffic but below
+// the prefix, for which users of that Redis have permission.
 Expected<std::shared_ptr<Store>> OpenStore(const std::string& text, PurgeAtEnd& purge) {
   if (text == kMemory) return std::make_shared<MemoryStore>(ReplayOptions());
   auto redis = OpenRedis({.uri = text,
@@ -80,7 +80,7 @@ Expected<std::shared_ptr<Store>> OpenStore(const std::string& text, PurgeAtEnd& 
 struct Input {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file;
   std::string name;
-  std::int64_t bytes = 0;  // 0 if not known.
+  std::int64_t bytes = 0;  // 0 if unknown.
 };
 
 Expected<Input> Open(const std::string& path) {
@@ -115,7 +115,7 @@ class Replay {
         parser_(options.format),
         store_(store),
         summary_(limits_) {
-    // Named by position: equal limits are then still two budgets, as in a rule.
+    // Named by position, so that equal limits are still two budgets, as in a rule.
     for (std::size_t i = 0; i < limits_.size(); ++i) names_.push_back(std::to_string(i));
   }
 
@@ -132,7 +132,7 @@ class Replay {
       if (*status == LineReader::Status::kEnd) return Decide(input);
       const auto record = *status == LineReader::Status::kTooLong ? TooLong() : parser_.Parse(line);
       if (!record) {
-        // What is wrong in a line before this one comes first.
+        // Errors in earlier lines come first.
         if (auto decided = Decide(input); !decided) return decided;
         if (auto bad = BadLine(input, reader.line_number(), record.error()); !bad) return bad;
         continue;
@@ -152,10 +152,10 @@ class Replay {
 
   const replay::Summary& summary() const { return summary_; }
 
-  // What the times of the input look like, if that is not what they are taken for; otherwise empty.
+  // What the input's times look like, if not what they are read as; otherwise empty.
   std::string_view OtherUnit() const {
-    // 2001 to 5138, in seconds and in milliseconds. Times that count from the beginning of the
-    // record start below.
+    // 2001 to 5138, in seconds and in milliseconds. Times relative to the start of the recording
+    // are smaller.
     constexpr std::int64_t kFirstSecond = 1'000'000'000;
     constexpr std::int64_t kLastSecond = 100'000'000'000;
     const auto lies_within = [this](std::int64_t first, std::int64_t last) {
@@ -169,8 +169,8 @@ class Replay {
   Spool& decisions() { return decisions_; }
 
  private:
-  // Enough that a Redis is kept busy. Few enough that all are answered within kTimeout by one that
-  // is far away: those with times of their own need a round trip for every two.
+  // Enough to keep Redis busy. Few enough that a distant one answers all within kTimeout: requests
+  // with their own times need a round trip for every two.
   static constexpr std::size_t kAtOnce = 64;
 
   struct Asked {
@@ -185,7 +185,7 @@ class Replay {
                                  text::Cat("longer than ", LineReader::kLineBytesMax, " bytes")});
   }
 
-  // An error unless bad lines are skipped.
+  // Returns an error unless bad lines are skipped.
   Expected<void> BadLine(const Input& input, std::int64_t line, const Error& error) {
     if (!options_.skip_bad) {
       return std::unexpected(
@@ -195,7 +195,7 @@ class Replay {
     return {};
   }
 
-  // Decides all that was asked so far, in order.
+  // Decides everything asked so far, in order.
   Expected<void> Decide(const Input& input) {
     const std::size_t limits = limits_.size();
     charges_.clear();

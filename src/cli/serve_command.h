@@ -15,7 +15,7 @@ class ServeCommand {
   int Run() const;
 
  private:
-  // As lines of the log are, for whoever gathers those.
+  // In the format of the log, for log collectors.
   int CannotStart(const Problems& problems) const;
 
   CLI::App* app_;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kUnknownMax = 100;
 
-// What it sets in every container where there is a service whose name starts with "sluice":
+// Kubernetes sets these in every container if there is a service whose name starts with "sluice":
 // SLUICE_SERVICE_HOST, SLUICE_ADMIN_PORT_8090_TCP and so on.
 bool IsOfKubernetes(std::string_view name) {
   return name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT") ||
@@ -79,8 +79,8 @@ std::expected<config::Settings, Problems> SettingsOptions::Load() const {
 }
 
 telemetry::LogFormat SettingsOptions::LogFormat() const {
-  Problems told_by_load;
-  config::File file = ReadConfig(told_by_load);
+  Problems reported_by_load;
+  config::File file = ReadConfig(reported_by_load);
   static_cast<void>(Override(file));
   return file.settings.log.format;
 }

@@ -18,16 +18,16 @@ class SettingsOptions {
  public:
   explicit SettingsOptions(CLI::App& app);
 
-  // The file, then the environment, then the flags. All that is wrong is reported.
+  // The file, then the environment, then the flags. Reports every problem.
   std::expected<config::Settings, Problems> Load() const;
 
-  // How lines are logged, also by a program whose settings are not all right.
+  // The log format, even if other settings are invalid.
   telemetry::LogFormat LogFormat() const;
 
   const std::string& config_path() const { return config_path_; }
 
  private:
-  // What the file says; problems with it are appended.
+  // Reads the file; appends its problems.
   config::File ReadConfig(Problems& problems) const;
   Problems Override(config::File& file) const;
 
@@ -36,10 +36,10 @@ class SettingsOptions {
   CLI::App& app_;
 };
 
-// Variables whose names look like those of settings, and are none.
+// Variables that are named like settings, but are not.
 Problems UnknownVariables();
 
-// Prints them to standard error, a line each.
+// Prints them to standard error, one per line.
 void Print(const Problems& problems);
 // "file:line:column: warning: message"
 void PrintWarnings(const Problems& warnings);

@@ -10,8 +10,8 @@
 
 namespace sluice::cli {
 
-// Output held back until it is known to be complete, in bounded memory: what does not fit waits in
-// an unnamed temporary file.
+// Output that is held back until it is complete, in bounded memory: what does not fit goes to an
+// unnamed temporary file.
 class Spool {
  public:
   Expected<void> Append(std::string_view bytes);

@@ -10,7 +10,7 @@
 namespace sluice::cli {
 
 Expected<std::unique_ptr<RedisStore>> OpenRedis(const RedisStore::Options& options) {
-  // Only what cannot hold a password is shown.
+  // Shown only if it cannot contain a password.
   if (!options.uri.contains(':') && !options.uri.contains('@')) {
     return std::unexpected(Error{ErrorCode::kInvalidInput,
                                  text::Cat("--store ", text::Quote(options.uri),
@@ -38,7 +38,7 @@ Expected<std::vector<Limit>> ParseLimits(const std::vector<std::string>& texts) 
     auto limit = Limit::Parse(text);
     if (!limit) {
       const std::string shown = WithoutSecrets(text);
-      // What is wrong with it in detail may be a part of a password.
+      // The detailed error may quote a part of a password.
       const std::string why =
           shown == text ? limit.error().message : "expected a limit such as limit=5,window=1m";
       return std::unexpected(

@@ -12,13 +12,13 @@
 
 namespace sluice::cli {
 
-// What --store takes: "memory", or the URI of a Redis.
+// The values of --store: "memory", or the URI of a Redis.
 inline constexpr std::string_view kMemory = "memory";
 
-// Opens a Redis; the error says what --store takes.
+// Opens a Redis; the error tells what --store accepts.
 Expected<std::unique_ptr<RedisStore>> OpenRedis(const RedisStore::Options& options);
 
-// Reads what --limit was given; the error names the one that is wrong.
+// Parses the values of --limit; the error names the wrong one.
 Expected<std::vector<Limit>> ParseLimits(const std::vector<std::string>& texts);
 
 // Applies one request and waits for the outcome.

@@ -20,9 +20,10 @@
 namespace sluice::cli {
 namespace {
 
-// Whether it is a file of envoyproxy/ratelimit. One that is no YAML is not: any reader says so.
+// Whether it is a file of envoyproxy/ratelimit. Text that is not YAML counts as not: any reader
+// reports it.
 bool IsRls(const reload::Text& text) {
-  Problems reported_later;  // When all is built.
+  Problems reported_later;  // When everything is built.
   const auto document = YamlDocument::Load(text.content, text.file, reported_later);
   if (!document || document->root().kind != YamlNode::Kind::kMapping) return false;
   const auto& items = document->root().items;
@@ -32,7 +33,7 @@ bool IsRls(const reload::Text& text) {
   return false;
 }
 
-// Gathers all that the service would read, each file once, and what is wrong with it.
+// Collects everything that the service would read, each file once, and its problems.
 class Collector {
  public:
   void Add(const std::string& path) {
@@ -47,10 +48,10 @@ class Collector {
     }
   }
 
-  // The files that those which were added refer to.
+  // Adds the files that the added ones refer to.
   void Follow() {
     for (const reload::Text& text : sources.config) {
-      Problems reported_later;  // When all is built.
+      Problems reported_later;  // When everything is built.
       const config::File file = config::Parse(text.content, text.file, reported_later);
       std::ranges::move(config::Validate(file), std::back_inserter(problems));
       const config::Settings& settings = file.settings;

@@ -7,8 +7,8 @@
 
 namespace sluice::cli {
 
-// sluice validate FILE...: reports all that is wrong with configuration files, rule sets and files
-// of envoyproxy/ratelimit.
+// sluice validate FILE...: reports all problems of configuration files, rule sets and files of
+// envoyproxy/ratelimit.
 class ValidateCommand {
  public:
   explicit ValidateCommand(CLI::App& app);

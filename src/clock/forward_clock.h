@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wall clock as a service can rely on it.
+// A wall clock that a service can rely on.
 #pragma once
 
 #include <atomic>
@@ -9,27 +9,29 @@
 
 namespace sluice {
 
-// Is right when it is made, and then goes on at the pace of a clock that nobody sets. A wall clock
-// that was set back is not followed: time held for states from ahead would lock their keys out for
-// as long. One that was set forward is, when told to, unless what it reads cannot be true.
+// Starts with the wall clock's time, and then advances at the pace of a clock that nobody sets. If
+// the wall clock is set back, it does not follow: holding time still for states from the future
+// would lock their keys out for as long. If the wall clock is set forward, it follows on CatchUp,
+// unless the reading cannot be true.
 class ForwardClock final : public Clock {
  public:
-  // The latest time that is believed. There is no arithmetic beyond kTimeMax: a clock that is taken
-  // to here by mistake goes on for ten years before it gets there.
+  // The latest time that is believed. There is no arithmetic beyond kTimeMax: a clock that gets to
+  // here by mistake has ten years left.
   static constexpr TimePoint kBelievedMax = kTimeMax - std::chrono::years{10};
 
-  // Both outlive it: `wall` is to be followed, `pace` is never set. If what the wall clock reads
-  // cannot be true, time starts with the epoch until it can.
+  // Both must outlive it. It follows `wall`; `pace` is never set. If the wall clock's reading
+  // cannot be true, time starts at the epoch until it can.
   ForwardClock(const Clock& wall, const Clock& pace);
 
   TimePoint Now() const override {
     return pace_.Now() + Micros{ahead_us_.load(std::memory_order_relaxed)};
   }
 
-  // From one thread at a time. Returns by how much the wall clock was ahead, which it then is not.
+  // Call from one thread at a time. Catches up with the wall clock; returns by how much it was
+  // ahead.
   Micros CatchUp();
 
-  // Whether what the wall clock read when last looked at can be true.
+  // Whether the last reading of the wall clock can be true.
   bool believed() const { return believed_.load(std::memory_order_relaxed); }
 
  private:
@@ -37,11 +39,11 @@ class ForwardClock final : public Clock {
 
   const Clock& wall_;
   const Clock& pace_;
-  std::atomic<std::int64_t> ahead_us_ = 0;  // Of the wall clock before the other.
+  std::atomic<std::int64_t> ahead_us_ = 0;  // By how much the wall clock is ahead of `pace`.
   std::atomic<bool> believed_ = false;
 };
 
-// Microseconds since the system started, which count on while it sleeps.
+// Microseconds since the system started, including the time it was suspended.
 const Clock& BootClock();
 
 }  // namespace sluice

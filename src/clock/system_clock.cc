@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place where the wall clock is read.
+// The only place that reads the wall clock.
 #include "sluice/time.h"
 
 namespace sluice {

@@ -28,7 +28,7 @@ constexpr std::size_t kListMax = 10'000;
 
 using Kind = YamlNode::Kind;
 
-// Walks the file and gathers what is wrong with it.
+// Walks the file and collects its problems.
 class Reader {
  public:
   Reader(std::string_view file, File& out, Problems& problems)
@@ -56,8 +56,8 @@ class Reader {
     problems_.push_back({std::string(file_), node.line, node.column, std::move(message)});
   }
 
-  // Visits the entries of a mapping. An empty one is a mapping without entries; names that are none
-  // or come again are complained about.
+  // Visits the entries of a mapping. An empty node is a mapping without entries. Reports keys that
+  // are not names, or are given twice.
   template <typename Visit>
   void ForEach(const YamlNode& node, std::string_view expected, Visit visit) {
     if (node.kind == Kind::kNull) return;
@@ -68,7 +68,8 @@ class Reader {
       if (key.kind != Kind::kScalar) {
         Complain(key, "expected a name");
       } else if (!seen.insert(key.text).second) {
-        // As the reader of rules says it, who meets the same keys: so it is told once.
+        // In the words of the reader of rules, which finds the same keys, so that it is reported
+        // once.
         Complain(key,
                  text::Cat("key ", text::Quote(key.text), " is given twice; expected it once"));
       } else {
@@ -84,7 +85,7 @@ class Reader {
     });
   }
 
-  // The names that could stand where `section` is; "" is the top.
+  // The names that are valid in place of `section`; "" is the top level.
   static std::string Known(std::string_view section) {
     std::set<std::string> names;
     for (const Setting& setting : AllSettings()) {
@@ -133,7 +134,7 @@ class Reader {
     }
     out_.origins.insert_or_assign(path, Origin{std::string(file_), node.line, node.column});
     if (const auto done = setting->set(out_.settings, value); !done) {
-      // The value of a secret stays secret, even if it is wrong.
+      // A secret's value stays secret, even if it is wrong.
       Complain(node, setting->secret == Secret::kNo ? text::Cat(path, ": ", done.error().message)
                                                     : text::Cat(path, ": not valid"));
     }
@@ -172,7 +173,8 @@ class Reader {
   void ReadLimits(const YamlNode& node) {
     ForEach(node, "names, each with a limit",
             [&](const std::string& name, const YamlNode& key, const YamlNode& value) {
-              // A slash is in the names of all other states; what has an = is a limit written out.
+              // The names of all other states contain a slash; a name with an = is a limit written
+              // out.
               if (name.empty() || name.size() > kNameBytesMax || name.contains('/') ||
                   name.contains('=')) {
                 return Complain(key, text::Cat("expected a name of 1 to ", kNameBytesMax,
@@ -206,7 +208,7 @@ class Reader {
   Problems& problems_;
 };
 
-// What a header can carry: others see blanks around it as none.
+// What a header can carry: others would strip blanks around it.
 bool IsToken(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
 }
@@ -243,7 +245,7 @@ std::map<Algorithm, Limit> DefaultLimits() {
 
 File Parse(std::string_view yaml, std::string_view file, Problems& problems) {
   File out;
-  // It may hold rules, and one that was emptied must not be taken for one without any.
+  // It may hold rules, and an emptied file must not pass for one without any.
   if (yaml.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     problems.push_back({std::string(file), 1, 1,
                         "the file is empty; expected settings, or a comment if there are none"});
@@ -321,7 +323,7 @@ Problems Validate(const File& file) {
       complain(client_ca, text::Cat("expected ", certificate, ", too"));
     }
   }
-  // What holds a body grows by doubling; and one alone is not all.
+  // The buffer of a body grows by doubling, and several bodies must fit.
   if (settings.http.body_bytes_max > settings.buffered_bytes_max / 4) {
     complain("http.bodyBytesMax", "expected at most a quarter of bufferedBytesMax");
   }
@@ -355,7 +357,7 @@ Problems Validate(const File& file) {
                text::Cat("the store's URI gives up after ", endpoint->command_timeout.count(),
                          " ms; expected no more than that, or a longer ?timeout= in the URI"));
     }
-    // What finds no room in there fails at once, and would pass undecided under FAIL_OPEN.
+    // What does not fit in there fails at once, and would pass undecided under FAIL_OPEN.
     if (endpoint && std::cmp_greater(settings.guard.in_flight_max, endpoint->waiting_max)) {
       complain("guard.inFlightMax",
                text::Cat("the store's URI lets ", endpoint->waiting_max,

@@ -18,9 +18,9 @@
 
 namespace sluice::config {
 
-inline constexpr std::size_t kFileBytesMax = 8 << 20;  // As much as a YAML document may have.
+inline constexpr std::size_t kFileBytesMax = 8 << 20;  // The maximum of a YAML document.
 
-// The algorithms' limits behind /api/v1/rate-limit, by algorithm.
+// The limits behind /api/v1/rate-limit, by algorithm.
 std::map<Algorithm, Limit> DefaultLimits();
 
 // Where a setting was given: in a file, or by a variable or a flag, which have no line.
@@ -30,39 +30,38 @@ struct Origin {
   int column = 0;
 };
 
-// What a configuration file says, but for its rule sets.
+// A configuration file, except for its rule sets.
 struct File {
   Settings settings;
   std::map<std::string, Origin, std::less<>> origins;     // By path, of settings that were given.
   std::map<std::string, Limit, std::less<>> limits;       // "limits:", by name.
   std::map<Algorithm, Limit> defaults = DefaultLimits();  // "defaults:", by algorithm.
-  bool has_rule_sets = false;                             // It has a "ruleSets:" as well.
+  bool has_rule_sets = false;                             // Whether it has "ruleSets:", too.
 };
 
-// Reads a configuration file. All that is wrong is reported, each with its place. `ruleSets` is
-// left to the rules layer.
+// Reads a configuration file. Reports every problem with its position. `ruleSets` is left to the
+// rules layer.
 std::expected<File, Problems> Parse(std::string_view yaml, std::string_view file);
 
-// The same, with what is right in a file that is not all right; what is wrong is appended.
+// The same, but returns what is valid even if the file has problems, which are appended.
 File Parse(std::string_view yaml, std::string_view file, Problems& problems);
 
-// Values that win over the file's: first the environment, then flags. `environment` is asked for
-// each variable; `flags` are pairs of a setting's path and its text.
+// Applies values that override the file's: first the environment, then flags. `environment` is
+// called for each variable; `flags` are pairs of a setting's path and its text.
 Problems Override(File& file,
                   const std::function<std::optional<std::string>(const std::string&)>& environment,
                   const std::vector<std::pair<std::string, std::string>>& flags);
 
-// What no single setting can say: a key without its certificate, an address that is none, ...
+// Problems that no single setting shows: a key without its certificate, an invalid address, ...
 // Each is reported where the setting was given.
 Problems Validate(const File& file);
 
-// Something wrong with a setting, in the place where it was given.
+// A problem with a setting, at the position where it was given.
 Problem ProblemWith(const File& file, std::string_view path, std::string_view message);
 
 enum class FileKind : std::uint8_t {
-  kRegular,  // Anything else is an error: a pipe that nobody writes would be waited for without
-             // end.
-  kAny,      // For what somebody names by hand, such as /dev/stdin; may wait.
+  kRegular,  // Anything else is an error: reading a pipe without a writer never ends.
+  kAny,      // For files that a person names, such as /dev/stdin; may block.
 };
 
 // Reads at most `max` bytes of a file. Errors: kNotFound, kIo, kInvalidInput if it is longer, or of

@@ -26,7 +26,7 @@ struct Bounds {
   std::int64_t max;
 };
 
-// A choice by name, upper or lower case in the text.
+// A choice by name, accepted in either case.
 template <typename Enum>
 struct Name {
   Enum value;
@@ -121,7 +121,7 @@ std::string Write(const std::vector<std::string>& value) {
   return joined;
 }
 
-// Makes a row of the table from a function that finds the field.
+// Makes a row of the table from a function that returns the field.
 template <auto field>
 constexpr Setting Row(std::string_view path, std::string_view flag, std::string_view value,
                       std::string_view help, Secret secret = Secret::kNo) {
@@ -365,7 +365,7 @@ constexpr std::array kSettings = {
 std::string Redacted(Secret secret, const std::string& value) {
   if (secret == Secret::kNo || value.empty() || value == "memory" || value == "store") return value;
   if (secret == Secret::kYes) return "***";
-  // What cannot be parsed might hide a password anywhere.
+  // A URI that cannot be parsed might hide a password anywhere.
   const auto endpoint = redis::Endpoint::Parse(value);
   return endpoint ? endpoint->ToString() : "***";
 }
@@ -402,7 +402,7 @@ std::string ToYaml(const Settings& settings) {
     const std::string_view name =
         section.empty() ? setting.path : setting.path.substr(section.size() + 1);
     const std::string value = Redacted(setting.secret, setting.get(settings));
-    // Read back, a redacted token would be one that anybody can guess.
+    // When read back, a redacted token would be one that anybody can guess.
     const bool hidden = setting.secret == Secret::kYes && !value.empty();
     out += text::Cat(indent, "# ", setting.help, ". ", setting.flag, ", ", setting.Environment(),
                      "\n", indent, hidden ? "# " : "", name, ": ", YamlScalar(value), "\n");

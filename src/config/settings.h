@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every setting of the service: its place in the configuration file, its flag, its environment
-// variable, its default, and what it means. One table, so that file, command line, environment,
-// `--help`, `sluice config` and the reference cannot disagree.
+// Every setting of the service: its path in the configuration file, flag, environment variable,
+// default and meaning. One table, so that file, command line, environment, `--help`, `sluice
+// config` and the reference cannot disagree.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace sluice::config {
 enum class Secret { kNo, kYes, kPasswordInUri };
 
 struct Settings {
-  std::int64_t threads = 0;  // 0: one a core.
+  std::int64_t threads = 0;  // 0: one per core.
   std::string store = "memory";
   Micros drain_timeout{30'000'000};
   std::int64_t buffered_bytes_max = 64 << 20;
@@ -126,12 +126,12 @@ struct Settings {
 struct Setting {
   std::string_view path;   // In the file: "http.listen".
   std::string_view flag;   // "--http"
-  std::string_view value;  // What it takes, in one word: "ADDRESS", "DURATION".
+  std::string_view value;  // The kind of value in one word: "ADDRESS", "DURATION".
   std::string_view help;
   Secret secret = Secret::kNo;
   bool list = false;  // Several, separated by commas or as a YAML list.
 
-  // Fails with kInvalidInput and a message that says what was expected, without the path.
+  // Fails with kInvalidInput and a message that tells what was expected, without the path.
   Expected<void> (*set)(Settings&, std::string_view text);
   std::string (*get)(const Settings&);
 
@@ -140,12 +140,11 @@ struct Setting {
 
 std::span<const Setting> AllSettings();
 
-// Null if there is none by that path.
+// Null if there is no such path.
 const Setting* FindSetting(std::string_view path);
 
-// The settings as a configuration file: every one of them with its value and, above it, what it
-// means. Secrets that are set are shown as "***"; tokens and passwords
-// in a comment.
+// The settings as a configuration file: each with its value, below a comment that explains it.
+// Secrets that are set are shown as "***"; tokens and passwords in a comment.
 std::string ToYaml(const Settings& settings);
 
 }  // namespace sluice::config

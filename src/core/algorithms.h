@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of algorithms: everything in which they differ but their arithmetic, which is that of
+// The table of algorithms: everything in which they differ except their arithmetic, which is in
 // their kernel (core/kernel.h).
 #pragma once
 
@@ -18,15 +18,15 @@ enum class KernelKind : std::uint8_t { kBucket, kFixedWindow, kWindowCounter, kW
 struct AlgorithmRow {
   std::string_view name;        // In the textual form.
   std::string_view upper_name;  // In the API and in metrics.
-  std::string_view alias = {};  // Another name that is read, but never written.
+  std::string_view alias = {};  // Another name that is accepted, but never written.
   std::string_view short_name;  // In the Redis keys of limits without a name.
   KernelKind kernel;
 
-  // In the order of the textual form: the amount, the refill if there is one, the span.
+  // In the order of the textual form: the amount, the refill if any, the span.
   std::array<std::string_view, 3> field_names;
-  int amount_above_field = 0;     // How much larger the amount is than what its field says.
-  std::string_view default_text;  // The numbers of a check that names no limit but the algorithm.
-  bool queues = false;            // Whether answers say how much is queued.
+  int amount_above_field = 0;     // How much larger the amount is than the value of its field.
+  std::string_view default_text;  // The numbers of a check that names the algorithm but no limit.
+  bool queues = false;            // Whether answers report how much is queued.
   Algorithm algorithm = {};       // Filled in below.
 
   constexpr bool refills() const { return !field_names.back().empty(); }
@@ -35,10 +35,10 @@ struct AlgorithmRow {
   }
 };
 
-// Where none is named.
+// Used where none is named.
 inline constexpr Algorithm kDefaultAlgorithm = Algorithm::kSlidingWindowCounter;
 
-// A switch, so that the compiler names an algorithm that has no row.
+// A switch, so that the compiler reports an algorithm that has no row.
 constexpr AlgorithmRow MakeRow(Algorithm algorithm) {
   switch (algorithm) {
     case Algorithm::kTokenBucket:
@@ -96,7 +96,7 @@ inline constexpr std::size_t kAlgorithmCount = [] {
   return count;
 }();
 
-// By the number of the algorithm.
+// Indexed by the number of the algorithm.
 inline constexpr auto kAlgorithms = [] {
   std::array<AlgorithmRow, kAlgorithmCount> rows{};
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -110,7 +110,7 @@ constexpr const AlgorithmRow& RowOf(Algorithm algorithm) {
   return kAlgorithms[static_cast<std::size_t>(algorithm)];
 }
 
-// Apart from the rest of the rows, and read without a check: every decision looks it up.
+// Kept apart from the rows, and read without a check: every decision looks it up.
 inline constexpr auto kKernels = [] {
   std::array<KernelKind, kAlgorithmCount> kernels{};
   for (std::size_t i = 0; i < kernels.size(); ++i) kernels[i] = kAlgorithms[i].kernel;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the arithmetic of all kernels shares.
+// Arithmetic that all kernels share.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace sluice::core {
 
-// Below this, integers are exact in a Redis script, too.
+// Up to this, integers are exact in a Redis script, too.
 inline constexpr std::int64_t kExactMax = (std::int64_t{1} << 53) - 1;
 
 constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
@@ -21,19 +21,20 @@ constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return a / b + 
 constexpr bool InRange(std::int64_t value, std::int64_t max) { return value >= 0 && value <= max; }
 
 // The moment of a decision in the limit's own ticks. Time never runs backwards for a state: a
-// moment before `newest` counts as `newest`, and all waits count from there.
+// moment before `newest` counts as `newest`, and all waits start there.
 class Instant {
  public:
   Instant(const Limit& limit, TimePoint now, std::int64_t newest_tick)
       : tick_(limit.tick().count()),
         now_us_(std::max(now.time_since_epoch().count(), newest_tick * tick_)),
-        // Dividing costs more than all the rest of a bucket decision, and most limits tick in us.
+        // Division costs more than the rest of a bucket decision, and most limits tick in us.
         ticks_(tick_ == 1 ? now_us_ : now_us_ / tick_) {}
 
   std::int64_t ticks() const { return ticks_; }
 
-  // How long until `ticks` ticks from now begin: shorter than that many whole ticks by the part of
-  // the current one that has passed. Waits that no int64 holds, beyond 292,000 years, saturate.
+  // The wait until `ticks` ticks from now begin. It is shorter than that many whole ticks by the
+  // part of the current one that has passed. Waits that no int64 holds, beyond 292,000 years,
+  // saturate.
   Micros Until(std::int64_t ticks) const {
     if (ticks == 0 || tick_ == 1) return Micros{ticks};
     const __int128 wait = static_cast<__int128>(ticks) * tick_ - now_us_ % tick_;
@@ -47,7 +48,7 @@ class Instant {
   std::int64_t ticks_;
 };
 
-// The last moment that a state can be from, in ticks.
+// The latest time that a state can have, in ticks.
 inline std::int64_t LastTick(const Limit& limit) {
   return kTimeMax.time_since_epoch() / limit.tick();
 }
@@ -59,7 +60,7 @@ struct Step {
   State next;  // To be stored if and only if the decision is allowed and the cost above zero.
 };
 
-// The numbers that a kernel's arithmetic runs on; see Limit.
+// The numbers that a kernel computes with; see Limit.
 struct Arithmetic {
   Micros tick;
   std::int64_t unit;

@@ -17,11 +17,11 @@
 
 namespace sluice::core {
 
-// The members that all kernels have are described in core/kernel.h.
+// core/kernel.h describes the members that all kernels have.
 struct Bucket {
   struct State {
-    // At most limit.whole(). Negative after the limit was lowered below what was used: a debt, of
-    // no more than kExactMax less than whole.
+    // At most limit.whole(). Negative after the limit was lowered below what was used: a debt, at
+    // most kExactMax below limit.whole().
     std::int64_t level;
     std::int64_t time;  // In ticks; when the level was last written.
 
@@ -29,7 +29,7 @@ struct Bucket {
   };
 
   static constexpr char kScriptKind = 'b';
-  static constexpr bool kSeenWhole = true;
+  static constexpr bool kSeenComplete = true;
   static constexpr std::int64_t kAmountMax = kExactMax;
 
   static std::expected<Arithmetic, std::string> Fit(std::int64_t amount, std::int64_t refill,
@@ -70,7 +70,7 @@ struct Bucket {
     const std::int64_t level = LevelAt(limit, state, instant.ticks());
     const std::int64_t missing = limit.whole() - level;
     if (missing == 0 || units == 0) return std::nullopt;
-    // Only where all of it fits is the product sure to.
+    // The product is sure to fit only if it is less than `missing`.
     const bool all = units >= CeilDiv(missing, limit.unit());
     return State{.level = level + (all ? missing : units * limit.unit()), .time = instant.ticks()};
   }
@@ -82,7 +82,8 @@ struct Bucket {
 
   static bool Recovered(const Limit& limit, const State& state, TimePoint now) {
     const Instant instant(limit, now, state.time);
-    // One that was filled by giving back may be from after `now`, if the clock was set back since.
+    // A bucket that was filled by giving back may be dated after `now`, if the clock was set back
+    // since.
     return LevelAt(limit, state, instant.ticks()) == limit.whole() &&
            Instant(limit, now, 0).ticks() >= state.time;
   }

@@ -8,7 +8,7 @@
 
 namespace sluice::core {
 
-// What the decisions of several limits on one request come to; see Request::outcome.
+// Combines the decisions of several limits on one request; see Request::outcome.
 inline Decision Combine(std::span<const Decision> each) {
   Decision overall = each.front();
   for (const Decision& one : each.subspan(1)) {

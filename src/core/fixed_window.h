@@ -14,17 +14,17 @@
 
 namespace sluice::core {
 
-// The members that all kernels have are described in core/kernel.h.
+// core/kernel.h describes the members that all kernels have.
 struct FixedWindow {
   struct State {
     std::int64_t start;  // In ticks; a multiple of the window.
-    std::int64_t count;  // Above limit.amount() after that was lowered below what was used.
+    std::int64_t count;  // Above limit.amount() if that was lowered below what was used.
 
     friend bool operator==(const State&, const State&) = default;
   };
 
   static constexpr char kScriptKind = 'w';
-  static constexpr bool kSeenWhole = true;
+  static constexpr bool kSeenComplete = true;
   static constexpr std::int64_t kAmountMax = kExactMax;
 
   static std::expected<Arithmetic, std::string> Fit(std::int64_t, std::int64_t, Micros window) {
@@ -49,7 +49,7 @@ struct FixedWindow {
     return step;
   }
 
-  // Of the current window alone.
+  // Only from the current window.
   static std::optional<State> GiveBack(const Limit& limit, const State& state, TimePoint now,
                                        std::int64_t units) {
     State next = Decide(limit, &state, now, 0).next;
@@ -64,7 +64,7 @@ struct FixedWindow {
   }
 
   static bool Recovered(const Limit& limit, const State& state, TimePoint now) {
-    // One that all was given back to may be from after `now`, if the clock was set back since.
+    // A state that got everything back may be dated after `now`, if the clock was set back since.
     const std::int64_t ticks = Instant(limit, now, 0).ticks();
     return ticks >= state.start + (state.count > 0 ? limit.unit() : 0);
   }

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels, and the one way from a limit to its own.
+// The kernels, and the one way from a limit to its kernel.
 //
 // A kernel is a type of static members, pure functions of a limit and a state:
 //
-//   State           Whole numbers and nothing else, in the order in which the script returns them.
-//   The
+//   State           Integers and nothing else, in the order in which the script returns them. The
 //                   memory store keeps two of any size, or three of 52, 46 and 46 bits.
 //   kScriptKind     The kind of limit in sluice.lua.
-//   kSeenWhole      Whether a SeenState is all that later decisions need.
+//   kSeenComplete   Whether a SeenState is all that later decisions need.
 //   kAmountMax      The largest amount of a limit.
-//   Fit             The arithmetic for these numbers; or why no tick fits them.
+//   Fit             The arithmetic for these numbers, or why no tick fits them.
 //   Decide          The decision on a state, or on an untouched budget if it is null. 0 <= cost <=
 //                   amount.
-//   GiveBack        The state once up to `units` of what was taken are back; none if nothing was.
-//   UsedUnits       Units used at a moment, rounded up; without an upper bound, as after a lowered
-//                   limit.
+//   GiveBack        The state after up to `units` of what was taken are returned; none if there
+//                   is nothing to return.
+//   UsedUnits       Units used at a moment, rounded up. Unbounded: may exceed a lowered limit.
 //   Recovered       Whether the state equals an untouched budget by now, so that it may be dropped.
-//   RecoveryTicks   How long a budget that is used up takes to recover, at most, if time runs.
+//   RecoveryTicks   How long a used-up budget takes to recover, at most, if time advances.
 //   NewestTick      The newest time of a state.
 //   IsSound         Whether the arithmetic may trust a state that comes from outside, such as from
 //                   a file or from Redis at `now`: every number is in the range that the kernel
@@ -31,13 +30,13 @@
 //   Start           From any other limit: a state from which `used` units were taken at `now`,
 //                   perhaps more than the limit grants.
 //
-// The sketch of the memory store has two questions to kernels whose units do not flow back, but
-// leave:
+// The sketch of the memory store needs two more functions, only of kernels whose units leave
+// instead of flowing back:
 //
-//   LeftAt          When what is taken now has left, in microseconds.
-//   UsedUntil       A state of which `units` are used until then.
+//   LeftAt          When what is taken now will have left, in microseconds.
+//   UsedUntil       A state in which `units` are used until then.
 //
-// The log differs: a store keeps a Log, which is changed in place. So it has no GiveBack and no
+// The log differs: a store keeps a Log, which is changed in place. So it has neither GiveBack nor
 // Carry.
 #pragma once
 
@@ -55,8 +54,8 @@
 
 namespace sluice::core {
 
-// Calls `visitor` with a value of the kernel's type. Always inlined: what the visitor refers to
-// would have to be in memory for a call, which a decision would feel.
+// Calls `visitor` with a value of the kernel's type. Always inlined: a call would force what the
+// visitor refers to into memory, which is noticeable in the cost of a decision.
 template <typename Visitor>
 [[gnu::always_inline]] inline decltype(auto) VisitKernel(KernelKind kernel,
                                                          const Visitor& visitor) {
@@ -79,7 +78,7 @@ template <typename Visitor>
   return VisitKernel(KernelOf(limit), visitor);
 }
 
-// A state as the numbers that it is, and back.
+// Converts a state to its numbers, and back.
 template <typename State, typename Number = std::int64_t>
 using NumbersOf = std::array<Number, sizeof(State) / sizeof(Number)>;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the conformance suite does not say: properties shown by example, and the kernels' own types.
+// What the conformance suite does not cover: properties shown by example, and the kernels' own
+// types.
 #include <gtest/gtest.h>
 
 #include "core/kernel.h"

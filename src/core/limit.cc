@@ -88,7 +88,7 @@ Expected<Limit> Limit::SlidingWindowCounter(const WindowSpec& spec) {
 
 Expected<Limit> Limit::Make(Algorithm algorithm, std::int64_t amount, std::int64_t refill,
                             Micros span) {
-  // Less than nothing is as invalid as nothing, from which one can be taken away.
+  // A negative amount is as invalid as 0, and 0 can be subtracted from safely.
   const std::int64_t first =
       std::max<std::int64_t>(amount, 0) - core::RowOf(algorithm).amount_above_field;
   return FromFields(algorithm, first, refill, span);

@@ -81,7 +81,7 @@ class Pairs {
     return found == all.end() ? nullptr : &*found;
   }
 
-  // Every field must be there, and nothing else.
+  // Requires every field of the algorithm, and no other.
   Expected<void> Require(Algorithm algorithm) const {
     const Fields fields = core::RowOf(algorithm).fields();
     for (const Pair& pair : std::span(pairs_).first(count_)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a store tells of a state besides the decision: the state of its kernel. Of a log it is the
-// units in the window, and the times of the newest and of the oldest of them; all zero if there are
-// none.
+// What a store reports about a state besides the decision: the state of its kernel. For a log, that
+// is the units in the window and the times of the newest and the oldest of them; all zero if there
+// are none.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace sluice::core {
 
-// The only one that may look inside.
+// The only type that may look inside.
 struct SeenNumbers {
   template <typename State>
   static SeenState Put(const State& state, TimePoint now) {
@@ -33,7 +33,7 @@ struct SeenNumbers {
   }
 };
 
-// As the state is at `now`; null for an untouched budget.
+// The state as it is at `now`; null for an untouched budget.
 template <typename Kernel>
 SeenState See(const Limit& limit, const typename Kernel::State* state, TimePoint now) {
   return SeenNumbers::Put(Kernel::Decide(limit, state, now, 0).next, now);
@@ -44,13 +44,13 @@ typename Kernel::State StateOf(const SeenState& seen) {
   return SeenNumbers::Get<typename Kernel::State>(seen);
 }
 
-// Whether all that later decisions need was seen. Of a log, it is too little.
-inline bool IsSeenWhole(const Limit& limit) {
-  return VisitKernel(limit, [](auto kernel) { return kernel.kSeenWhole; });
+// Whether a SeenState holds all that later decisions need. For a log, it does not.
+inline bool IsSeenComplete(const Limit& limit) {
+  return VisitKernel(limit, [](auto kernel) { return kernel.kSeenComplete; });
 }
 
-// The decision on a state that was seen, at a later `now` of the same clock, if nobody has taken
-// from it since. Requires IsSeenWhole.
+// The decision on a seen state at a later `now` of the same clock, if nobody has taken from it
+// since. Requires IsSeenComplete.
 inline Decision Decide(const Limit& limit, const SeenState& seen, TimePoint now,
                        std::int64_t cost) {
   return VisitKernel(limit, [&]<typename Kernel>(Kernel) {
@@ -60,16 +60,16 @@ inline Decision Decide(const Limit& limit, const SeenState& seen, TimePoint now,
 }
 
 // What a request of this cost, which the limit can grant, would get from a state that was only
-// looked at; `look` is the decision of cost 0 on it. All but whether and when it would pass stays
-// as it is, since nothing is taken. If the store did not tell of its state, and of a log from which
-// several units would have to leave, the wait may be longer than the smallest that is enough.
+// peeked at. `look` is the decision of cost 0 on it. Only whether and when it would pass can differ
+// from `look`, since nothing is taken. The wait may be longer than necessary if the store did not
+// report its state, or if several units would have to leave a log.
 inline Decision Foresee(const Limit& limit, const Decision& look, const SeenState& seen,
                         std::int64_t cost) {
   Decision foreseen = look;
   foreseen.allowed = cost <= look.remaining;
   const bool is_known = seen.now_us() >= 0;
   const TimePoint now{Micros{seen.now_us()}};
-  if (IsSeenWhole(limit) && is_known) {
+  if (IsSeenComplete(limit) && is_known) {
     const Decision exact = Decide(limit, seen, now, cost);
     foreseen.retry_after = exact.retry_after;
     foreseen.delay = exact.delay;
@@ -82,14 +82,14 @@ inline Decision Foresee(const Limit& limit, const Decision& look, const SeenStat
   return foreseen;
 }
 
-// Whole units that count as used in a state as it was seen, perhaps more than the limit grants.
+// Whole units used in a seen state, perhaps more than the limit grants.
 inline std::int64_t UsedUnits(const Limit& limit, const SeenState& seen) {
   return VisitKernel(limit, [&]<typename Kernel>(Kernel) {
     return Kernel::UsedUnits(limit, StateOf<Kernel>(seen), TimePoint{Micros{seen.now_us()}});
   });
 }
 
-// WindowLog::State::leaves of the decision, a denial, that left the log as it was seen.
+// WindowLog::State::leaves of `denial`, the decision that left the log as it was seen.
 inline std::int64_t LeavesOf(const Limit& limit, const SeenState& seen, const Decision& denial) {
   const TimePoint now{Micros{seen.now_us()}};
   return WindowLog::MomentUs(StateOf<WindowLog>(seen), now) +

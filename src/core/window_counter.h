@@ -15,9 +15,9 @@
 
 namespace sluice::core {
 
-// The members that all kernels have are described in core/kernel.h.
+// core/kernel.h describes the members that all kernels have.
 struct WindowCounter {
-  // In the memory store, 144 bits: 52 for the window, and 46 for each count.
+  // Takes 144 bits in the memory store: 52 for the window, and 46 for each count.
   struct State {
     std::int64_t window;    // Number of the current window since the epoch.
     std::int64_t previous;  // Above limit.amount(), but not CountMax, after that was lowered;
@@ -28,10 +28,10 @@ struct WindowCounter {
   };
 
   static constexpr char kScriptKind = 'c';
-  static constexpr bool kSeenWhole = true;
+  static constexpr bool kSeenComplete = true;
   static constexpr std::int64_t kAmountMax = (std::int64_t{1} << 46) - 1;
 
-  // The largest count that the arithmetic bears; more is as good as this.
+  // The largest count that the arithmetic can handle; anything above it has the same effect.
   static std::int64_t CountMax(const Limit& limit) {
     return std::min(kAmountMax, 256 * limit.amount());
   }
@@ -54,7 +54,7 @@ struct WindowCounter {
     // previous * (W - e) <= room * W, that is from e = W - floor(room * W / previous) on.
     const std::int64_t room = limit.amount() - cost - counts.current;
     if (room >= 0) return window - room * window / counts.previous - elapsed;
-    // In the next window `current` has become the one whose weight falls.
+    // In the next window it is `current` whose weight falls.
     const std::int64_t room_next = limit.amount() - cost;
     return window - elapsed + window - room_next * window / counts.current;
   }
@@ -88,7 +88,7 @@ struct WindowCounter {
     return step;
   }
 
-  // Of the current window first.
+  // From the current window first.
   static std::optional<State> GiveBack(const Limit& limit, const State& state, TimePoint now,
                                        std::int64_t units) {
     State next = Decide(limit, &state, now, 0).next;
@@ -110,7 +110,7 @@ struct WindowCounter {
 
   static bool Recovered(const Limit& limit, const State& state, TimePoint now) {
     const std::int64_t windows = state.current > 0 ? 2 : state.previous > 0 ? 1 : 0;
-    // One that all was given back to may be from after `now`, if the clock was set back since.
+    // A state that got everything back may be dated after `now`, if the clock was set back since.
     return Instant(limit, now, 0).ticks() >= (state.window + windows) * limit.unit();
   }
 

@@ -47,7 +47,7 @@ void Log::GiveBack(Micros window, TimePoint now, std::int64_t units) {
   Forget(time - window.count());
   const auto used = static_cast<std::int64_t>(entries_.back().total - total_before_);
   const auto kept = static_cast<std::uint64_t>(used - std::min(units, used));
-  // The entry in which the last unit lies that stays.
+  // The entry with the last unit that stays.
   const auto last = std::ranges::lower_bound(
       entries_.begin() + static_cast<std::ptrdiff_t>(first_), entries_.end(), kept, {},
       [&](const Entry& entry) { return entry.total - total_before_; });
@@ -86,7 +86,7 @@ WindowLog::State WindowLog::Look(const Limit& limit, const Log& log, TimePoint n
 
 Decision WindowLog::DecisionOn(const Limit& limit, const State& state, TimePoint now,
                                std::int64_t cost) {
-  // Room may be negative: the limit may have been lowered below what was used.
+  // Room may be negative if the limit was lowered below what was used.
   const std::int64_t room = limit.amount() - state.used;
   Decision decision;
   decision.allowed = cost <= room || cost == 0;

@@ -15,9 +15,9 @@
 
 namespace sluice::core {
 
-// Admitted requests in the order of their times, equal times merged: at most limit.amount() live
-// entries. Each entry carries the running total of units, so that the sum over any stretch is one
-// subtraction (modulo 2^64, which a sum below 2^53 survives) and both searches are binary.
+// Admitted requests ordered by time, equal times merged: at most limit.amount() live entries. Each
+// entry carries the running total of units, so that the sum over any range is one subtraction
+// (modulo 2^64, which does no harm to sums below 2^53) and both searches are binary.
 class Log {
  public:
   struct Entry {
@@ -30,20 +30,20 @@ class Log {
   std::uint64_t total_before() const { return total_before_; }
   std::size_t capacity() const { return entries_.capacity(); }
 
-  // Whether Add needs no more memory than the log has; never so for one that has none.
+  // Whether Add needs no more memory than the log has; never true for one that has none.
   bool HasRoom(Micros window, TimePoint now) const;
 
-  // Records `units` at `now`, or at the newest time if that is later, and forgets what the window
-  // has left. Only an admitted request may do this: after it no moment before `now` is ever looked
-  // at again, so that what was forgotten is never missed.
+  // Records `units` at `now`, or at the newest time if that is later, and forgets what has left the
+  // window. Only an admitted request may do this: afterwards no moment before `now` is ever looked
+  // at again, so that forgotten entries are never missed.
   void Add(Micros window, TimePoint now, std::int64_t units);
 
-  // Takes up to `units` out again, the newest first, of what is in the window at `now`, or at the
-  // newest time if that is later. If there are any, forgets what the window has left, as Add does.
+  // Removes up to `units`, the newest first, from what is in the window at `now`, or at the newest
+  // time if that is later. If it removes any, it forgets what has left the window, as Add does.
   void GiveBack(Micros window, TimePoint now, std::int64_t units);
 
-  // Has the newest request, if any, count from `now` on: what is added then needs no entry of its
-  // own.
+  // Makes the newest request, if any, count from `now` on, so that what is added then needs no
+  // entry of its own.
   void MoveNewest(TimePoint now);
 
  private:
@@ -54,8 +54,8 @@ class Log {
   std::uint64_t total_before_ = 0;  // Total of the newest forgotten entry.
 };
 
-// The members that all kernels have are described in core/kernel.h. A log is changed in place: what
-// is decided on is what a decision needs to know of it.
+// core/kernel.h describes the members that all kernels have. A log is changed in place, so State is
+// only what a decision needs to know about it.
 struct WindowLog {
   struct State {
     std::int64_t used;    // Units in the window.
@@ -68,7 +68,7 @@ struct WindowLog {
   };
 
   static constexpr char kScriptKind = 'l';
-  static constexpr bool kSeenWhole = false;
+  static constexpr bool kSeenComplete = false;
   static constexpr std::int64_t kAmountMax = kExactMax;
 
   static std::expected<Arithmetic, std::string> Fit(std::int64_t, std::int64_t, Micros window) {
@@ -78,23 +78,23 @@ struct WindowLog {
   // What a decision on `cost` at `now` needs to know.
   static State Look(const Limit& limit, const Log& log, TimePoint now, std::int64_t cost);
 
-  // The moment of a decision: not before the newest entry.
+  // The moment of a decision, which is not before the newest entry.
   static std::int64_t MomentUs(const State& state, TimePoint now) {
     return std::max(now.time_since_epoch().count(), state.newest);
   }
 
-  // The state at a later `now`. Once the oldest has left, and until the newest has, `used` is more
-  // than is left of it.
+  // The state at a later `now`. From when the oldest entry has left until the newest has, `used` is
+  // too high.
   static State At(const Limit& limit, State state, TimePoint now) {
     if (state.newest + limit.span().count() <= now.time_since_epoch().count()) state.used = 0;
     return state;
   }
 
-  // The decision on a state of this moment and this cost.
+  // The decision on a state taken at this moment and for this cost.
   static Decision DecisionOn(const Limit& limit, const State& state, TimePoint now,
                              std::int64_t cost);
 
-  // `state` is of `now`, and of this cost; or the decision is as exact as At.
+  // If `state` was not taken at `now` and for this cost, the decision is only as exact as At.
   static Step<State> Decide(const Limit& limit, const State* state, TimePoint now,
                             std::int64_t cost);
 

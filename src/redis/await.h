@@ -6,7 +6,7 @@
 
 namespace sluice::redis {
 
-// Awaits an operation; its errors come back as values.
+// Awaits an operation; errors are returned as values.
 inline constexpr auto kAwait = boost::asio::as_tuple(boost::asio::use_awaitable);
 
 }  // namespace sluice::redis

@@ -33,7 +33,7 @@ using testing_support::ScriptedServer;
 // For a client that must succeed, however busy the machine is.
 const std::string kPatient = "?timeout=60s&connect_timeout=60s";
 
-// What a channel said, to be waited for.
+// What a channel received, to be waited for.
 class Mailbox {
  public:
   void Put(std::string_view text) {
@@ -86,7 +86,7 @@ TEST(Client, IsBackSoonHoweverOftenItsConnectionIsKilled) {
     std::ignore = Ask(*client, Command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"), "");
     took.push_back(std::chrono::steady_clock::now() - begun);
   }
-  // If the pauses grew, as they do while it cannot connect, they would be half a second each.
+  // If the pauses grew, as they do while it cannot connect, each would be half a second.
   std::ranges::sort(took);
   EXPECT_LT(took[took.size() / 2], 400ms);
 }
@@ -124,8 +124,8 @@ TEST(Client, SendsToEveryMaster) {
   }
 }
 
-// A slot that is being moved, and of two keys the new node has none and the old one has one: no
-// node can answer a command on both.
+// A slot is being moved. Of two keys, the new node has neither and the old one has one: no node can
+// answer a command on both.
 TEST(Client, AnswersWhatPausesWhenItIsClosed) {
   RedisCluster cluster({.replicas = false});
   const std::uint16_t slot = SlotOf("{k}");
@@ -146,7 +146,7 @@ TEST(Client, AnswersWhatPausesWhenItIsClosed) {
   EXPECT_THAT(answered.get(), testing::AnyOf(ErrorCode::kUnavailable, ErrorCode::kOutcomeUnknown));
 }
 
-// What it was about to ask goes with it: the address sanitizer looks for what is left.
+// What it was about to ask is dropped with it; the address sanitizer looks for leaks.
 TEST(Client, CanBeClosedWhileItAsksItsWay) {
   for (const char* const scheme : {"redis-sentinel://", "redis://"}) {
     std::promise<void> closed;
@@ -174,7 +174,7 @@ TEST(Client, DoesNotStormAServerThatRefusesItsChannel) {
   std::this_thread::sleep_for(3s);
   const std::string stats = server.Cli("info stats");
   const std::string name = "total_connections_received:";
-  // With a pause that does not grow it would be about 75.
+  // With a constant pause it would be about 75.
   EXPECT_LT(std::stoi(stats.substr(stats.find(name) + name.size())), 40) << stats;
 }
 

@@ -27,13 +27,13 @@ using boost::system::error_code;
 
 constexpr std::size_t kFlushAtOnce = 4096;
 constexpr std::size_t kReadChunk = 64 * 1024;
-constexpr auto kLookAgainAfter = 1ms;  // Whether a name was found.
+constexpr auto kLookAgainAfter = 1ms;  // Poll for the result of a lookup.
 
 constexpr std::string_view kPlainHint = "if this port does not speak TLS, use redis://";
 constexpr std::string_view kTlsHint = "if this port speaks TLS, use rediss://";
 
-// Whether a handshake failed as it does with a server that does not speak TLS: it says something
-// else, or hangs up. Whoever sends an alert or a certificate does speak it.
+// Whether a handshake failed the way it does with a server that does not speak TLS: the server
+// sends something else, or hangs up. A server that sends an alert or a certificate does speak it.
 bool SpeaksNoTls(const error_code& failure) {
   return failure.category() != asio::error::get_ssl_category() ||
          ERR_GET_REASON(static_cast<unsigned long>(failure.value())) == SSL_R_WRONG_VERSION_NUMBER;
@@ -54,14 +54,14 @@ Error Connection::Unreachable(std::string_view what) const {
   return {ErrorCode::kUnavailable, text::Cat("Redis at ", options_.address.ToString(), ": ", what)};
 }
 
-// A server that takes no more clients says so and hangs up.
-Error Connection::Unasked(const RespNode& reply) const {
+// A server that accepts no more clients reports that and hangs up.
+Error Connection::UnexpectedReply(const RespNode& reply) const {
   return reply.type == RespType::kError ? ErrorOf(reply.text)
                                         : Unreachable("a reply to no command");
 }
 
-// A server that hangs up on our first words may have expected those of TLS.
-Error Connection::HungUp(const error_code& error) const {
+// A server that hangs up on our first bytes may have expected TLS.
+Error Connection::HangUpError(const error_code& error) const {
   const bool may_speak_tls = !heard_ && !options_.tls.enabled && !options_.address.unix_socket;
   return Unreachable(
       text::Cat(error.message(), may_speak_tls ? "; " : "", may_speak_tls ? kTlsHint : ""));
@@ -73,8 +73,8 @@ Error Connection::TooLate() const {
                     options_.connect_timeout.count(), " ms")};
 }
 
-// A server that does not know AUTH repeats what it was sent: an answer to it that is not one of
-// those that Redis has for it is not shown.
+// A server that does not know AUTH repeats what it was sent. So unless an error is one that Redis
+// returns for AUTH, it is not shown.
 Error Connection::WithoutEcho(const Error& error) const {
   if (error.code != ErrorCode::kStoreError) return error;
   return {ErrorCode::kAccessDenied,
@@ -82,8 +82,7 @@ Error Connection::WithoutEcho(const Error& error) const {
                     ": AUTH failed with an error that is not shown, as it may hold the password")};
 }
 
-// Until the addresses are there, or the connection is closed, which is also what the end of the
-// connect timeout does.
+// Waits for the addresses, or until the connection is closed, which the connect timeout does, too.
 asio::awaitable<Expected<Connection::IpAddresses>> Connection::FindAddresses() {
   error_code is_name;
   const auto literal = asio::ip::make_address(options_.address.host, is_name);
@@ -118,7 +117,7 @@ asio::awaitable<Expected<void>> Connection::ConnectSocket() {
         asio::ip::tcp::endpoint(address, options_.address.port));
     const auto [error] = co_await plain_->async_connect(endpoint, kAwait);
     if (!error) {
-      // Commands are small and already gathered; waiting for more would only add delay.
+      // Commands are small and already batched; waiting for more would only add delay.
       error_code ignored;
       plain_->set_option(asio::ip::tcp::no_delay(true), ignored);
       co_return Expected<void>{};
@@ -132,7 +131,7 @@ asio::awaitable<Expected<void>> Connection::ConnectSocket() {
 asio::awaitable<Expected<void>> Connection::StartTls() {
   const Tls& tls = options_.tls;
   for (const std::string& file : {tls.ca_file, tls.cert_file, tls.key_file}) {
-    // OpenSSL would wait for a pipe, and with it all that this loop does.
+    // OpenSSL would block on a pipe, and this loop with it.
     std::error_code ignored;
     if (std::filesystem::is_other(std::filesystem::status(file, ignored))) {
       co_return Fail(Unreachable(text::Cat("TLS: ", file, ": expected a regular file")));
@@ -172,7 +171,7 @@ asio::awaitable<Expected<void>> Connection::StartTls() {
   } else {
     tls_->set_verify_mode(asio::ssl::verify_none, error);
   }
-  // Redis waits for the end of a line that a handshake need not have.
+  // Redis waits for the end of a line, which a handshake need not contain.
   taking_long_ = text::Cat("TLS: the handshake is not answered; ", kPlainHint);
   const auto [failed] = co_await tls_->async_handshake(asio::ssl::stream_base::client, kAwait);
   taking_long_.clear();
@@ -181,10 +180,10 @@ asio::awaitable<Expected<void>> Connection::StartTls() {
                                        SpeaksNoTls(failed) ? kPlainHint : "")));
 }
 
-// Who we are, and what we want to talk to. A server that knows no CLIENT SETNAME, or does not let
-// us use it, is no problem.
+// Introduces us, and selects the database. A server that does not know CLIENT SETNAME, or forbids
+// it, is fine.
 asio::awaitable<Expected<void>> Connection::Introduce() {
-  // Commands are named before they are awaited: GCC 12 destroys such temporaries twice.
+  // Commands get a name before they are awaited: GCC 12 destroys such temporaries twice.
   const Credentials& credentials = options_.credentials;
   if (!credentials.empty()) {
     std::string auth = Command("AUTH", credentials.password);
@@ -205,7 +204,7 @@ asio::awaitable<Expected<void>> Connection::Introduce() {
       co_return Fail(reply.error());
     }
   }
-  // Any command at all tells a wrong password, or the lack of one, from a server that is there.
+  // Any command reveals a wrong or missing password.
   const std::string ping = Command("PING");
   const auto pong = co_await Ask(ping);
   if (!pong) co_return Fail(pong.error());
@@ -263,12 +262,12 @@ void Connection::Send(std::string_view command, Handler handler) {
   });
 }
 
-// Of the command that was just appended.
+// Expects the reply to the command that was just appended.
 void Connection::Expect(Handler handler) {
   if (closed_) return handler(Fail(Unreachable("the connection is closed")));
   ++unsent_commands_;
   handlers_.push_back(std::move(handler));
-  // Much goes at once, so that the server has work while the rest of what it sent is looked at.
+  // Large amounts go at once, so that the server has work while we read its earlier replies.
   if (unsent_.size() >= kFlushAtOnce) Flush();
 }
 
@@ -281,7 +280,7 @@ void Connection::Flush() {
   const auto written = [self = shared_from_this()](error_code error, std::size_t) {
     self->writing_ = false;
     if (error) {
-      self->Close(self->HungUp(error));
+      self->Close(self->HangUpError(error));
     } else {
       self->Flush();
     }
@@ -294,14 +293,14 @@ void Connection::Flush() {
 }
 
 void Connection::Read() {
-  // Not into received_ at once: a string clears the room that it makes, for however few bytes.
+  // Not into received_ directly: a string zeroes the space it adds, for however few bytes.
   if (!chunk_) chunk_ = std::make_unique_for_overwrite<char[]>(kReadChunk);
   const auto buffer = asio::buffer(chunk_.get(), kReadChunk);
   const auto read = [self = shared_from_this()](error_code error, std::size_t bytes) {
     if (self->closed_) return;
     self->received_.append(self->chunk_.get(), bytes);
     if (error) {
-      self->Close(self->HungUp(error));
+      self->Close(self->HangUpError(error));
     } else {
       self->heard_ = true;
       self->OnRead();
@@ -319,7 +318,7 @@ void Connection::OnRead() {
     const auto status = parser_.Parse(std::string_view(received_).substr(parsed_));
     if (status == RespParser::Status::kIncomplete) break;
     if (status == RespParser::Status::kError) {
-      // The beginning of an alert.
+      // The start of a TLS alert.
       const bool speaks_tls = !options_.tls.enabled && received_.starts_with("\x15\x03");
       return Close(Unreachable(
           text::Cat("it does not speak RESP: ", speaks_tls ? kTlsHint : parser_.error())));
@@ -331,7 +330,7 @@ void Connection::OnRead() {
       continue;
     }
     if (nodes.front().type == RespType::kPush) continue;
-    if (handlers_.size() <= unsent_commands_) return Close(Unasked(nodes.front()));
+    if (handlers_.size() <= unsent_commands_) return Close(UnexpectedReply(nodes.front()));
     Handler handler = std::move(handlers_.front());
     handlers_.pop_front();
     handler(nodes);
@@ -352,9 +351,9 @@ void Connection::Close(const Error& reason) {
     error_code ignored;
     socket().close(ignored);
   }
-  // The owner first, so that handlers that send again find it gone.
+  // The owner first, so that handlers that send again find the connection gone.
   if (was_open && on_close_) std::exchange(on_close_, nullptr)(reason);
-  // What was not yet handed to a write never left; all before it may have arrived.
+  // What was not yet passed to a write never left; everything before it may have arrived.
   std::deque<Handler> handlers = std::move(handlers_);
   const std::size_t sent = handlers.size() - unsent_commands_;
   for (std::size_t i = 0; i < handlers.size(); ++i) {

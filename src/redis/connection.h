@@ -27,8 +27,8 @@
 
 namespace sluice::redis {
 
-// One connection to one Redis server. Commands are pipelined; replies come in their order. Lives on
-// one event loop: every method is called there, and every handler runs there. Nothing blocks.
+// One connection to one Redis server. Commands are pipelined; replies come in order. Lives on one
+// event loop: every method is called there, and every handler runs there. Nothing blocks.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   struct Options {
@@ -40,23 +40,23 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::chrono::milliseconds connect_timeout{1000};
   };
 
-  // The reply, which points into the connection's buffer and is gone when the handler returns. An
-  // error reply is a reply. Errors: kUnavailable if the command was provably not sent,
-  // kOutcomeUnknown if it was and the connection broke.
+  // The reply points into the connection's buffer and is invalid once the handler returns. An error
+  // reply is a reply. Errors: kUnavailable if the command was provably not sent, kOutcomeUnknown if
+  // it was and the connection broke.
   using Handler = std::move_only_function<void(Expected<std::span<const RespNode>>)>;
 
   Connection(boost::asio::any_io_executor executor, Options options);
   ~Connection();
 
-  // Resolves, connects, shakes hands, authenticates and selects the database, within the connect
-  // timeout. Errors: kUnavailable, kAccessDenied.
+  // Resolves, connects, does the TLS handshake, authenticates and selects the database, within the
+  // connect timeout. Errors: kUnavailable, kAccessDenied.
   boost::asio::awaitable<Expected<void>> Open();
 
   // Sends an encoded command. Commands sent in one turn of the event loop leave in one write.
   void Send(std::string_view command, Handler handler);
 
-  // The same for a command that `append` writes to the end of the bytes that are sent; they leave
-  // with the next Flush.
+  // The same for a command that `append` writes to the end of the send buffer. It leaves with the
+  // next Flush.
   template <typename Append>
   void Write(Append append, Handler handler) {
     if (!closed_) append(unsent_);
@@ -64,23 +64,23 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
   void Flush();
 
-  // Like Send, awaited: the texts and numbers of the reply, without its structure. An error reply
-  // is an error; see ErrorOf. The command stays alive meanwhile. Whoever asks for longer than the
-  // connect timeout gets kOutcomeUnknown.
+  // Like Send, awaited: returns the texts and numbers of the reply, without its structure. An error
+  // reply is an error; see ErrorOf. The command must stay alive meanwhile. Fails with
+  // kOutcomeUnknown after the connect timeout.
   boost::asio::awaitable<Expected<std::vector<std::string>>> Ask(const std::string& command);
 
-  // The same for a reply whose structure matters: `read` makes the answer of it.
+  // The same for a reply whose structure matters: `read` converts it to the answer.
   template <typename T>
   using Reader = std::function<Expected<T>(std::span<const RespNode>)>;
   template <typename T>
   boost::asio::awaitable<Expected<T>> AskFor(const std::string& command, const Reader<T>& read);
 
-  // Fails all that is outstanding. Idempotent.
+  // Fails everything that is outstanding. Idempotent.
   void Close(const Error& reason);
 
   bool open() const { return open_; }
 
-  // What can be said of the step of Open that is under way, in case it takes too long; or nothing.
+  // A hint about the current step of Open, in case it takes too long; may be empty.
   std::string_view taking_long() const { return taking_long_; }
 
   const Address& address() const { return options_.address; }
@@ -88,8 +88,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Commands without a reply.
   std::size_t outstanding() const { return handlers_.size(); }
 
-  // Gets what is published to the channels that this connection subscribes to: an array of
-  // "message", the channel and the text.
+  // Receives what is published to this connection's channels: an array of "message", the channel
+  // and the text.
   void set_on_message(std::move_only_function<void(std::span<const RespNode>)> on_message) {
     on_message_ = std::move(on_message);
   }
@@ -115,8 +115,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnRead();
   Socket& socket();
   Error Unreachable(std::string_view what) const;
-  Error Unasked(const RespNode& reply) const;
-  Error HungUp(const boost::system::error_code& error) const;
+  Error UnexpectedReply(const RespNode& reply) const;
+  Error HangUpError(const boost::system::error_code& error) const;
   Error TooLate() const;
   Error WithoutEcho(const Error& error) const;
 
@@ -127,17 +127,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<TlsStream> tls_;
 
   std::string taking_long_;
-  bool heard_ = false;  // Anything at all.
+  bool heard_ = false;  // Whether any byte came.
   bool open_ = false;
   bool closed_ = false;
   Error close_reason_;
   bool writing_ = false;
   bool flush_posted_ = false;
-  std::string unsent_;             // Commands that no write has begun on.
+  std::string unsent_;             // Commands that are not yet in a write.
   std::string in_write_;           // Commands that are being written.
-  std::unique_ptr<char[]> chunk_;  // What is being read.
+  std::unique_ptr<char[]> chunk_;  // The read in progress.
   std::string received_;
-  std::size_t parsed_ = 0;  // Bytes of received_ that are done with.
+  std::size_t parsed_ = 0;  // Bytes of received_ that are parsed.
   RespParser parser_;
   std::deque<Handler> handlers_;  // Of commands without a reply, oldest first.
   std::size_t unsent_commands_ = 0;
@@ -152,7 +152,7 @@ boost::asio::awaitable<Expected<T>> Connection::AskFor(const std::string& comman
   const auto self = shared_from_this();
   if (closed_) co_return std::unexpected(close_reason_);
   const auto initiate = [self, read](auto completion, const std::string& bytes) {
-    // Whoever comes first, the reply or the timer, completes.
+    // Whichever comes first, the reply or the timer, completes.
     struct State {
       std::optional<decltype(completion)> pending;
       asio::steady_timer timer;
@@ -170,7 +170,7 @@ boost::asio::awaitable<Expected<T>> Connection::AskFor(const std::string& comman
       if (!error) complete(std::unexpected(self->TooLate()));
     });
     self->Send(bytes, [state, complete, read](Expected<std::span<const RespNode>> reply) {
-      if (!state->pending) return;  // It comes too late.
+      if (!state->pending) return;  // Too late.
       if (!reply) {
         complete(std::unexpected(reply.error()));
       } else if (reply->front().type == RespType::kError) {

@@ -7,11 +7,11 @@
 
 namespace sluice::redis {
 
-// What an error reply means to us, by its first word.
+// What an error reply means, by its first word.
 Error ErrorOf(std::string_view reply);
 
-// The same reason for a command that was not sent because of it: it was not executed, whatever
-// became of the one that failed.
+// The same reason, for a command that was not sent because of it: this one was not executed,
+// whatever happened to the one that failed.
 Error NotSentFor(Error reason);
 
 }  // namespace sluice::redis

@@ -11,7 +11,7 @@
 namespace sluice::redis {
 namespace {
 
-// Never negative: what is counted there is not.
+// Never negative, since these are counts.
 std::int64_t NumberOf(std::string_view value) {
   return std::max<std::int64_t>(text::ParseInteger(value).value_or(0), 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What INFO and CLUSTER INFO answer: lines of `name:value` among others.
+// The replies to INFO and CLUSTER INFO: lines of `name:value`, among others.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ void ForEachInfoField(
     std::string_view text,
     const std::function<void(std::string_view name, std::string_view value)>& visit);
 
-// What a server says of itself, with all of its clients; 0 where it says nothing.
+// What a server reports about itself, over all of its clients; 0 where it reports nothing.
 struct ServerFigures {
   std::int64_t keys = 0;  // Of one database.
   std::int64_t memory_bytes = 0;
-  std::int64_t memory_max_bytes = 0;  // 0: as much as there is.
+  std::int64_t memory_max_bytes = 0;  // 0: unlimited.
   // Since it started.
   std::int64_t expired_keys = 0;
   std::int64_t evicted_keys = 0;
@@ -28,7 +28,7 @@ struct ServerFigures {
   friend bool operator==(const ServerFigures&, const ServerFigures&) = default;
 };
 
-// Nothing if it is not an answer to INFO.
+// Nothing if it is not a reply to INFO.
 std::optional<ServerFigures> ParseInfo(std::string_view text, int database);
 
 }  // namespace sluice::redis

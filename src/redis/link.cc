@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kBackoffMin = 50ms;
 constexpr auto kBackoffMax = 1'000ms;
-// A connection that lasted this long was a good one: the next is tried at once.
+// A connection that lasted this long was good: the next is tried at once.
 constexpr auto kGoodFor = 1s;
 
 }  // namespace
@@ -51,7 +51,7 @@ const Address* Link::server() const {
 
 void Link::Drop(const Error& reason) {
   if (const auto opening = opening_) opening->Close(reason);
-  // Closing takes it out of connection_.
+  // Closing resets connection_.
   if (const auto connection = connection_) connection->Close(reason);
 }
 
@@ -65,7 +65,7 @@ void Link::RetryNow() {
   if (!connection_) retry_timer_.cancel();
 }
 
-void Link::Tell(Event event) {
+void Link::Notify(Event event) {
   if (options_.on_event) options_.on_event(*this, event);
 }
 
@@ -102,11 +102,11 @@ asio::awaitable<void> Link::KeepConnected() {
         connection_ = nullptr;
         if (!stopped_) down_reason_ = reason;
         retry_timer_.cancel();
-        Tell(Event::kLost);
+        Notify(Event::kLost);
       });
       retry_timer_.expires_at(Clock::time_point::max());
       if (options_.heartbeat > 0ms) Beat(connection_);
-      Tell(Event::kUp);
+      Notify(Event::kUp);
       while (connection_) co_await retry_timer_.async_wait(kAwait);
     } else if (!stopped_) {
       down_reason_ = NotSentFor(connected.error());
@@ -114,11 +114,11 @@ asio::awaitable<void> Link::KeepConnected() {
     if (stopped_) co_return;
     if (retry_now_ || (connected && !useless_)) backoff = kBackoffMin;
     if (retry_now_ || (connected && Clock::now() - since >= kGoodFor)) continue;
-    Tell(Event::kPaused);
+    Notify(Event::kPaused);
     const auto jitter = std::uniform_int_distribution<std::int64_t>(50, 100)(random_);
     retry_timer_.expires_after(backoff * jitter / 100);
     if (!retry_now_) co_await retry_timer_.async_wait(kAwait);
-    Tell(Event::kConnecting);
+    Notify(Event::kConnecting);
     backoff = std::min<std::chrono::milliseconds>(backoff * 2, kBackoffMax);
   }
 }

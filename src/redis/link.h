@@ -16,18 +16,18 @@
 namespace sluice::redis {
 
 // Keeps a connection: makes it, and makes it again when it breaks, with growing, jittered pauses
-// between vain attempts. Lives on one event loop.
+// between failed attempts. Lives on one event loop.
 class Link : public std::enable_shared_from_this<Link> {
  public:
   enum class Event {
     kUp,          // There is a connection.
     kLost,        // It broke, and another one is being made.
-    kPaused,      // There is none, and none is being made for a while.
+    kPaused,      // There is none, and none will be made for a while.
     kConnecting,  // The pause is over.
   };
 
   struct Options {
-    // Where to connect to this time.
+    // Where to connect this time.
     std::function<boost::asio::awaitable<Expected<Connection::Options>>()> find;
 
     // Runs on each new connection before it is used.
@@ -35,7 +35,7 @@ class Link : public std::enable_shared_from_this<Link> {
 
     std::function<void(Link&, Event)> on_event = {};
 
-    // If not zero: a server that does not answer a PING for that long is left.
+    // If not zero: the connection is dropped if a PING is not answered for this long.
     std::chrono::milliseconds heartbeat{0};
   };
 
@@ -43,28 +43,28 @@ class Link : public std::enable_shared_from_this<Link> {
 
   void Start();
 
-  // Fails all that is outstanding and stays closed. No event comes after this.
+  // Fails everything that is outstanding and stays closed. No event comes afterwards.
   void Stop(const Error& reason);
 
   // Null while there is none.
   Connection* connection() const { return connection_.get(); }
 
-  // What it is connected to, or connecting to; null if neither.
+  // The server it is connected or connecting to; null if neither.
   const Address* server() const;
 
   // Why there is no connection.
   const Error& down_reason() const { return down_reason_; }
 
-  // Of the connection that is being made; see Connection.
+  // About the connection being made; see Connection.
   std::string_view taking_long() const { return opening_ ? opening_->taking_long() : ""; }
 
-  // Closes the connection, or gives up making one; another one is made.
+  // Closes the connection, or gives up making one, and makes another.
   void Drop(const Error& reason);
-  // The same, of one that turned out to be of no use: as if it had not come to be.
+  // The same for a connection that turned out to be useless: treated as if it had never been made.
   void DropUseless(const Error& reason);
 
-  // Ends the pause, or does without the next one. If it is being found out where to connect to,
-  // that is done again.
+  // Ends the pause, or skips the next one. If it is looking for the server to connect to, it starts
+  // over.
   void RetryNow();
 
  private:
@@ -72,7 +72,7 @@ class Link : public std::enable_shared_from_this<Link> {
 
   boost::asio::awaitable<void> KeepConnected();
   boost::asio::awaitable<Expected<void>> Connect();
-  void Tell(Event event);
+  void Notify(Event event);
   void Beat(const std::shared_ptr<Connection>& connection);
 
   const boost::asio::any_io_executor executor_;

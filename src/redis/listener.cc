@@ -20,7 +20,7 @@ void Listener::Subscribe(std::string channel, std::function<void(std::string_vie
   if (stopped_) return;
   subscriptions_.push_back({std::move(channel), std::move(on_message), std::move(on_subscribed)});
   if (!link_) return Listen();
-  // While there is no connection, the next one takes all of them.
+  // Without a connection, the next one subscribes to all of them.
   if (Connection* const connection = link_->connection()) {
     Begin(*connection, subscriptions_.size() - 1);
   }
@@ -55,7 +55,7 @@ void Listener::Listen() {
 
 void Listener::OnUp(Link& link) {
   link.connection()->set_on_message([this](std::span<const RespNode> message) {
-    // By number: a handler may subscribe to more.
+    // By index: a handler may subscribe to more.
     for (std::size_t i = 0; i < subscriptions_.size(); ++i) {
       if (subscriptions_[i].channel != message[2].text) continue;
       const auto on_message = subscriptions_[i].on_message;

@@ -13,25 +13,26 @@
 
 namespace sluice::redis {
 
-// Listens to channels, again after every lost connection, whatever stands behind the network. Lives
-// on the network's event loop.
+// Listens to channels, and again after every lost connection, whatever the network is. Lives on the
+// network's event loop.
 class Listener {
  public:
   explicit Listener(Network& network) : network_(network) {}
 
-  // What is published while there is no connection is lost: `on_subscribed` runs each time that it
-  // begins to listen, and is the time to look for what was missed. Handlers may subscribe to more.
+  // Messages published while there is no connection are lost: `on_subscribed` runs each time that
+  // listening begins, and is the moment to look for what was missed. Handlers may subscribe to
+  // more.
   void Subscribe(std::string channel, std::function<void(std::string_view)> on_message,
                  std::function<void()> on_subscribed);
 
-  // To be called when the masters may have changed: one that was replaced may live on and keep its
-  // connections, or just hang, but hears nothing any more.
+  // Call this when the masters may have changed. A master that was replaced may live on and keep
+  // its connections, or just hang, but it gets no more messages.
   void LeaveFormerMaster();
 
-  // Before the network is stopped.
+  // Call this before the network is stopped.
   void Stop();
 
-  // Whether all that is published is heard now. From any thread.
+  // Whether everything that is published is received now. From any thread.
   bool listening() const { return listening_.load(std::memory_order_relaxed); }
 
  private:

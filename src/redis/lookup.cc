@@ -45,7 +45,7 @@ std::shared_ptr<const Lookup> Lookup::Of(const std::string& name) {
 
 void Lookup::Run(const std::string& name) {
   using boost::asio::ip::tcp;
-  boost::asio::io_context unused;  // It is asked for, but only needed by what does not block.
+  boost::asio::io_context unused;  // Required, but used only by calls that do not block.
   const auto found = tcp::resolver(unused).resolve(name, "", error_);
   std::ranges::transform(found, std::back_inserter(addresses_),
                          [](const auto& entry) { return entry.endpoint().address(); });

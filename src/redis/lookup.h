@@ -10,20 +10,19 @@
 
 namespace sluice::redis {
 
-// The addresses of a name. The system answers such a question when it likes, and cannot be asked to
-// stop: each is put by a detached thread that owns nothing but the answer, so that whoever asked
-// may leave at any time, and the process may end. There is one such thread for a name, however many
-// ask for it.
+// The addresses of a name. A system lookup can take arbitrarily long and cannot be cancelled. So
+// each runs on a detached thread that owns nothing but the answer: the caller may leave at any
+// time, and the process may end. There is one thread for a name, however many ask for it.
 class Lookup {
  public:
-  // Begins one, or joins the one of the same name that has begun and not ended. From any thread;
-  // does not block.
+  // Begins a lookup, or joins one of the same name that is under way. From any thread; does not
+  // block.
   static std::shared_ptr<const Lookup> Of(const std::string& name);
 
-  // To be asked again and again: nobody is told, as an event loop may be gone by then.
+  // Poll this: nobody is notified, because an event loop may be gone by then.
   bool done() const { return done_.load(std::memory_order_acquire); }
 
-  // Once it is done: the addresses, in the order in which to try them, or why there are none.
+  // Once done: the addresses, in the order in which to try them, or why there are none.
   const std::vector<boost::asio::ip::address>& addresses() const { return addresses_; }
   const boost::system::error_code& error() const { return error_; }
 

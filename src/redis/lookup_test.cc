@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of which the system does not answer for long, as it happens when a DNS server is gone: here
-// it answers when the test says so, as this program has a getaddrinfo of its own.
+// Names that the system takes long to look up, as when a DNS server is gone. This program has its
+// own getaddrinfo, which answers when the test lets it.
 #include "redis/lookup.h"
 
 #include <dlfcn.h>
@@ -24,7 +24,7 @@
 
 namespace {
 
-// What the system knows of names.
+// What the system knows about names.
 class Names {
  public:
   // Threads may still wait for it when the program ends.
@@ -33,7 +33,7 @@ class Names {
     return names;
   }
 
-  // As getaddrinfo does it.
+  // Does what getaddrinfo does.
   int Find(std::string_view name, const char* service, const addrinfo* hints, addrinfo** found) {
     {
       std::unique_lock lock(mutex_);
@@ -42,7 +42,7 @@ class Names {
     }
     if (name == "unknown") return EAI_NONAME;
     if (name != "two") return Literal("127.0.0.1", service, hints, found);
-    // The first of them serves nothing.
+    // Nothing listens at the first of them.
     if (const int error = Literal("127.0.0.2", service, hints, found)) return error;
     return Literal("127.0.0.1", service, hints, &(*found)->ai_next);
   }
@@ -52,7 +52,7 @@ class Names {
     return asked_;
   }
 
-  // Whether those that are slow are answered.
+  // Whether slow names are answered.
   void set_answering(bool answering) {
     const std::scoped_lock lock(mutex_);
     answering_ = answering;

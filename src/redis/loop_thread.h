@@ -24,7 +24,7 @@ class LoopThread {
     boost::asio::post(context_, std::move(function));
   }
 
-  // Runs `last` on the loop, then what that posts, without waiting for anything, and ends it.
+  // Runs `last` on the loop, then what it posts, without waiting for anything, and ends the loop.
   void Stop(std::move_only_function<void()> last) {
     Post([this, last = std::move(last)]() mutable {
       last();

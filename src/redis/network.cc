@@ -19,11 +19,11 @@ namespace {
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-constexpr int kPassesMax = 8;  // Without a turn of the event loop.
+constexpr int kPassesMax = 8;  // Before the event loop gets a turn.
 constexpr auto kSentinelHeartbeat = 5s;
 constexpr auto kTryAgainPause = 10ms;  // While the keys of a command are on two nodes.
 
-// As Sentinels write it.
+// In the form that Sentinels use.
 Address AddressOf(std::string_view host, std::string_view port) {
   return {.host = std::string(host), .port = text::ParseNumber<std::uint16_t>(port).value_or(0)};
 }
@@ -58,8 +58,8 @@ void Network::Stop() {
   timer_.cancel();
 }
 
-// What it does may have consequences that come back here; whoever asks again after every error does
-// not keep the loop from all else.
+// Actions may call back into this. A caller that asks again after every error must not starve the
+// rest of the loop.
 void Network::Run() {
   run_again_ = true;
   if (std::exchange(running_, true)) return;
@@ -95,7 +95,7 @@ void Network::RunSoon() {
   });
 }
 
-// Wakes mostly get later: a timer that is set already comes first, and is set again then.
+// Wakes mostly get later: a timer that is already set fires first, and is then set again.
 void Network::ArmTimer(Moment at) {
   if (at >= timer_at_ || stopped_) return;
   timer_at_ = at;
@@ -150,7 +150,7 @@ void Network::Do(Router::AskSlots&) {
       executor_, [self = shared_from_this()] { return self->RefreshSlots(); }, asio::detached);
 }
 
-// A command for somebody who has no deadline of his own.
+// A command of a caller that has no deadline of its own.
 class Network::PlainExchange : public Exchange {
  public:
   PlainExchange(Network& network, std::string command, Connection::Handler handler)
@@ -188,7 +188,7 @@ void Network::Send(std::string command, Target target, Connection::Handler handl
   Run();
 }
 
-// What keeps a connection from being made, as far as any of them can tell.
+// What prevents a connection, as far as any link can tell.
 std::string Network::Obstacle() const {
   for (const auto& [_, link] : links_) {
     if (const auto step = link->taking_long(); !step.empty()) return std::string(step);
@@ -263,7 +263,7 @@ std::vector<Address> Network::Masters() const {
 asio::awaitable<Expected<void>> Network::Prepare(Connection& connection) {
   const auto self = shared_from_this();
   if (endpoint().mode == Mode::kSentinel) {
-    // A Sentinel may not have heard yet; who takes writes knows.
+    // A Sentinel may not know yet; the server that takes writes does.
     const std::string question = Command("ROLE");
     const auto role = co_await connection.Ask(question);
     if (!role) co_return std::unexpected(role.error());
@@ -294,7 +294,7 @@ asio::awaitable<Expected<Connection::Options>> Network::FindAny() {
 asio::awaitable<Expected<Address>> Network::AskSentinels() {
   Error last{ErrorCode::kUnavailable, "no Sentinel was asked"};
   std::vector<Address> sentinels = endpoint().addresses;
-  // First the one that is listened to: others may not have heard yet of what it has announced.
+  // First the one that we are subscribed to: others may not know yet what it has announced.
   if (const Address* const listened = sentinel_ ? sentinel_->server() : nullptr) {
     std::ranges::rotate(sentinels, std::ranges::find(sentinels, *listened));
   }
@@ -321,8 +321,8 @@ asio::awaitable<Expected<Address>> Network::AskSentinels() {
   co_return std::unexpected(last);
 }
 
-// Tells of a failover sooner than the old master's silence would. Best effort: without it, the
-// Sentinels are asked when the connection breaks or says that it is read-only.
+// Reports a failover sooner than the old master's silence would. Best effort: without it, the
+// Sentinels are asked when the connection breaks or turns out to be read-only.
 void Network::WatchSentinels() {
   const auto next = std::make_shared<std::size_t>(0);
   sentinel_ = std::make_shared<Link>(
@@ -350,7 +350,7 @@ void Network::OnSwitch(std::string_view message) {
   const std::size_t port = message.rfind(' ');
   const std::size_t host = message.rfind(' ', port - 1);
   master_ = AddressOf(message.substr(host + 1, port - host - 1), message.substr(port + 1));
-  // Not by what the Sentinels last said: somebody else may have asked them.
+  // Do not compare with what the Sentinels last said: somebody else may have asked them.
   Link& only = *links_.at(Router::kOnlyNode);
   if (const Address* const server = only.server(); !server || *server != master_) {
     only.RetryNow();
@@ -368,7 +368,8 @@ asio::awaitable<void> Network::RefreshSlots() {
   if (map && options_.on_routes) options_.on_routes();
 }
 
-// Any node knows, but one that was cut off knows old things: each time another one is asked first.
+// Any node can answer, but one that was cut off may be outdated, so a different node is asked first
+// each time.
 asio::awaitable<Expected<SlotMap>> Network::AskForSlots() {
   const std::string question = Command("CLUSTER", "SLOTS");
   Error last{ErrorCode::kUnavailable, "no node was asked"};

@@ -18,8 +18,8 @@
 
 namespace sluice::redis {
 
-// Runs a Router: owns the connections and the timer, asks the Sentinels who is the master, and the
-// nodes of a Cluster for its map. Lives on one event loop.
+// Runs a Router: owns the connections and the timer, asks the Sentinels for the master, and the
+// nodes of a Cluster for its slots. Lives on one event loop.
 class Network : public std::enable_shared_from_this<Network> {
  public:
   struct Options {
@@ -31,10 +31,10 @@ class Network : public std::enable_shared_from_this<Network> {
     std::function<void()> on_connect = {};
     std::function<void()> on_routes = {};  // The masters may have changed.
 
-    // For what is built on the router: does what is due in its place, and returns the next wake.
+    // For a user of the router: does what is due in its place, and returns the next wake.
     std::function<Moment(Moment now)> advance = {};
 
-    // Runs after that and what it sent.
+    // Runs after that, and after what it sent.
     std::function<void()> on_advanced = {};
   };
 
@@ -42,22 +42,21 @@ class Network : public std::enable_shared_from_this<Network> {
 
   void Start();
 
-  // Fails all that is outstanding, with kUnavailable or kOutcomeUnknown, and stays closed.
+  // Fails everything that is outstanding, with kUnavailable or kOutcomeUnknown, and stays closed.
   void Stop();
 
-  // Does what is due now, or at the end of this turn. Needed after each call of the router.
+  // Does what is due now, or at the end of this turn. Required after each call of the router.
   void Run();
   void RunSoon();
 
-  // Sends within the command timeout. More than kOutstandingMax at once are refused with
-  // kUnavailable.
+  // Sends within the command timeout. Refuses more than kOutstandingMax at once with kUnavailable.
   void Send(std::string command, Target target, Connection::Handler handler);
   static constexpr std::size_t kOutstandingMax = 10'000;
 
   // Empty if they are not known yet.
   std::vector<Address> Masters() const;
 
-  // Where a subscriber may connect to, another server each time if there are several.
+  // Where a subscriber may connect; a different server each time if there are several.
   boost::asio::awaitable<Expected<Connection::Options>> FindAny();
 
   Router& router() { return router_; }
@@ -71,7 +70,7 @@ class Network : public std::enable_shared_from_this<Network> {
 
   Connection::Options ConnectionTo(const Address& address) const;
   Connection::Options SentinelAt(const Address& address) const;
-  // A connection for a question or two. Stop closes it, whatever it is at.
+  // A connection for a question or two. Stop closes it at any point.
   std::shared_ptr<Connection> Visit(Connection::Options to);
   void MakeLink(NodeId node,
                 std::function<boost::asio::awaitable<Expected<Connection::Options>>()> find);
@@ -103,12 +102,12 @@ class Network : public std::enable_shared_from_this<Network> {
   std::map<NodeId, std::shared_ptr<Link>> links_;
   std::vector<std::weak_ptr<Connection>> visits_;
   std::size_t next_any_ = 0;
-  std::size_t outstanding_ = 0;  // Of those that Send sent.
+  std::size_t outstanding_ = 0;  // Sent by Send.
 
   Address master_;  // As a Sentinel last said.
   std::shared_ptr<Link> sentinel_;
 
-  boost::asio::steady_timer timer_;  // For the next wake, or before it.
+  boost::asio::steady_timer timer_;  // Fires at the next wake, or before it.
   Moment timer_at_ = Moment::max();
 };
 

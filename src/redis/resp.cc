@@ -13,7 +13,7 @@ constexpr std::size_t kTextLineMax = 64 << 10;  // Texts, errors, doubles and bi
 constexpr std::size_t kShortLineMax = 32;       // Everything else that is one line.
 constexpr std::size_t kLineEndSize = 2;
 constexpr std::size_t kVerbatimPrefixSize = 4;  // "txt:"
-constexpr std::ptrdiff_t kSafeDigits = 18;      // So many never overflow 64 bits.
+constexpr std::ptrdiff_t kSafeDigits = 18;      // This many never overflow 64 bits.
 
 constexpr bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
@@ -22,7 +22,7 @@ std::string_view WithoutSign(std::string_view text) {
   return text;
 }
 
-// Removes the digits at the start, and says whether there were any.
+// Removes the digits at the start, and returns whether there were any.
 bool TakeDigits(std::string_view& text) {
   const std::size_t size = std::min(text.find_first_not_of("0123456789"), text.size());
   text.remove_prefix(size);
@@ -50,7 +50,7 @@ bool IsDouble(std::string_view text) {
 }
 
 std::optional<std::int64_t> ParseInteger(std::string_view text) {
-  // std::from_chars knows no plus, and would take the minus of "+-1".
+  // std::from_chars does not accept a plus, and would take the minus of "+-1".
   if (text.starts_with('+')) {
     text.remove_prefix(1);
     if (text.starts_with('-')) return std::nullopt;
@@ -146,8 +146,8 @@ bool RespParser::ReadValue(std::string_view bytes) {
   }
 }
 
-// The replies that matter for speed are arrays of hundreds of small integers. Takes as many as
-// there are; whatever is not plain, complete and short is left for ReadScalar to judge.
+// The replies that matter for speed are arrays of hundreds of small integers. Reads as many as
+// possible, and leaves whatever is not plain, complete and short to ReadScalar.
 bool RespParser::ReadIntegers(std::string_view bytes) {
   const char* const begin = bytes.data() + consumed_;
   const char* const end = bytes.data() + bytes.size();
@@ -199,8 +199,8 @@ bool RespParser::ReadScalar(std::string_view bytes) {
   return true;
 }
 
-// While a string is incomplete its header is read again at every call: at most kShortLineMax bytes,
-// which spares another state.
+// While a string is incomplete, its header is read again at every call: at most kShortLineMax
+// bytes, which saves another state.
 bool RespParser::ReadString(std::string_view bytes) {
   const char type = bytes[consumed_];
   const auto line = ReadLine(bytes, kShortLineMax);
@@ -249,8 +249,8 @@ bool RespParser::ReadAggregate(std::string_view bytes) {
   if (open_.size() > limits_.depth_max) {
     return Fail(text::Cat("aggregates more than ", limits_.depth_max, " deep"));
   }
-  // An attribute comes on top of what its parent announced; without counting it, a peer could send
-  // empty ones forever.
+  // An attribute comes in addition to what its parent announced; if it did not count, a peer could
+  // send empty ones forever.
   const bool attribute = type == '|';
   const std::size_t own = attribute ? 1 : 0;
   const std::size_t each = attribute || type == '%' ? 2 : 1;

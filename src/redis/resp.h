@@ -24,19 +24,19 @@ enum class RespType : std::uint8_t {
   kBigNumber,     // (123
   kArray,         // *2 ...
   kSet,           // ~2 ...
-  kMap,           // %1 ...; as many elements as keys and values together
+  kMap,           // %1 ...; counts keys and values
   kPush,          // >2 ...; out of band
 };
 
-// One node of a message. Nodes come in the order in which they are written, so that an aggregate is
-// followed by its elements, and their elements by theirs.
+// One node of a message. Nodes come in the order in which they are written: an aggregate is
+// followed by its elements, and these by theirs.
 struct RespNode {
   RespType type = RespType::kNull;
 
-  // kInteger: the value. kBoolean: 0 or 1. Aggregates: how many elements follow directly.
+  // kInteger: the value. kBoolean: 0 or 1. Aggregates: the number of direct elements.
   std::int64_t number = 0;
 
-  // Texts, errors, doubles and big numbers: as they were written. Points into the parsed bytes.
+  // Texts, errors, doubles and big numbers: as written. Points into the parsed bytes.
   std::string_view text;
 };
 
@@ -44,7 +44,7 @@ struct RespNode {
 // allocated for it.
 struct RespLimits {
   std::size_t text_bytes_max = 64 << 20;      // One string.
-  std::size_t message_bytes_max = 128 << 20;  // All that is kept of one that is not complete.
+  std::size_t message_bytes_max = 128 << 20;  // Everything kept of an incomplete message.
   std::size_t nodes_max = 1 << 20;            // All of one message.
   std::size_t depth_max = 16;                 // Aggregates within aggregates.
 };
@@ -53,8 +53,8 @@ struct RespLimits {
 //
 //   while (parser.Parse(unread bytes) == kMessage) { use parser.nodes(); drop parser.consumed(); }
 //
-// Work is proportional to the bytes, however they are cut: a message that is not complete is taken
-// up where it was left.
+// Work is proportional to the bytes, however they are split: an incomplete message is resumed where
+// it stopped.
 class RespParser {
  public:
   enum class Status { kMessage, kIncomplete, kError };
@@ -62,12 +62,12 @@ class RespParser {
   explicit RespParser(const RespLimits& limits = {}) : limits_(limits) {}
 
   // `bytes` starts where the current message starts, and holds at least what it held in the call
-  // before if that said kIncomplete (it may have moved). After kMessage, the next call is given
-  // what follows the consumed bytes. After kError the connection is of no more use.
+  // before if that returned kIncomplete (it may have moved). After kMessage, pass the bytes after
+  // the consumed ones. After kError, the connection is useless.
   Status Parse(std::string_view bytes);
 
-  // After kMessage, until the next call: its nodes, which point into the bytes that were given, and
-  // its length. There is at least one node. RESP3 attributes are read over and dropped.
+  // After kMessage, until the next call: its nodes, which point into `bytes`, and its length. There
+  // is at least one node. RESP3 attributes are skipped.
   std::span<const RespNode> nodes() const { return nodes_; }
   std::size_t consumed() const { return consumed_; }
 
@@ -75,28 +75,28 @@ class RespParser {
   const std::string& error() const { return error_; }
 
  private:
-  // An aggregate of which elements are still due. The first stands for the message itself.
+  // An aggregate with elements still missing. The first represents the message itself.
   struct Open {
     std::size_t due;
     bool dropped;  // An attribute, or something within one.
   };
 
-  // A text of a node. The bytes may move until the message is complete, so views have to wait.
+  // The text of a node. The bytes may move until the message is complete, so views are made then.
   struct Text {
     std::size_t node;
     std::size_t offset;
     std::size_t size;
   };
 
-  // Each reads a value whole and moves consumed_ over it (ReadIntegers: as many as there are), or
-  // reads nothing and says false: more bytes are needed or, if error_ is set, it is refused.
+  // Each reads a complete value and moves consumed_ past it (ReadIntegers: as many as there are),
+  // or reads nothing and returns false: more bytes are needed or, if error_ is set, it is refused.
   bool ReadValue(std::string_view bytes);
   bool ReadIntegers(std::string_view bytes);
   bool ReadScalar(std::string_view bytes);
   bool ReadString(std::string_view bytes);
   bool ReadAggregate(std::string_view bytes);
 
-  // What stands between the type and the line end, if that came within size_max.
+  // The text between the type and the line end, if that is within size_max.
   std::optional<std::string_view> ReadLine(std::string_view bytes, std::size_t size_max);
   std::optional<std::size_t> ReadLength(std::string_view line);
 
@@ -110,7 +110,7 @@ class RespParser {
   std::vector<Open> open_;      // Empty between messages.
   std::size_t consumed_ = 0;    // Where the next value starts.
   std::size_t scanned_ = 0;     // No line ends before this.
-  std::size_t nodes_left_ = 0;  // Of nodes_max, after all that was announced.
+  std::size_t nodes_left_ = 0;  // Left of nodes_max after everything announced.
   std::string error_;
 };
 

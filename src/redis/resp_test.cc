@@ -55,8 +55,8 @@ std::vector<std::string> Nodes(const RespParser& parser) {
   return shown;
 }
 
-// The nodes of one message, which must be read alike whole and byte by byte out of bytes that move,
-// and must not need what follows.
+// The nodes of one message. It must be parsed alike as a whole and byte by byte from bytes that
+// move, and must not depend on what follows.
 std::vector<std::string> Read(std::string_view message) {
   RespParser whole;
   const std::string followed = text::Cat(message, ":99\r\n");

@@ -11,11 +11,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kRedirectsMax = 16;  // Of one command, by MOVED and ASK.
+constexpr int kRedirectsMax = 16;  // Per command, by MOVED and ASK.
 constexpr auto kRefreshEvery = 10s;
-constexpr auto kRefreshWhileDown = 200ms;  // A master that is gone may have been replaced.
+constexpr auto kRefreshWhileDown = 200ms;  // A master that is down may have been replaced.
 constexpr auto kRefreshPauseMin = 100ms;   // However many ask for it.
-constexpr auto kRefreshPauseMax = 2s;      // After a vain attempt.
+constexpr auto kRefreshPauseMax = 2s;      // After a failed attempt.
 
 }  // namespace
 
@@ -112,7 +112,7 @@ void Router::Dispatch(Exchange& exchange, Moment now) {
       Transmit{id, std::exchange(exchange.ask_, std::nullopt).has_value(), &exchange});
 }
 
-// In the order of their deadlines, which is that of their arrival.
+// In the order of their deadlines, which is that of arrival.
 void Router::DispatchWaiting(Moment now) {
   std::vector<Exchange*> waiting;
   for (const auto& [_, exchange] : exchanges_) {
@@ -141,7 +141,7 @@ void Router::OnReply(Exchange& exchange, Reply reply, Moment now) {
     return End(exchange, std::unexpected(error), now);
   }
   if (says("READONLY") || says("CLUSTERDOWN") || says("LOADING")) RefreshSoon(now);
-  // A master that became a replica: another one takes the writes now.
+  // The master became a replica: another one takes the writes now.
   if (says("READONLY")) Drop(exchange.node_, ErrorOf(first.text));
   End(exchange, std::move(reply), now);
 }
@@ -158,7 +158,7 @@ bool Router::Follow(Exchange& exchange, std::string_view error, Moment now) {
     if (!owner_.empty()) owner_[moved->slot] = to;
     RefreshSoon(now);
   }
-  // Sent now, it would be executed although somebody was told that there was no answer.
+  // If sent now, it would be executed although the caller was told that there was no answer.
   if (exchange.expired()) {
     End(exchange, std::unexpected(NotAnswered()), now);
     return true;
@@ -182,7 +182,7 @@ void Router::End(Exchange& exchange, Reply reply, Moment now) {
   expired ? exchange.OnLateReply() : exchange.OnReply(std::move(reply), now);
 }
 
-// In the next Advance: who sends does not expect an answer at once.
+// In the next Advance: the sender does not expect an answer at once.
 void Router::FailSoon(Exchange& exchange, Error error) {
   exchange.state_ = Exchange::State::kIdle;
   failed_.emplace_back(Remove(exchange), std::move(error));
@@ -202,7 +202,7 @@ bool Router::Advance(Moment now) {
   }
   if (cluster() && !stopped_ && !asking_slots_ && refresh_at_ <= now) {
     asking_slots_ = true;
-    mapping_ = owner_.empty();  // Whoever comes before there is any map waits for it.
+    mapping_ = owner_.empty();  // Commands wait for the first map.
     refresh_at_ = Moment::max();
     actions_.push_back(AskSlots{});
   }
@@ -229,8 +229,8 @@ void Router::Wake(Exchange& exchange, Moment now) {
     case Exchange::State::kWaiting:
       return FailSoon(exchange, NotSent());
     case Exchange::State::kSent: {
-      // It stays outstanding until its reply comes, so that no more is sent to a server that does
-      // not answer.
+      // It stays outstanding until its reply comes, so that nothing more is sent to a server that
+      // does not answer.
       exchange.state_ = Exchange::State::kExpired;
       WakeAt(exchange, now + (kTimeoutsMax - 1) * timeout);
       return exchange.OnReply(std::unexpected(NotAnswered()), now);
@@ -247,7 +247,7 @@ void Router::WakeAt(Exchange& exchange, Moment at) {
   exchange.place_ = exchanges_.emplace(at, Remove(exchange));
 }
 
-// Nothing more is sent there until there is another connection.
+// Nothing more is sent there until there is a new connection.
 void Router::Drop(NodeId node, Error reason) {
   Node& dropped = nodes_.at(node);
   if (stopped_ || dropped.state != Node::State::kUp) return;
@@ -287,7 +287,7 @@ void Router::OnSlots(const Expected<SlotMap>& map, Moment now) {
     backoff_ = std::min<std::chrono::milliseconds>(2 * backoff_, kRefreshPauseMax);
   }
   DispatchWaiting(now);
-  // All clients at different times.
+  // Spread over time, so that clients do not ask all at once.
   const auto jitter = std::uniform_int_distribution<std::int64_t>(75, 125)(random_);
   const bool whole = std::ranges::all_of(
       nodes_, [](const auto& entry) { return entry.second.state == Node::State::kUp; });
@@ -311,7 +311,7 @@ void Router::Adopt(const SlotMap& map) {
   for (std::size_t slot = 0; slot < kSlots; ++slot) {
     owner_[slot] = map.owner[slot] == SlotMap::kNobody ? kNoNode : masters[map.owner[slot]];
   }
-  // Those that serve nothing any more go once all that they were asked is answered.
+  // Nodes that serve nothing any more are removed once everything sent to them is answered.
   std::erase_if(nodes_, [&](const auto& entry) {
     const auto& [id, node] = entry;
     if (node.outstanding > 0 || std::ranges::find(masters, id) != masters.end()) return false;

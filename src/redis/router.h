@@ -26,41 +26,41 @@ namespace sluice::redis {
 
 using Moment = std::chrono::steady_clock::time_point;
 
-// A reply points into a buffer and is gone when the function returns that it is given to. An error
+// A reply points into a buffer and is invalid once the function that receives it returns. An error
 // reply is a reply. Errors: kUnavailable if the command was provably not executed, kOutcomeUnknown
 // if it may have been.
 using Reply = Expected<std::span<const RespNode>>;
 
-// A slot, which means its master; or one server.
+// A slot, which stands for its master; or one server.
 using Target = std::variant<std::uint16_t, Address>;
 
-// A server that commands are sent to. Numbers are not used again.
+// A server that commands are sent to. Numbers are not reused.
 using NodeId = std::size_t;
 inline constexpr NodeId kNoNode = static_cast<NodeId>(-1);
 
-// A command on its way to the server that serves it, and its reply on the way back.
+// A command on its way to its server, and its reply on the way back.
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   virtual ~Exchange() = default;
 
-  // Appends the encoded command to the bytes that are sent.
+  // Appends the encoded command to the bytes to be sent.
   virtual void AppendTo(std::string& out) const = 0;
 
   // Runs once for each Router::Send. It may be sent again from here.
   virtual void OnReply(Reply reply, Moment now) = 0;
 
-  // Runs once if it had expired in OnReply: it has left the connection by now, answered or not.
+  // Runs once if it had expired in OnReply: it has now left the connection, answered or not.
   virtual void OnLateReply() {}
 
   const Target& target() const { return target_; }
   Moment deadline() const { return deadline_; }
   Moment sent_at() const { return sent_at_; }
-  NodeId node() const { return node_; }  // That it was last sent to.
+  NodeId node() const { return node_; }  // It was last sent to this one.
 
   // Whether it may have been executed.
   bool sent() const { return state_ == State::kSent || state_ == State::kExpired || sent_; }
 
-  // Whether its deadline passed while it was on its way.
+  // Whether its deadline passed while it was in flight.
   bool expired() const { return state_ == State::kExpired; }
 
  private:
@@ -71,31 +71,30 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     kWaiting,  // For a connection, or for the map of the Cluster.
     kPaused,
     kSent,
-    kExpired,  // Sent, and not waited for any longer. It is not sent again.
+    kExpired,  // Sent, and no longer waited for. It is not sent again.
   };
 
   State state_ = State::kIdle;
-  bool sent_ = false;  // When it was done.
+  bool sent_ = false;  // When it ended.
   Target target_;
   Moment deadline_;
   Moment sent_at_;
   NodeId node_ = kNoNode;
   int redirects_ = 0;
-  std::optional<Address> ask_;  // A node that takes the slot over, and must be told.
+  std::optional<Address> ask_;  // A node that is taking the slot over, and needs an ASKING.
   std::multimap<Moment, std::shared_ptr<Exchange>>::iterator place_;
 };
 
-// Decides which server gets a command, whatever stands behind the URI: one server, the master that
-// Sentinels name, or the masters of a Cluster. Follows MOVED and ASK, which say that a command was
-// not executed, sends again what was provably not sent, and keeps the deadlines. Nothing that may
-// have been executed is sent twice.
+// Decides which server gets a command, whatever the URI points to: one server, the master that
+// Sentinels name, or the masters of a Cluster. Follows MOVED and ASK, which mean that a command was
+// not executed, resends what was provably not sent, and enforces deadlines. Nothing that may have
+// been executed is sent twice.
 //
-// A state machine without I/O, thread or clock. Whoever runs it tells it what happens, calls
-// Advance after each event and when NextWake has come, and does what TakeActions says; see Network.
+// A state machine without I/O, thread or clock. Its driver reports what happens, calls Advance
+// after each event and at NextWake, and carries out TakeActions; see Network.
 class Router {
  public:
-  // Sends on the connection to `node`, after an ASKING if `asking`. What comes back goes to
-  // OnReply.
+  // Sends on the connection to `node`, after an ASKING if `asking`. The reply goes to OnReply.
   struct Transmit {
     NodeId node;
     bool asking;
@@ -122,35 +121,36 @@ class Router {
 
   struct Options {
     Endpoint endpoint;
-    std::uint32_t seed = 1;  // Of the jitter.
+    std::uint32_t seed = 1;  // For the jitter.
 
-    // What keeps connections from being made, for messages; or nothing.
+    // What prevents connections, for messages; may be empty.
     std::function<std::string()> obstacle = {};
   };
 
-  // What is not in Cluster mode has one node, which is kOnlyNode.
+  // Without a Cluster there is one node, kOnlyNode.
   static constexpr NodeId kOnlyNode = 0;
-  static constexpr int kTimeoutsMax = 3;  // After which a server that does not answer is left.
+  static constexpr int kTimeoutsMax = 3;  // After which the connection is dropped.
 
   explicit Router(Options options);
 
-  // Sends as soon as there is a connection, if one is there or being made, but not before `start`.
-  // The exchange ends at the deadline: with kUnavailable if it was not sent until then, and with
-  // kOutcomeUnknown if it was. Runs none of its functions at once.
+  // Sends as soon as there is a connection, if there is one or one is being made, but not before
+  // `start`. The exchange ends at the deadline: with kUnavailable if it was not sent by then, and
+  // with kOutcomeUnknown if it was. Never runs its functions before it returns.
   void Send(std::shared_ptr<Exchange> exchange, Target target, Moment deadline, Moment now,
             Moment start = {});
 
-  // What became of a Transmit. Before errors of a broken connection comes its OnLost.
+  // The result of a Transmit. When a connection breaks, OnLost comes before its errors.
   void OnReply(Exchange& exchange, Reply reply, Moment now);
 
-  // What becomes of the connection to a node.
+  // The state of the connection to a node.
   void OnUp(NodeId node, const Address& address, Moment now);
   void OnLost(NodeId node, Moment now);                // Another one is being made.
   void OnDown(NodeId node, Error reason, Moment now);  // None is being made for a while.
   void OnConnecting(NodeId node);                      // After OnDown: one is being made.
   void OnSlots(const Expected<SlotMap>& map, Moment now);
 
-  // Ends all that is outstanding, with kUnavailable or kOutcomeUnknown, and all that comes later.
+  // Ends everything that is outstanding, with kUnavailable or kOutcomeUnknown, and everything that
+  // comes later.
   void Stop();
 
   // Does what is due. Returns whether anything was.
@@ -158,10 +158,10 @@ class Router {
   Moment NextWake() const;
   std::vector<Action> TakeActions() { return std::exchange(actions_, {}); }
 
-  // Who serves a slot now: kNoNode if that is not known.
+  // The node that serves a slot now; kNoNode if unknown.
   NodeId OwnerOf(std::uint16_t slot) const;
   const Address& AddressOf(NodeId node) const { return nodes_.at(node).address; }
-  std::vector<Address> Masters() const;  // Of a Cluster. Empty if they are not known yet.
+  std::vector<Address> Masters() const;  // Of a Cluster. Empty if not known yet.
   std::vector<Address> Nodes() const;
   std::size_t maps() const { return maps_; }  // How many were adopted.
 
@@ -202,9 +202,9 @@ class Router {
   std::map<NodeId, Node> nodes_;
   NodeId next_node_ = 0;
 
-  // All that is outstanding, by when something has to be done about it.
+  // Everything that is outstanding, by when it needs attention.
   std::multimap<Moment, std::shared_ptr<Exchange>> exchanges_;
-  std::deque<std::pair<std::shared_ptr<Exchange>, Error>> failed_;  // To be told.
+  std::deque<std::pair<std::shared_ptr<Exchange>, Error>> failed_;  // To be reported.
 
   // Cluster.
   std::vector<NodeId> owner_;  // By slot; empty while unknown.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where commands go and what becomes of them, as lists of events.
+// Where commands go and how they end, as lists of events.
 #include "redis/router.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ using testing::IsEmpty;
 
 constexpr auto kTimeout = 100ms;
 
-// Keeps what it is told.
+// Records what it receives.
 class Recorder : public Exchange {
  public:
   void AppendTo(std::string& out) const override { out += "command"; }
@@ -47,7 +47,7 @@ class RouterTest : public testing::Test {
     Advance();
   }
 
-  // All slots belong to nodes in turn; the first `up` of them are connected.
+  // The slots belong to the nodes in turn.
   void MakeCluster(int nodes) {
     Make("redis://n0:1?mode=cluster");
     ASSERT_EQ(asked_slots_, 1);

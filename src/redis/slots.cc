@@ -27,7 +27,7 @@ std::uint16_t Crc16(std::string_view text) {
   return static_cast<std::uint16_t>(crc);
 }
 
-// Walks over nodes one value at a time.
+// Reads nodes one value at a time.
 class Cursor {
  public:
   explicit Cursor(std::span<const RespNode> nodes) : nodes_(nodes) {}
@@ -40,13 +40,13 @@ class Cursor {
     return node;
   }
 
-  // How many elements follow, or -1 if this is no array.
+  // How many elements follow, or -1 if this is not an array.
   std::int64_t Enter() {
     if (done() || nodes_.front().type != RespType::kArray) return -1;
     return Next().number;
   }
 
-  // Steps over a value and all that is in it.
+  // Skips a value and everything in it.
   void Skip() {
     for (std::int64_t due = 1; due > 0 && !done(); --due) {
       const RespNode& node = Next();

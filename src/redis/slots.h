@@ -18,7 +18,7 @@ namespace sluice::redis {
 
 inline constexpr std::size_t kSlots = 16'384;
 
-// The slot of a key, by what stands between its first braces if that is anything.
+// The slot of a key, by the text between its first braces unless that is empty.
 std::uint16_t SlotOf(std::string_view key);
 
 struct SlotMap {
@@ -29,7 +29,7 @@ struct SlotMap {
   std::array<std::uint16_t, kSlots> owner;  // In `masters`, or kNobody.
 };
 
-// Reads the reply to CLUSTER SLOTS. Where a node does not know its own name, its IP address serves,
+// Reads the reply to CLUSTER SLOTS. If a node does not know its own name, its IP address is used,
 // or else `asked`, the address of the node that answered.
 Expected<SlotMap> ParseSlots(std::span<const RespNode> reply, const Address& asked);
 
@@ -39,7 +39,7 @@ struct Redirect {
   Address to;
 };
 
-// Nothing if it is another error. An empty host means that of the node that answered.
+// Nothing if it is another error. An empty host means the node that answered.
 std::optional<Redirect> ParseRedirect(std::string_view error, std::string_view word,
                                       const Address& asked);
 

@@ -77,7 +77,7 @@ std::optional<int> ParseDatabase(std::string_view text) {
   return static_cast<int>(*number);
 }
 
-// Rounded up, so that no timeout becomes none.
+// Rounded up, so that no timeout becomes zero.
 std::optional<milliseconds> ParseTimeout(std::string_view text) {
   const auto duration = text::ParseDuration(text);
   if (!duration || *duration == microseconds{0} || *duration > kTimeoutMax) return std::nullopt;
@@ -94,7 +94,7 @@ std::optional<std::string> Decode(std::string_view text) {
       c = *byte;
       i += 2;
     }
-    // Would end a path or a name early for whoever takes it as a C string.
+    // Would end a path or a name early for code that takes it as a C string.
     if (c == '\0') return std::nullopt;
     decoded += c;
   }
@@ -119,7 +119,7 @@ std::string Join(const Range& range, Name name) {
   return joined;
 }
 
-// What the options say, before it is brought together with the rest of the URI.
+// What the options say, before it is combined with the rest of the URI.
 struct Draft {
   Endpoint endpoint;
   std::optional<Mode> mode;
@@ -158,7 +158,7 @@ std::optional<std::size_t> ParseCount(std::string_view text, std::size_t max) {
 
 struct Option {
   std::string_view name;
-  bool (*set)(Draft& to, Value value);  // Whether the value is a valid one.
+  bool (*set)(Draft& to, Value value);  // Whether the value is valid.
   std::string_view expected = {};       // Empty: any text is valid.
 };
 
@@ -222,13 +222,13 @@ constexpr std::array kOptions = {
            }},
 };
 
-// Reads one URI. Every step says whether it went well, and leaves a message if it did not.
+// Reads one URI. Every step returns whether it succeeded, and leaves a message if not.
 //
-// Messages must never give away a password, not even when it is written in a way that makes it look
+// Messages must never reveal a password, not even when it is written in a way that makes it look
 // like something else: redis://:a/b@host has the authority ":a", user:a,b@host starts with the
-// address user:a, and sentinel_password=a&b ends in an option "b". Therefore nothing is quoted that
-// stands before the last '@' or after the first "password=", and no port at all, since that is what
-// the password of redis://user:password becomes.
+// address user:a, and sentinel_password=a&b ends in an option "b". So nothing before the last '@'
+// or after the first "password=" is quoted, and no port at all, since the password of
+// redis://user:password looks like one.
 class Reader {
  public:
   Reader(std::string_view uri, milliseconds command_timeout) : uri_(uri) {
@@ -379,7 +379,7 @@ class Reader {
       return Fail(text::Cat("more than ", kAddressesMax, " addresses"));
     }
     const bool bracket = text.starts_with('[');
-    // Nothing at all if a bracket is left open, since npos + 1 is zero.
+    // Empty if a bracket is left open, since npos + 1 is zero.
     std::string_view host = text.substr(0, bracket ? text.find(']') + 1 : text.find(':'));
     const std::string_view rest = text.substr(host.size());
     if (host.empty()) {
@@ -485,10 +485,10 @@ class Reader {
     return true;
   }
 
-  // An option that would have no effect is an error: whoever wrote ca= believes in TLS.
+  // An option without effect is an error: whoever wrote ca= expects TLS.
   bool CheckOptions() {
     const Tls& tls = endpoint().tls;
-    // Of the caller: that of a URI was checked already.
+    // The caller's timeout; one in the URI was already checked.
     if (endpoint().command_timeout <= milliseconds{0} || endpoint().command_timeout > kTimeoutMax) {
       return Fail(text::Cat("a timeout of ", endpoint().command_timeout.count(),
                             " ms; expected one above 0 and up to an hour"));
@@ -509,7 +509,7 @@ class Reader {
     if (!endpoint().credentials.user.empty() && endpoint().credentials.password.empty()) {
       Warn("a user without a password; a password alone is written redis://:password@host");
     }
-    // Otherwise what ToString() says could not be read again.
+    // Otherwise the result of ToString() could not be parsed again.
     if (endpoint().ToString().size() > kUriSizeMax) {
       return Fail(text::Cat("the URI has more than ", kUriSizeMax,
                             " bytes when all that needs it is percent-encoded"));
@@ -535,7 +535,7 @@ std::string Userinfo(const Credentials& credentials) {
   return credentials.password.empty() ? text::Cat(user, "@") : text::Cat(user, ":", kMasked, "@");
 }
 
-// Those that are not what they would be anyway.
+// Only the options that differ from the defaults.
 std::string Options(const Endpoint& endpoint, bool unix_socket) {
   static constexpr std::string_view kKeep = "/:";  // Nothing that ends a value or starts a list.
   const Endpoint defaults;

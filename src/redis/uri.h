@@ -9,8 +9,8 @@
 //   unix:///path/to/socket[?db=1]    or    redis+unix://[[user]:password@]/path/to/socket
 //
 // Every address of a list may be a URI of its own (redis://a:1,redis://b:2), as some tools write
-// them. IPv6 addresses stand in brackets. User, password, master name and paths are
-// percent-decoded. Ports default to 6379, and to 26379 for Sentinels.
+// them. IPv6 addresses are in brackets. User, password, master name and paths are percent-decoded.
+// Ports default to 6379, and to 26379 for Sentinels.
 #pragma once
 
 #include <chrono>
@@ -55,7 +55,7 @@ struct Tls {
   friend bool operator==(const Tls&, const Tls&) = default;
 };
 
-// Whether keys may start with it: 1 to 64 characters of A-Z a-z 0-9 . _ - and :
+// Whether it is a valid key prefix: 1 to 64 characters of A-Z a-z 0-9 . _ - and :
 bool IsPrefix(std::string_view text);
 
 struct Endpoint {
@@ -71,23 +71,23 @@ struct Endpoint {
   std::chrono::milliseconds connect_timeout{1000};              // connect_timeout=500ms
   std::chrono::milliseconds command_timeout = kCommandTimeout;  // timeout=50ms
   std::string client_name = "sluice";                           // name=
-  std::string prefix = "sluice";      // prefix=, what state keys start with.
+  std::string prefix = "sluice";                                // prefix=, of state keys.
   std::size_t batch_max = 128;        // batch=, operations in one call of the script.
   std::size_t in_flight_max = 2;      // in_flight=, such calls to each master.
-  std::size_t waiting_max = 65'536;   // waiting=, requests that wait for one.
-  bool announces = true;              // Not in a URI: no, if nobody is to listen.
+  std::size_t waiting_max = 65'536;   // waiting=, requests that wait for a call.
+  bool announces = true;              // Not in a URI: false if nobody listens.
   std::vector<std::string> warnings;  // Worth a log line, such as unused addresses.
 
-  // Options, in a query: those above, and mode=standalone|sentinel|cluster, which wins over what
-  // the scheme and the number of addresses say; several addresses with mode=standalone use the
-  // first, with a warning. Errors, all kInvalidInput, name what is wrong and what was expected, and
-  // never contain a password. An option that is not known is an error that lists the known ones.
-  // `command_timeout` is for a URI without timeout=.
+  // Options, in a query: those above, and mode=standalone|sentinel|cluster, which overrides what
+  // the scheme and the number of addresses imply. Several addresses with mode=standalone use the
+  // first, with a warning. Errors, all kInvalidInput, tell what is wrong and what was expected, and
+  // never contain a password. An unknown option is an error that lists the known ones.
+  // `command_timeout` is used if the URI has no timeout=.
   static Expected<Endpoint> Parse(std::string_view uri,
                                   std::chrono::milliseconds command_timeout = kCommandTimeout);
 
-  // The URI with passwords replaced by ***; safe to print. Parse(ToString()) is equal but for them
-  // and the warnings.
+  // The URI with passwords replaced by ***; safe to print. Parse(ToString()) is equal except for
+  // them and the warnings.
   std::string ToString() const;
 
   friend bool operator==(const Endpoint&, const Endpoint&) = default;

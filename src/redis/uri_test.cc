@@ -331,7 +331,7 @@ TEST(Uri, BoundsItsSize) {
   EXPECT_THAT(ParseError(start + std::string(4000, '\x01')), HasSubstr("percent-encoded"));
 }
 
-// Each of these is wrong in a way that makes a part of a password look like something else.
+// Each of these is wrong in a way that makes part of a password look like something else.
 TEST(Uri, ErrorsNeverContainAPassword) {
   for (const std::string uri :
        {"redis://:hunter2@", "redis://:hunter2@host:x", "redis://:hunter2@host/x",

@@ -28,10 +28,10 @@ Keeper::Outcome IsOther(std::string_view id) {
           .problems = {}};
 }
 
-// Each time that one fails, somebody else has changed the same rule set.
+// Each failure means that somebody else has changed the same rule set.
 constexpr int kCommitTriesMax = 32;
 
-// By its content where that is no rule set: nobody has been told such a hash.
+// If the content is not a rule set, hashes the content itself: nobody was given such a hash.
 std::string HashOf(const std::string& stored) {
   const auto parsed = rules::ParseRuleSet(stored, "stored");
   if (parsed) return (*parsed)->hash();
@@ -52,14 +52,14 @@ bool Holds(Keeper::Condition& condition, const std::string* stored) {
   return stored ? condition(HashOf(*stored)) : condition(std::nullopt);
 }
 
-// What the store must still hold for a condition that was found to hold.
+// What must still be stored for a condition that was found to hold.
 Change::If StillThere(const Keeper::Condition& condition, const std::string* stored) {
   if (!condition) return Change::If::kAny;
   return stored ? Change::If::kSame : Change::If::kAbsent;
 }
 
 Error NothingChanged(const Error& error) {
-  // Reading is all that was tried.
+  // Only reading was tried.
   const ErrorCode code =
       error.code == ErrorCode::kOutcomeUnknown ? ErrorCode::kUnavailable : error.code;
   return {code,
@@ -97,7 +97,7 @@ Keeper::FilesStatus Keeper::files_status() const {
   return files_;
 }
 
-// What was found when they were looked at; empty: they are in force.
+// The result of looking at the files; empty: they are in force.
 void Keeper::NoteFiles(std::string problem) {
   const std::scoped_lock lock(mutex_);
   if (problem.empty()) files_.good_at = logger_.clock().Now();
@@ -143,7 +143,7 @@ void Keeper::Post(std::move_only_function<void()> task) {
   watch_.Wake();
 }
 
-// A store that cannot be read says so in its status, and what is known of it stays.
+// If the store cannot be read, its status tells so, and what is known of it stays.
 Expected<Sources> Keeper::ReadAll() {
   auto sources = Read(options_.places);
   static_cast<void>(managed_.Read());
@@ -158,19 +158,19 @@ void Keeper::NoteUnreadable(const Error& error) {
   logger_.Error("rules cannot be read; the old ones stay", {{"error", unreadable_}});
 }
 
-// Takes what has changed and says when to look again.
+// Takes what has changed, and returns when to look again.
 std::chrono::milliseconds Keeper::Look() {
   const auto poll = std::chrono::ceil<std::chrono::milliseconds>(options_.poll_interval);
   const auto settle = std::chrono::ceil<std::chrono::milliseconds>(options_.settle);
   auto sources = ReadAll();
   if (!sources) {
-    // Said once: a missing file is looked for again with every poll.
+    // Logged once: a missing file is looked for at every poll.
     if (unreadable_ != sources.error().message) NoteUnreadable(sources.error());
     TakeManaged();
     return poll;
   }
   unreadable_.clear();
-  // Put back as they were, they are mended without anything to take.
+  // Files that were restored to what is in force are fixed, without anything to take.
   if (SameFiles(*sources, sources_) && !files_status().problem.empty()) NoteFiles({});
   if (*sources == sources_) refused_.reset();
   if (*sources == sources_ || *sources == refused_) {
@@ -191,7 +191,7 @@ std::chrono::milliseconds Keeper::Look() {
   return poll;
 }
 
-// Files that are no good do not keep from this instance what all others have changed.
+// Invalid files do not keep this instance from taking what all others have changed.
 void Keeper::TakeManaged() {
   Sources known = WithManaged();
   if (known == sources_ || !Build(known, 0)) return;
@@ -222,7 +222,7 @@ Keeper::Outcome Keeper::Take(Sources sources) {
   return outcome;
 }
 
-// Rule sets that are managed go because somebody asked for it; those of files may by a mistake.
+// Managed rule sets disappear because somebody asked for it; those of files may by mistake.
 void Keeper::WarnOfMissing(const service::Catalog& before) {
   const auto warn = [this](std::string_view message, const std::vector<std::string_view>& names) {
     if (names.empty()) return;
@@ -245,7 +245,7 @@ Keeper::Outcome Keeper::Adopt(Sources sources) {
   const std::uint64_t generation = catalog_ ? catalog_->generation + 1 : 1;
   auto built = Build(sources, generation);
   if (!built) {
-    // The first time there are no old ones: whoever loads them tells what is wrong.
+    // The first time there is no old catalog: the caller of Load reports the problems.
     if (catalog_) {
       refused_ = std::move(sources);
       metrics_.Reloaded(service::ReloadResult::kInvalid, 0);
@@ -270,7 +270,7 @@ void Keeper::Publish(std::shared_ptr<service::Catalog> catalog) {
   for (const auto& rule_set : catalog->rules->rule_sets()) {
     for (const rules::Rule& rule : rule_set->rules()) names.emplace_back(rule_set->id(), rule.id);
   }
-  metrics_.RetainRules(names);  // First: those that are gone make room.
+  metrics_.RetainRules(names);  // First: removed rules make room.
   for (const auto& rule_set : catalog->rules->rule_sets()) {
     for (const rules::Rule& rule : rule_set->rules()) {
       catalog->rule_metrics.emplace(&rule, metrics_.Rule(rule_set->id(), rule.id));
@@ -287,7 +287,7 @@ void Keeper::Publish(std::shared_ptr<service::Catalog> catalog) {
   LogWarnings();
 }
 
-// The first of them: `sluice validate` tells them all.
+// Only the first ones; `sluice validate` prints them all.
 void Keeper::LogWarnings() const {
   std::size_t logged = 0;
   for (const auto& rule_set : catalog_->rules->rule_sets()) {
@@ -302,7 +302,7 @@ void Keeper::Reload(Done done) {
   Post([this, done = std::move(done)]() mutable { done(Refresh()); });
 }
 
-// Not so if others have removed it of which this instance has not heard.
+// False if another instance has removed it and this one has not heard of it.
 bool Keeper::IsOfFile(const std::string& id) const {
   return catalog_->rules->Find(id) && !catalog_->managed.contains(id);
 }
@@ -322,7 +322,7 @@ Sources Keeper::WithManaged() const {
   return sources;
 }
 
-// Whether a document can be put in force beside all others.
+// Whether a document can be put in force along with all others.
 Keeper::Outcome Keeper::CheckFits(const std::string& id, const std::string& document) const {
   Sources sources = WithManaged();
   sources.managed.insert_or_assign(id, document);
@@ -339,7 +339,7 @@ void Keeper::Commit(std::string id, Planner plan, Done done) {
   });
 }
 
-// Reads, decides, and changes what was read, or begins again if that has changed.
+// Reads, decides and changes what was read, or starts over if that has changed.
 Keeper::Outcome Keeper::CommitNow(const std::string& id, Planner& plan) {
   for (int tries = 0; tries < kCommitTriesMax; ++tries) {
     if (const auto read = managed_.Read(); !read) return Refused(NothingChanged(read.error()));

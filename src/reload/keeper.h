@@ -23,11 +23,11 @@
 
 namespace sluice::reload {
 
-// Keeps the catalog as its sources say. It looks at them when a folder changes, when the rule set
-// store announces a change, every `poll_interval` in any case, and when asked to. An invalid source
-// changes nothing: the old catalog stays, and that is counted and logged. Files that it finds
-// changed are taken once they are the same at a second look, so that none is taken while it is
-// written. All that blocks happens on the keeper's own thread.
+// Keeps the catalog up to date with its sources. It looks at them when a folder changes, when the
+// rule set store announces a change, at least every `poll_interval`, and on request. An invalid
+// source changes nothing: the old catalog stays, and the failure is counted and logged. Changed
+// files are taken once they are the same at a second look, so that none is taken while it is being
+// written. Everything that blocks happens on the keeper's own thread.
 class Keeper {
  public:
   struct Options {
@@ -35,7 +35,7 @@ class Keeper {
     Micros poll_interval{5'000'000};
     Micros settle{100'000};      // How long files must stay the same before they are taken.
     std::string keep_file = {};  // Keeps the managed rule sets for the next start; empty: none.
-    // Gets every new catalog, on the keeper's thread; the first one from Load.
+    // Receives every new catalog, on the keeper's thread; the first one from Load.
     std::function<void(std::shared_ptr<const service::Catalog>)> publish;
   };
 
@@ -50,66 +50,66 @@ class Keeper {
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
-  // Reads everything for the first time, here and now. A rule set store that cannot be reached is
-  // no problem, nor is what is wrong in it: what was kept of it holds, and its rule sets come when
-  // they can. Status says whether there are any.
+  // Reads everything for the first time, in the calling thread. A rule set store that cannot be
+  // reached, or holds invalid rule sets, is not a problem: what was kept of it applies, and its
+  // rule sets come later. Status tells whether there are any.
   Problems Load();
 
   // Starts to watch.
   void Start();
 
-  // Finishes what was asked, and stops; what is asked afterwards is never done.
+  // Finishes what was requested, and stops. Later requests are never carried out.
   void Stop();
 
-  // What became of a change: nothing, or why it was refused. kInvalidInput comes with problems.
-  // kOutcomeUnknown: it may have been made; everything else: it was not.
+  // The result of a change: nothing, or why it was refused. kInvalidInput comes with problems.
+  // kOutcomeUnknown: it may have been made. Any other error: it was not.
   struct Outcome {
     Expected<void> result;
     Problems problems;
     bool created = false;  // There was none before.
 
-    // Of a change that was made, or may have been: the rule set before and after it. Null: there is
+    // If the change was made, or may have been: the rule set before and after it. Null: there is
     // none, or it is not valid.
     std::shared_ptr<const rules::RuleSet> before = {};
     std::shared_ptr<const rules::RuleSet> after = {};
   };
   using Done = std::move_only_function<void(Outcome)>;
 
-  // Says by the hash of the rule set that is there, or nothing if there is none, whether it may be
-  // changed; null says yes. It is asked again if the rule set changes before the change is made:
-  // what it said yes to is what is changed.
+  // Given the hash of the existing rule set, or nothing if there is none, returns whether it may be
+  // changed. Null allows any change. It is asked again if the rule set changes before the change is
+  // made: exactly what it approved is changed.
   using Condition = std::move_only_function<bool(std::optional<std::string_view> hash)>;
 
-  // Each does not wait; `done` runs on the keeper's thread. A change is one step in the store:
-  // instances that share it never overwrite each other unseen.
+  // None of these waits; `done` runs on the keeper's thread. A change is one step in the store:
+  // instances that share it never overwrite each other unnoticed.
   // Takes the files as they are now.
   void Reload(Done done);
-  // Error: kConflict if there is such a rule set, of a file or not.
+  // Error: kConflict if the rule set exists, in a file or not.
   void Create(std::string id, std::string document, Done done);
-  // Creates or replaces it. Error: kConflict if the id belongs to a rule set of a file, which
-  // is changed there.
+  // Creates or replaces it. Error: kConflict if the id belongs to a rule set of a file, which must
+  // be changed there.
   void Save(std::string id, std::string document, Condition condition, Done done);
-  // Replaces a rule set by what `edit` makes of it, as it is when its turn comes: what was asked
-  // before is not lost. `edit` runs again if others changed it meanwhile. Errors: kNotFound;
-  // kConflict as above, or if what is stored is not valid.
+  // Replaces a rule set by the result of `edit`, called with its version at that time, so that
+  // earlier requests are not lost. `edit` runs again if others changed it meanwhile. Errors:
+  // kNotFound; kConflict as above, or if the stored rule set is not valid.
   using Edit = std::move_only_function<std::string(const rules::RuleSet&)>;
   void Change(std::string id, Edit edit, Condition condition, Done done);
-  // Removes it from the store, also if it is not valid or a file defines it, too. Errors:
-  // kNotFound; kConflict if only a file defines it.
+  // Removes it from the store, even if it is invalid or a file defines it, too. Errors: kNotFound;
+  // kConflict if only a file defines it.
   void Remove(std::string id, Condition condition, Done done);
 
-  // Runs something that takes its time on the keeper's thread.
+  // Runs a slow task on the keeper's thread.
   void Post(std::move_only_function<void()> task);
 
   std::string_view managed_by() const { return store_.Description(); }
 
-  // How the rule sets of the store are. From any thread.
+  // The status of the store's rule sets. From any thread.
   RulesStatus status() const { return managed_.status(); }
 
-  // How the files are.
+  // The status of the files.
   struct FilesStatus {
     std::string problem = {};               // Why they are not in force; empty if they are.
-    std::optional<TimePoint> good_at = {};  // When they were last taken, or found mended.
+    std::optional<TimePoint> good_at = {};  // When they were last taken, or found fixed.
   };
   // From any thread.
   FilesStatus files_status() const;
@@ -126,9 +126,9 @@ class Keeper {
   bool IsOfFile(const std::string& id) const;
   Error NotManaged(const std::string& id, std::string_view expected) const;
 
-  // A change that was decided on from what is stored; or why there is none to be made.
+  // A change that was decided on, given what is stored; or why there is none.
   struct Plan {
-    std::optional<std::string> document;  // Nothing: the rule set is to be removed.
+    std::optional<std::string> document;  // Nothing: remove the rule set.
     reload::Change::If condition = reload::Change::If::kAny;
   };
   using Planner = std::move_only_function<std::expected<Plan, Outcome>(const std::string* stored)>;
@@ -147,12 +147,12 @@ class Keeper {
   telemetry::Logger& logger_;
   service::ServiceMetrics& metrics_;
 
-  // Of the keeper's thread.
-  Sources sources_;                   // As adopted last.
-  std::optional<Sources> refused_;    // What is there instead, so that it is counted once.
+  // Used only by the keeper's thread.
+  Sources sources_;                   // As last adopted.
+  std::optional<Sources> refused_;    // What is there instead; counted once.
   std::optional<Sources> unsettled_;  // What is there instead, until it stays the same.
   std::chrono::steady_clock::time_point unsettled_since_;
-  std::string unreadable_;  // Why nothing could be read, so that it is said once.
+  std::string unreadable_;  // Why nothing could be read; logged once.
   ManagedRules managed_;
   std::shared_ptr<const service::Catalog> catalog_;
 

@@ -31,7 +31,7 @@ constexpr std::string_view kTwo =
 constexpr std::string_view kManaged =
     "{id: three, rules: [{id: r, scope: GLOBAL, bands: [{limit: 3, window: 1m}]}]}";
 
-// As Redis is: it can be away, lose what it holds, and be changed by others between two steps.
+// Like Redis: it can be away, lose what it holds, and be changed by others between two steps.
 class LossyStore final : public RuleSetStore {
  public:
   Expected<Stored> Load() override {
@@ -50,7 +50,7 @@ class LossyStore final : public RuleSetStore {
   void Watch(std::function<void()>) override {}
   std::string_view Description() const override { return "a test"; }
 
-  // As somebody with redis-cli does.
+  // Like somebody with redis-cli.
   void Write(const std::string& id, std::string_view document) {
     Stored stored = *store.Load();
     stored.documents.insert_or_assign(id, std::string(document));
@@ -71,7 +71,7 @@ class KeeperTest : public ::testing::Test {
  protected:
   KeeperTest() { Write("rules.yaml", kOne); }
 
-  // As editors do: a new file in the place of the old one.
+  // Like editors: a new file replaces the old one.
   void Write(const std::string& name, std::string_view text) {
     std::ofstream(folder_ / (name + ".new")) << text;
     fs::rename(folder_ / (name + ".new"), folder_ / name);
@@ -118,12 +118,12 @@ class KeeperTest : public ::testing::Test {
     });
   }
 
-  // Has it look at all sources.
+  // Makes it look at all sources.
   void Look() {
     static_cast<void>(Await([&](auto done) { keeper_->Reload(std::move(done)); }));
   }
 
-  // Runs something on the keeper's thread.
+  // Runs a task on the keeper's thread.
   void Do(std::move_only_function<void()> task) {
     std::promise<void> done;
     keeper_->Post([&] {
@@ -205,7 +205,7 @@ TEST_F(KeeperTest, CreatesWhatOthersHaveRemoved) {
   const auto saved = Await([&](auto done) {
     keeper_->Post([&, done = std::move(done)]() mutable {
       EXPECT_TRUE(managed_.store.Apply({.id = "three", .document = std::nullopt}));
-      // What follows comes before the keeper has looked.
+      // The next call comes before the keeper has looked.
       keeper_->Remove("three", nullptr, [](const Keeper::Outcome& outcome) {
         EXPECT_EQ(outcome.result.error().code, ErrorCode::kNotFound);
       });
@@ -237,7 +237,7 @@ TEST_F(KeeperTest, CountsEveryInvalidFileOnceThatItSees) {
     const std::string line = R"(sluice_reloads_total{result="invalid"} )" + std::to_string(times);
     return registry_.Text().contains(line + "\n");
   };
-  // All with the same mistake at the same place.
+  // All with the same mistake at the same position.
   for (int i = 1; i <= 3; ++i) {
     Write("rules.yaml", "ruleSets: 5 # " + std::to_string(i));
     EXPECT_TRUE(Eventually([&] { return counted(i); })) << i;
@@ -246,7 +246,7 @@ TEST_F(KeeperTest, CountsEveryInvalidFileOnceThatItSees) {
   ASSERT_TRUE(Comes("two"));
   Write("rules.yaml", "ruleSets: 5 # 3");
   EXPECT_TRUE(Eventually([&] { return counted(4); })) << "it is new again";
-  // What did not change is not counted anew, unless somebody asks.
+  // Unchanged files are not counted again, unless somebody asks.
   Write("other", "");
   EXPECT_FALSE(Await([&](auto done) { keeper_->Reload(std::move(done)); }).result);
   EXPECT_TRUE(counted(5)) << registry_.Text();
@@ -284,7 +284,7 @@ TEST_F(KeeperTest, LeavesFilesAloneUntilTheyStayTheSame) {
     looked.get_future().get();
     EXPECT_EQ(catalog()->generation, 1U);
   }
-  // Whoever asks for it knows that they are whole.
+  // Whoever asks for a reload knows that they are complete.
   EXPECT_TRUE(Await([&](auto done) { keeper_->Reload(std::move(done)); }).result);
   EXPECT_NE(catalog()->rules->Find("two"), nullptr);
 }
@@ -305,7 +305,7 @@ TEST_F(KeeperTest, ChangesARuleSetAsItIsWhenItsTurnComes) {
   EXPECT_TRUE(Await([&](auto done) {
                 keeper_->Save("three", std::string(kManaged), nullptr, std::move(done));
               }).result);
-  // Both are asked for before either is done.
+  // Both are requested before either is done.
   std::promise<void> asked;
   keeper_->Post([&] { asked.get_future().wait(); });
   keeper_->Save("three", "{id: three, description: newer}", nullptr, [](const auto&) {});
@@ -408,7 +408,7 @@ TEST_F(KeeperTest, SaysThatItCannotWriteBackWhatAStoreHasLost) {
   EXPECT_TRUE(keeper_->status().degraded());
   EXPECT_TRUE(keeper_->status().ready);
   EXPECT_THAT(keeper_->status().problem, AllOf(HasSubstr("lost"), HasSubstr("read only")));
-  // A change would make a new store of the lost one.
+  // A change would turn the lost store into a new one.
   EXPECT_EQ(Create("four", "{id: four}").result.error().code, ErrorCode::kAccessDenied);
   EXPECT_TRUE(managed_.store.Load()->documents.empty());
   Do([&] { managed_.read_only = false; });
@@ -479,7 +479,7 @@ TEST_F(KeeperTest, LeavesOutADocumentThatIsNotValidAndHoldsUpNothingElse) {
   ASSERT_EQ(status.rejected_count, 5U);
   EXPECT_EQ(status.rejected.front().id, "bad");
   EXPECT_FALSE(status.rejected.front().has_last_good);
-  // Others are changed, files are taken, and it can be removed.
+  // Others can be changed, files are taken, and it can be removed.
   EXPECT_TRUE(Create("three", kManaged).created);
   Write("rules.yaml", kTwo);
   EXPECT_TRUE(Comes("two"));
@@ -561,7 +561,7 @@ TEST_F(KeeperTest, StartsWithWhatItKept) {
   ASSERT_TRUE(Open("rules.yaml").empty());
   EXPECT_NE(catalog()->rules->Find("three"), nullptr);
   EXPECT_TRUE(keeper_->status().ready && keeper_->status().degraded());
-  // When it comes back empty, it gets them; nobody else may know them.
+  // When it comes back empty, it gets them back; nobody else may know them.
   Do([&] {
     managed_.store = {};
     managed_.away = false;
@@ -634,7 +634,7 @@ TEST_F(KeeperTest, NeverOverwritesUnseenWhatAnotherInstanceWrote) {
                 .result.error()
                 .code,
             ErrorCode::kPreconditionFailed);
-  // An edit is made again, of what the other wrote.
+  // An edit is repeated on what the other wrote.
   others("{id: three, description: fourth}");
   const auto edit = [](const rules::RuleSet& found) {
     return "{id: three, description: edited " + found.spec().description + "}";
@@ -642,7 +642,7 @@ TEST_F(KeeperTest, NeverOverwritesUnseenWhatAnotherInstanceWrote) {
   EXPECT_TRUE(
       Await([&](auto done) { keeper_->Change("three", edit, nullptr, std::move(done)); }).result);
   EXPECT_TRUE(is("edited fourth"));
-  // Without a condition the last one counts; whether it was there is what the step found.
+  // Without a condition the last one wins; `created` is what the step found.
   managed_.before_apply = [this] {
     ASSERT_TRUE(managed_.store.Apply({.id = "three", .document = std::nullopt}));
   };

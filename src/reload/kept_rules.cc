@@ -31,7 +31,7 @@ std::unexpected<Error> IoError(std::string_view path, std::string_view what) {
       ErrorCode::kIo, text::Cat(path, ": ", what, ": ", std::generic_category().message(error))});
 }
 
-// Takes what stands before `end` off the text, and `end`; nothing if there is none.
+// Removes and returns the text before `end`, and removes `end`; nothing if there is none.
 std::optional<std::string_view> TakeUntil(std::string_view& text, char end) {
   const auto at = text.find(end);
   if (at == std::string_view::npos) return std::nullopt;
@@ -48,7 +48,7 @@ std::optional<std::size_t> TakeSize(std::string_view& text, char end) {
   return static_cast<std::size_t>(*size);
 }
 
-// One document; false if that is not what comes.
+// Reads one document; false if there is none.
 bool TakeDocument(std::string_view& text, KeptRules& kept) {
   const auto kind = TakeUntil(text, ' ');
   const auto id_size = TakeSize(text, ' ');
@@ -64,7 +64,7 @@ bool TakeDocument(std::string_view& text, KeptRules& kept) {
   return is_new;
 }
 
-// A file of its own beside the one that it is to replace; gone unless it was renamed.
+// A new file beside the one that it will replace; removed unless it was renamed.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& file) : path_(file + ".XXXXXX") {
@@ -101,7 +101,7 @@ class TemporaryFile {
   bool renamed_ = false;
 };
 
-// The new name reaches the disk with its folder.
+// Syncing the folder puts the new name on disk.
 bool SyncFolderOf(const std::string& file) {
   const auto parent = std::filesystem::path(file).parent_path();
   const int folder =
@@ -135,14 +135,14 @@ Expected<KeptRules> Decode(std::string_view text) {
   std::string expected;
   AppendSha256(expected, text);
   if (digest != expected) return Damaged("its checksum is not that of its content");
-  // What has the right checksum was written by us, or by somebody who meant to: still no reason to
-  // trust its lengths.
+  // A right checksum means that we wrote it, or that somebody meant to: still no reason to trust
+  // its lengths.
   KeptRules kept;
   const auto marker = TakeUntil(text, '\n');
   if (!marker) return Damaged("it ends early");
   if (!marker->empty()) {
     auto revision = Revision::Parse(*marker);
-    if (!revision) return Damaged("its revision is none");
+    if (!revision) return Damaged("its revision is not valid");
     kept.revision = *std::move(revision);
   }
   while (!text.empty()) {

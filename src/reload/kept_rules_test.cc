@@ -62,7 +62,7 @@ TEST(KeptRules, ReplaceTheirFileWholeAndLeaveNothingBeside) {
   ASSERT_TRUE(Write(Some(), file));
   EXPECT_EQ(reload::Read(file).value(), Some());
   EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
-  // What cannot be put in place leaves the old one and no trace.
+  // A file that cannot be put in place leaves the old one and no trace.
   fs::create_directory(folder.path() / "taken");
   EXPECT_FALSE(Write(Some(), (folder.path() / "taken").string()));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 2);

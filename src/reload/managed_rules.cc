@@ -14,7 +14,7 @@ namespace {
 
 using From = KnownRules::From;
 
-// Each time that one fails, somebody else has succeeded.
+// Each failure means that somebody else has succeeded.
 constexpr int kChangeTriesMax = 8;
 
 constexpr std::size_t kRejectedLogged = 20;
@@ -25,7 +25,7 @@ std::string Summary(const Problems& problems) {
   return text;
 }
 
-// What is wrong with a document; nothing if it is good.
+// What is wrong with a document; nothing if it is valid.
 std::optional<std::string> ProblemOf(const std::string& id, const std::string& document) {
   const auto parsed = rules::ParseRuleSet(document, "document");
   if (!parsed) return Summary(parsed.error());
@@ -40,7 +40,7 @@ struct Sorted {
   Rejections invalid;
 };
 
-// The valid documents, and of the others the last good version, if there is one.
+// The valid documents, and the last good version of the others, if there is one.
 Sorted Sort(const Documents& stored, const Documents& last_good) {
   Sorted sorted;
   for (const auto& [id, document] : stored) {
@@ -57,8 +57,8 @@ Sorted Sort(const Documents& stored, const Documents& last_good) {
   return sorted;
 }
 
-// Puts back what is known. The revision stays, so that of several instances that do so at once the
-// one that knows most has the last word.
+// Puts back what is known. The revision stays, so that if several instances do this at once, the
+// one that knows most wins.
 Restoration RestorationOf(const Stored& stored, const KnownRules& known, Verdict verdict) {
   Restoration restoration{.marker = stored.marker,
                           .revision = known.revision,
@@ -80,7 +80,7 @@ Verdict Judge(const Stored& stored, const KnownRules& known) {
   if (known.from == From::kNowhere) return Verdict::kTake;
   const auto revision = Revision::Parse(stored.marker);
   if (!revision) {
-    // A store that nobody has changed through the API has no revision to lose.
+    // A store that was never changed through the API has no revision to lose.
     const bool lost =
         known.revision.lineage.empty() ? stored.documents.empty() && !known.stored.empty() : true;
     return lost ? Verdict::kFill : Verdict::kTake;
@@ -88,7 +88,7 @@ Verdict Judge(const Stored& stored, const KnownRules& known) {
   if (revision->lineage == known.revision.lineage) {
     return revision->number < known.revision.number ? Verdict::kReplace : Verdict::kTake;
   }
-  // It was emptied, and somebody who did not know began anew. A file may be of another store.
+  // It was emptied, and somebody unaware of that started anew. A file may be from another store.
   const bool was_read = known.from == From::kStore && !known.revision.lineage.empty();
   const bool has_all = std::ranges::all_of(
       known.stored, [&](const auto& one) { return stored.documents.contains(one.first); });
@@ -115,7 +115,7 @@ void ManagedRules::LoadKept() {
     ++status_.keep_failures;
     return;
   }
-  // Not even what was good when it was written is so because it says so.
+  // A version that was valid when it was written may not be valid any more.
   Sorted last_good = Sort(kept->good, {});
   auto [good, invalid] = Sort(kept->stored, last_good.good);
   known_ = {.from = From::kFile,
@@ -125,7 +125,7 @@ void ManagedRules::LoadKept() {
   invalid_ = std::move(invalid);
   is_kept_ = true;
   logger_.Info("kept rule sets read", {{"file", keep_file_}, {"rule_sets", known_.good.size()}});
-  TellOfRejected();
+  LogRejected();
   const std::scoped_lock lock(mutex_);
   status_.ready = true;
   status_.revision = known_.revision.number;
@@ -174,7 +174,7 @@ Expected<Changed> ManagedRules::Apply(Change change) {
   const bool is_next = changed->revision.number == before.number + 1 &&
                        (before.lineage.empty() || before.lineage == changed->revision.lineage);
   if (!is_next) {
-    // The change is made, whatever becomes of this.
+    // The change is made, whether or not this succeeds.
     static_cast<void>(Read());
     return changed;
   }
@@ -221,11 +221,11 @@ void ManagedRules::Take(Stored stored) {
     status_.problem.clear();
     status_.revision = known_.revision.number;
   }
-  TellOfRejected();
+  LogRejected();
   Keep();
 }
 
-// Said once: the store is looked at again with every poll.
+// Logged once: the store is read again at every poll.
 void ManagedRules::NoteProblem(std::string problem) {
   const std::scoped_lock lock(mutex_);
   if (status_.problem == problem) return;
@@ -237,17 +237,17 @@ void ManagedRules::NoteProblem(std::string problem) {
 
 void ManagedRules::SetSkipped(Rejections skipped) {
   skipped_ = std::move(skipped);
-  TellOfRejected();
+  LogRejected();
 }
 
-void ManagedRules::TellOfRejected() {
+void ManagedRules::LogRejected() {
   Rejections all = invalid_;
   all.insert(skipped_.begin(), skipped_.end());
-  if (all != told_) {
+  if (all != logged_) {
     std::size_t logged = 0;
     for (const auto& [id, problem] : all) {
-      const auto told = told_.find(id);
-      if (told != told_.end() && told->second == problem) continue;
+      const auto before = logged_.find(id);
+      if (before != logged_.end() && before->second == problem) continue;
       if (++logged > kRejectedLogged) break;
       logger_.Error(
           "a rule set of the store is not valid and was left out",
@@ -256,12 +256,12 @@ void ManagedRules::TellOfRejected() {
            {"in_force", known_.good.contains(id) && !skipped_.contains(id) ? "its last good version"
                                                                            : "no version of it"}});
     }
-    for (const auto& [id, problem] : told_) {
+    for (const auto& [id, problem] : logged_) {
       if (all.contains(id)) continue;
       if (++logged > kRejectedLogged) break;
       logger_.Info("a rule set of the store is valid again, or gone", {{"rule_set", id}});
     }
-    told_ = all;
+    logged_ = all;
   }
   const std::scoped_lock lock(mutex_);
   status_.rejected_count = all.size();
@@ -287,7 +287,7 @@ void ManagedRules::Keep() {
   is_kept_ = written.has_value();
   const std::scoped_lock lock(mutex_);
   if (!written) ++status_.keep_failures;
-  // Said once: it is tried again with every poll.
+  // Logged once: it is tried again at every poll.
   if (!written && status_.keep_problem != problem) {
     logger_.Error("the rule sets cannot be kept for the next start",
                   {{"file", keep_file_}, {"error", problem}});

@@ -25,7 +25,7 @@ TEST(Judge, SaysWhoIsRight) {
   EXPECT_EQ(judge({}, "", From::kNowhere, {}, {}), kTake);
   EXPECT_EQ(judge(kSome, kA + ":7", From::kNowhere, {}, {}), kTake);
   for (const From from : {From::kFile, From::kStore}) {
-    // The same store, as it was, further on, gone back, and emptied.
+    // The same store: unchanged, further on, gone back, and emptied.
     EXPECT_EQ(judge(kSome, kA + ":7", from, kSome, {kA, 7}), kTake);
     EXPECT_EQ(judge({}, kA + ":8", from, kSome, {kA, 7}), kTake) << "emptied on purpose";
     EXPECT_EQ(judge(kSome, kA + ":6", from, kSome, {kA, 7}), kReplace);
@@ -33,7 +33,7 @@ TEST(Judge, SaysWhoIsRight) {
     EXPECT_EQ(judge(kSome, "", from, kSome, {kA, 7}), kFill) << "emptied and filled by hand";
     EXPECT_EQ(judge(kSome, "nonsense", from, kSome, {kA, 7}), kFill);
     EXPECT_EQ(judge({}, "", from, {}, {kA, 7}), kFill) << "so that the next loss is noticed";
-    // One that never had a revision loses something when it is empty.
+    // A store that never had a revision has lost something if it is empty.
     EXPECT_EQ(judge({}, "", from, kSome, {}), kFill);
     EXPECT_EQ(judge(kSome, "", from, kSome, {}), kTake);
     EXPECT_EQ(judge({}, "", from, {}, {}), kTake);

@@ -26,7 +26,7 @@ bool HasRuleExtension(const fs::path& path) {
   return std::ranges::find(kExtensions, path.extension().string()) != kExtensions.end();
 }
 
-// Hidden names are left out: Kubernetes keeps its versions in them, and editors their drafts.
+// Hidden names are skipped: Kubernetes keeps its versions in them, and editors their drafts.
 Expected<std::vector<std::string>> FilesOf(const std::string& place) {
   std::error_code error;
   const fs::file_status status = fs::status(place, error);
@@ -68,7 +68,7 @@ Expected<std::vector<Text>> ReadPlace(const std::string& place, config::FileKind
 
 void Append(Problems& all, Problems some) { std::ranges::move(some, std::back_inserter(all)); }
 
-// Adds those that can stand beside the rule sets of files, and their ids to `taken`; returns the
+// Adds those that do not conflict with rule sets of files, and their ids to `taken`; returns the
 // others.
 Rejections AppendManaged(const Documents& documents, rules::RuleSets& rule_sets,
                          std::set<std::string, std::less<>>& taken) {
@@ -157,7 +157,7 @@ std::expected<Built, Problems> Build(const Sources& sources, std::uint64_t gener
     Append(problems, std::move(domains.error()));
   }
   if (!problems.empty()) {
-    // Both readers of a configuration file say so if it is no YAML.
+    // Both readers of a configuration file report that it is not YAML.
     Problems once;
     for (Problem& problem : problems) {
       if (std::ranges::find(once, problem) == once.end()) once.push_back(std::move(problem));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the texts that people wrote to a catalog.
+// Builds a catalog from the texts that people wrote.
 #pragma once
 
 #include <expected>
@@ -24,24 +24,24 @@ struct Text {
 // Rule sets by id, each a document of its own.
 using Documents = std::map<std::string, std::string, std::less<>>;
 
-// Documents that are not in force, and why; by id.
+// Documents that are not in force, and why, by id.
 using Rejections = std::map<std::string, std::string, std::less<>>;
 
-// All that a catalog is made from.
+// Everything that a catalog is made from.
 struct Sources {
   std::vector<Text> config;        // The configuration file, or none.
   std::vector<Text> rules;         // Files with "ruleSets:".
   std::vector<Text> rls;           // Files in the format of envoyproxy/ratelimit.
-  bool rls_merge_domains = false;  // One domain may be in several of them.
+  bool rls_merge_domains = false;  // A domain may be in several of them.
   Documents managed;               // Made through the admin API.
 
   friend bool operator==(const Sources&, const Sources&) = default;
 };
 
-// Whether they differ in rule sets of the admin API at most.
+// Whether they differ at most in rule sets of the admin API.
 bool SameFiles(const Sources& a, const Sources& b);
 
-// Where they lie; empty is nowhere.
+// Where to find them; empty: nowhere.
 struct Places {
   std::string config;
   std::string rules;  // A file, or a folder with .yaml, .yml and .json files.
@@ -50,7 +50,7 @@ struct Places {
 };
 
 // Reads the files of all places, those of a folder by name. A place that is a file may be of
-// `kind`. Errors: kNotFound, kIo, kInvalidInput if a file is too long, not of its kind, or there
+// `kind`. Errors: kNotFound, kIo, kInvalidInput if a file is too long, of the wrong kind, or there
 // are too many.
 Expected<Sources> Read(const Places& places, config::FileKind kind = config::FileKind::kRegular);
 
@@ -60,8 +60,8 @@ struct Built {
       skipped;  // Of `managed`: a file defines them, there are too many, or they are invalid.
 };
 
-// All problems of all files. Managed documents never are one: whoever writes them may not be there
-// to mend them, and the files must not wait for that.
+// Reports all problems of all files. Managed documents never cause one: whoever wrote them may not
+// be there to fix them, and the files must not wait for that.
 std::expected<Built, Problems> Build(const Sources& sources, std::uint64_t generation);
 
 }  // namespace sluice::reload

@@ -14,7 +14,7 @@
 namespace sluice::reload {
 namespace {
 
-// A save is several events; the last of them should be seen, not the first.
+// A save is several events; the last of them matters, not the first.
 constexpr int kSettleMs = 30;
 
 constexpr std::uint32_t kEvents = IN_CLOSE_WRITE | IN_CREATE | IN_DELETE | IN_MOVED_FROM |

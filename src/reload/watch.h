@@ -9,9 +9,8 @@
 
 namespace sluice::reload {
 
-// Waits until files may have changed. Folders are watched, not files: editors and Kubernetes put a
-// new file in the place of the old one, and a watch would stay with the old. Not thread-safe, but
-// for Wake.
+// Waits until files may have changed. Watches folders, not files: editors and Kubernetes replace
+// the old file by a new one, and a watch would stay with the old. Not thread-safe, except Wake.
 class FolderWatch {
  public:
   FolderWatch();
@@ -19,12 +18,12 @@ class FolderWatch {
   FolderWatch(const FolderWatch&) = delete;
   FolderWatch& operator=(const FolderWatch&) = delete;
 
-  // Watches the folder in which each path lies and, if it is one, the folder itself. What cannot be
-  // watched is left to polling.
+  // Watches the folder that contains each path and, if it is a folder, the path itself. Whatever
+  // cannot be watched is left to polling.
   void Add(const std::string& path);
 
-  // Until something changed, Wake was called, or the time is over. What changes within a few
-  // milliseconds of the first change counts as one.
+  // Waits until something changed, Wake was called, or the time is over. Changes within a few
+  // milliseconds of the first count as one.
   void Wait(std::chrono::milliseconds timeout);
 
   // Ends the wait of another thread, or the next one.

@@ -20,8 +20,8 @@ class LineReader {
 
   enum class Status { kLine, kTooLong, kEnd };
 
-  // The next line without its newline; valid until the next call. A line that is too long is
-  // skipped whole and reported once. Error: kIo.
+  // Returns the next line without its newline, valid until the next call. A line that is too long
+  // is skipped as a whole and reported once. Error: kIo.
   Expected<Status> Next(std::string_view& line);
 
   std::int64_t line_number() const { return line_number_; }

@@ -57,7 +57,7 @@ File FileOf(Source& source) {
           &std::fclose};
 }
 
-// Everything that a reader yields, with a note in place of what is not a line.
+// Everything that a reader yields, with a note for anything that is not a line.
 std::vector<std::string> AllLines(LineReader& reader) {
   std::vector<std::string> lines;
   std::string_view line;
@@ -127,8 +127,8 @@ TEST(LineReader, EndIsReportedAgainAndAddsNoLine) {
 }
 
 TEST(LineReader, LinesMayCrossTheChunksInWhichItReads) {
-  // Whatever the size of a chunk is, if it is a power of two: a line ends just before, at and after
-  // each of its multiples.
+  // If the chunk size is any power of two, a line ends just before, at and after each of its
+  // multiples.
   for (const std::size_t chunk : {1U << 12, 1U << 16, 1U << 18, 1U << 19}) {
     for (std::size_t length = chunk - 3; length <= chunk + 3; ++length) {
       const std::string first(length, 'a');
@@ -211,7 +211,7 @@ TEST(LineReader, FailureToReadIsAnIoError) {
 }
 
 TEST(LineReader, FailureInTheMiddleOfALineIsNoLine) {
-  // Half a record must not pass for a whole one.
+  // Half a record must not pass for a complete one.
   Source source{.bytes = "whole\n1,ha", .piece = 4, .error_at_end = EIO};
   const File file = FileOf(source);
   LineReader reader(file.get());

@@ -16,7 +16,7 @@ std::unexpected<Error> Bad(std::string message) {
   return std::unexpected(Error{ErrorCode::kInvalidInput, std::move(message)});
 }
 
-// `text` is what stood there, for the message alone.
+// `text` is the original, used only in the message.
 Expected<std::int64_t> CheckTimestamp(std::optional<std::int64_t> value, std::string_view text) {
   const std::int64_t max = kTimeMax.time_since_epoch().count();
   if (value && *value >= 0 && *value <= max) return *value;
@@ -32,7 +32,7 @@ Expected<std::int64_t> CheckCost(std::optional<std::int64_t> value, std::string_
 
 std::optional<std::int64_t> IntegerOf(const boost::json::value& value) {
   if (value.is_int64()) return value.get_int64();
-  return std::nullopt;  // A uint64 here is above the largest int64, and a double is no integer.
+  return std::nullopt;  // A uint64 here exceeds int64, and a double is not an integer.
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ Expected<std::optional<Record>> RecordParser::Parse(std::string_view line) {
     format = text::Trim(line).starts_with('{') ? Format::kJsonLines : Format::kCsv;
   }
   auto record = format == Format::kCsv ? ParseCsv(line) : ParseJson(line);
-  // A bad line decides nothing: those after it may be of the other format.
+  // A bad line decides nothing: later ones may have the other format.
   if (record) format_ = format;
   first_line_ = false;
   return record;
@@ -115,7 +115,7 @@ Expected<std::optional<Record>> RecordParser::ParseCsv(std::string_view line) {
   const auto timestamp = CheckTimestamp(text::ParseInteger(time_text), time_text);
   if (!timestamp) return std::unexpected(timestamp.error());
 
-  // An empty field is an absent cost.
+  // An empty field means no cost.
   const std::string_view cost_text =
       cost_column_ < field_count_ ? text::Trim(fields_[cost_column_]) : std::string_view();
   const auto cost = cost_text.empty() ? 1 : CheckCost(text::ParseInteger(cost_text), cost_text);

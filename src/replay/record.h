@@ -25,13 +25,13 @@ enum class Format { kDetect, kCsv, kJsonLines };
 //   CSV         timestamp_us,key[,cost]; fields may be quoted; a header line may name and reorder
 //               the columns, and then further columns are skipped
 //   JSON lines  {"timestamp_us": 1, "key": "a", "cost": 1}; further members are skipped
-// The first good line decides between the two unless a format is given.
+// Unless a format is given, the first valid line decides.
 class RecordParser {
  public:
   explicit RecordParser(Format format = Format::kDetect) : format_(format) {}
 
-  // Nothing for a blank line and for the header. Errors, all kInvalidInput, name the field, its
-  // value and what was expected.
+  // Nothing for a blank line or a header. Errors, all kInvalidInput, name the field, its value and
+  // what was expected.
   Expected<std::optional<Record>> Parse(std::string_view line);
 
  private:
@@ -50,7 +50,7 @@ class RecordParser {
   std::size_t timestamp_column_ = 0;
   std::size_t key_column_ = 1;
   std::size_t cost_column_ = 2;
-  std::size_t columns_ = 0;  // By the header; 0 without one.
+  std::size_t columns_ = 0;  // In the header; 0 without one.
   std::array<std::string, kFieldsMax> fields_;
   std::size_t field_count_ = 0;
 

@@ -16,7 +16,7 @@ constexpr std::size_t kTopKeys = 10;
 constexpr std::int64_t kBarWidth = 48;
 
 std::string Percent(std::int64_t part, std::int64_t whole) {
-  // In tenths of a percent, by integers: the output is the same everywhere.
+  // In tenths of a percent, with integers: the output is the same everywhere.
   const auto tenths =
       whole == 0 ? 0
                  : static_cast<std::int64_t>((static_cast<__int128>(part) * 2000 / whole + 1) / 2);
@@ -28,7 +28,7 @@ std::string Padded(std::string text, std::size_t width) {
   return text;
 }
 
-// JSON is UTF-8; a key that is not is shown with its bytes escaped.
+// JSON is UTF-8; other keys are shown with their bytes escaped.
 boost::json::value JsonKey(std::string_view key) {
   boost::json::value value(boost::json::string_view(key.data(), key.size()));
   boost::json::error_code error;
@@ -90,7 +90,7 @@ void Summary::Add(const Record& record, const Decision& overall, std::span<const
 
 std::vector<Summary::KeyCount> Summary::TopDenied() const {
   std::vector<KeyCount> top(std::min(kTopKeys, denied_keys_.size()));
-  // Ties go by key: the map's own order is not the same everywhere.
+  // Ties are broken by key: the map's own order differs between platforms.
   std::ranges::partial_sort_copy(denied_keys_, top, [](const auto& a, const auto& b) {
     return a.second != b.second ? a.second > b.second : a.first < b.first;
   });
@@ -127,7 +127,7 @@ std::string Summary::ToText() const {
   for (std::int64_t number = rows.begin()->first; number <= rows.rbegin()->first; ++number) {
     const auto found = rows.find(number);
     const Timeline::Counts row = found == rows.end() ? Timeline::Counts{} : found->second;
-    // Rounded up: a single denial among thousands is still seen.
+    // Rounded up, so that a single denial among thousands is visible.
     const auto bar = [&](std::int64_t n) {
       return static_cast<std::size_t>((n * kBarWidth + most - 1) / most);
     };

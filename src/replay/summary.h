@@ -16,13 +16,13 @@
 
 namespace sluice::replay {
 
-// What a replay came to. Memory grows with the number of distinct keys that were denied.
+// The result of a replay. Memory grows with the number of distinct keys that were denied.
 class Summary {
  public:
   explicit Summary(std::vector<Limit> limits)
       : limits_(std::move(limits)), denied_by_(limits_.size()) {}
 
-  // `each` holds the decision of every limit, in their order.
+  // `each` holds the decision of every limit, in order.
   void Add(const Record& record, const Decision& overall, std::span<const Decision> each);
   void AddBadLine() { ++bad_lines_; }
 

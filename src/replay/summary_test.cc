@@ -35,7 +35,7 @@ std::vector<Limit> Limits(std::initializer_list<const char*> texts) {
   return limits;
 }
 
-// Requests as they come, decided by fiat.
+// Adds requests with given decisions.
 class Recorder {
  public:
   explicit Recorder(std::initializer_list<const char*> limits = {kBucket})
@@ -311,7 +311,8 @@ TEST(SummaryTopKeys, Utf8AndControlBytesComeBackFromJsonUnchanged) {
 }
 
 TEST(SummaryTopKeys, KeysThatAreNotUtf8StillGiveValidJson) {
-  // A lone byte, a cut sequence, an overlong one, a surrogate, and one beyond the last code point.
+  // A lone byte, a truncated sequence, an overlong one, a surrogate, and one beyond the last code
+  // point.
   for (const std::string_view key :
        {"\xff", "a\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80\"\\"}) {
     const std::vector<std::string> keys = TopKeys(Recorder().Deny(0, key));

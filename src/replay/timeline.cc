@@ -11,8 +11,8 @@ constexpr std::int64_t kMinute = 60 * kSecond;
 constexpr std::int64_t kHour = 60 * kMinute;
 constexpr std::int64_t kDay = 24 * kHour;
 
-// Widths that a person can read, each a multiple of the one before, so that rows merge exactly. The
-// last covers all of time.
+// Readable widths, each a multiple of the one before, so that rows merge exactly. The last covers
+// all of time.
 constexpr std::array<std::int64_t, 36> kWidths = {1,
                                                   2,
                                                   10,

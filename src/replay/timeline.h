@@ -8,8 +8,8 @@
 namespace sluice::replay {
 
 // Allowed and denied requests over time, in at most kRowsMax rows of equal width. The width starts
-// at a microsecond and widens as the times spread, so that neither the first nor the last time need
-// be known beforehand.
+// at a microsecond and grows as the times spread, so that neither the first nor the last time need
+// be known in advance.
 class Timeline {
  public:
   static constexpr std::int64_t kRowsMax = 24;

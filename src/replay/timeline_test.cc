@@ -44,7 +44,7 @@ Rows RowsOf(const Timeline& timeline) {
   return rows;
 }
 
-// The same rows, counted afresh at a given width.
+// The same rows, counted anew at a given width.
 Rows CountAt(std::int64_t width_us, const std::vector<Event>& events) {
   Rows rows;
   for (const Event& event : events) {
@@ -54,12 +54,12 @@ Rows CountAt(std::int64_t width_us, const std::vector<Event>& events) {
   return rows;
 }
 
-// How far the rows reach, with the empty ones between.
+// The range of the rows, including empty ones.
 std::int64_t RowSpan(const Timeline& timeline) {
   return timeline.rows().rbegin()->first - timeline.rows().begin()->first + 1;
 }
 
-// The width that two moments this far apart lead to.
+// The width that results from two moments.
 std::int64_t WidthFor(std::int64_t first_us, std::int64_t last_us) {
   return TimelineOf({{first_us, true}, {last_us, true}}).width_us();
 }
@@ -112,7 +112,7 @@ TEST(Timeline, WidensForEarlierMomentsToo) {
 }
 
 TEST(Timeline, RowsStartAtMultiplesOfTheirWidth) {
-  // A second apart, but not on a whole second: the rows are those of the clock on the wall.
+  // A second apart, but not on a whole second: rows are aligned to wall-clock time.
   const std::int64_t start_us = 1'700'000'000'123'456;
   const Timeline timeline = TimelineOf({{start_us, true}, {start_us + kSecond, true}});
   EXPECT_EQ(timeline.rows().begin()->first * timeline.width_us(), 1'700'000'000'100'000);
@@ -147,7 +147,7 @@ TEST(Timeline, EveryWidthIsAMultipleOfTheOneBefore) {
   }
 }
 
-// Requests at random moments of a random stretch.
+// Requests at random moments of a random period.
 std::vector<Event> RandomEvents(std::mt19937_64& random) {
   const auto number = [&](std::int64_t min, std::int64_t max) {
     return std::uniform_int_distribution<std::int64_t>(min, max)(random);

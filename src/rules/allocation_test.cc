@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choosing rules allocates nothing once its memory has grown to what requests need.
+// Selecting rules allocates nothing once its memory has grown to what requests need.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -59,8 +59,8 @@ rules:
   EXPECT_EQ(allocations, before);
 }
 
-// A request looks at none of the rules that other attributes lead to: its memory does not grow with
-// them.
+// A request looks at none of the rules that other attributes lead to, so its memory does not grow
+// with them.
 TEST(Allocation, SelectHoldsNoMoreForManyRulesThanForFew) {
   const auto allocations_of = [](int count, std::string_view paths) {
     std::string yaml = "id: api\nrules:\n";

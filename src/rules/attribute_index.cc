@@ -9,11 +9,11 @@
 namespace sluice::rules {
 namespace {
 
-// What an attribute of the request must be.
+// What a request's attribute must be.
 struct Need {
   std::string_view name;
   std::string_view text;
-  bool whole;  // Or it only begins with the text.
+  bool exact;  // Otherwise it need only begin with the text.
 
   friend bool operator==(const Need&, const Need&) = default;
 };
@@ -21,24 +21,24 @@ struct Need {
 struct HashNeed {
   std::size_t operator()(const Need& need) const {
     const std::hash<std::string_view> hash;
-    return hash(need.name) * 31 + hash(need.text) * 2 + (need.whole ? 1 : 0);
+    return hash(need.name) * 31 + hash(need.text) * 2 + (need.exact ? 1 : 0);
   }
 };
 
 using Counts = std::unordered_map<Need, std::size_t, HashNeed>;
 
-// What names in paths stand for is known when the path has matched.
+// Names in paths have a value only once the path has matched.
 bool IsOfRequest(std::string_view name) { return !name.starts_with(kCapturePrefix); }
 
-// The value is there: it begins with nothing.
-Need Presence(std::string_view name) { return {.name = name, .text = {}, .whole = false}; }
+// Any value will do: each begins with the empty text.
+Need Presence(std::string_view name) { return {.name = name, .text = {}, .exact = false}; }
 
 Need NeedOf(std::string_view name, std::string_view pattern) {
   const auto star = pattern.find('*');
-  return {.name = name, .text = pattern.substr(0, star), .whole = star == std::string_view::npos};
+  return {.name = name, .text = pattern.substr(0, star), .exact = star == std::string_view::npos};
 }
 
-// Visits, for each condition that must hold, the needs of which one must be met.
+// For each condition that must hold, visits the needs of which one must be met.
 template <typename Visit>
 void ForEachCondition(const Rule& rule, Visit visit) {
   std::vector<Need> needs;
@@ -51,7 +51,7 @@ void ForEachCondition(const Rule& rule, Visit visit) {
     if (needs.empty() && condition.present) needs.push_back(Presence(condition.name));
     if (!needs.empty()) visit(std::span<const Need>(needs));
   }
-  // Without a value for its scope it does not apply.
+  // Without a value for its scope, the rule does not apply.
   if (rule.scope == Scope::kCustom && rule.on_missing_key == OnMissingKey::kSkip &&
       IsOfRequest(rule.attribute)) {
     const Need need = Presence(rule.attribute);
@@ -59,8 +59,8 @@ void ForEachCondition(const Rule& rule, Visit visit) {
   }
 }
 
-// Those of the condition that tells the rule apart best; none if it has no condition. A request
-// meets one of them at a time, so that the one that most rules share is what counts.
+// The needs of the condition that distinguishes the rule best; none if it has no condition. A
+// request meets one need at a time, so what counts is the need that most rules share.
 std::vector<Need> BestNeeds(const Rule& rule, const Counts& counts) {
   std::vector<Need> best;
   std::size_t shared_by_best = std::numeric_limits<std::size_t>::max();
@@ -94,7 +94,7 @@ AttributeIndex::AttributeIndex(std::span<const Source> sources) {
     if (needs.empty()) others_.push_back(source.target);
     for (const Need& need : needs) {
       Values& values = names_[need.name];
-      (need.whole ? values.whole : values.beginnings)[need.text].push_back(source.target);
+      (need.exact ? values.exact : values.beginnings)[need.text].push_back(source.target);
     }
   }
   for (auto& [name, values] : names_) {
@@ -115,10 +115,10 @@ void AttributeIndex::Match(std::span<const Attribute> attributes,
   };
   targets.insert(targets.end(), others_.begin(), others_.end());
   for (const Attribute& attribute : attributes) {
-    if (attribute.value.empty()) continue;  // As if it were not there.
+    if (attribute.value.empty()) continue;  // Counts as missing.
     const auto values = names_.find(attribute.name);
     if (values == names_.end()) continue;
-    append(values->second.whole, attribute.value);
+    append(values->second.exact, attribute.value);
     for (const std::size_t size : values->second.beginning_sizes) {
       if (size > attribute.value.size()) break;
       append(values->second.beginnings, attribute.value.substr(0, size));

@@ -13,11 +13,11 @@
 
 namespace sluice::rules {
 
-// Rules that their paths do not tell apart, by the attributes that they ask for: those without a
-// path, or with the same one. Each is found by one condition that must hold for it, the one that
-// the fewest others share: an attribute's value, how its value begins, or that it is there. So time
-// goes with the attributes of a request and the rules that one of them leads to. Points into the
-// rules. Immutable; safe to use from any thread.
+// Finds rules that paths do not distinguish, having none or the same one, by the attributes that
+// they require. Each is found by one condition that must hold for it, the one that the fewest
+// others share: an attribute's value, the beginning of its value, or its presence. So time depends
+// on the attributes of a request and the rules that they lead to. Points into the rules. Immutable;
+// safe to use from any thread.
 class AttributeIndex {
  public:
   using Target = PathTrie::Target;
@@ -26,27 +26,27 @@ class AttributeIndex {
     Target target;
   };
 
-  // Whether there is a condition that the rule can be found by.
+  // Whether the rule has a condition that it can be found by.
   static bool CanFind(const Rule& rule);
 
   explicit AttributeIndex(std::span<const Source> sources);
 
-  // Appends the targets of all rules whose conditions on attributes hold, in any order. There may
-  // be others among them, and one may come more than once.
+  // Appends the targets of all rules whose attribute conditions hold, in any order. May append
+  // others, and some more than once.
   void Match(std::span<const Attribute> attributes, std::vector<Target>& targets) const;
 
  private:
   using ByText = std::unordered_map<std::string_view, std::vector<Target>>;
 
   struct Values {
-    ByText whole;
+    ByText exact;
     ByText beginnings;
     std::vector<std::size_t> beginning_sizes;  // Ascending, each once.
   };
 
   // Constant after construction.
   std::unordered_map<std::string_view, Values> names_;
-  std::vector<Target> others_;  // Of rules that cannot be found.
+  std::vector<Target> others_;  // Rules that cannot be found by attributes.
 };
 
 }  // namespace sluice::rules

@@ -33,7 +33,7 @@ std::shared_ptr<const RuleSet> Parse(const std::string& yaml) {
   return RuleSet::Compile({.id = "broken"});
 }
 
-// The rules of a rule set, numbered by their place.
+// The rules of a rule set, numbered by position.
 class Indexed {
  public:
   explicit Indexed(const std::string& yaml) : rules_(Parse(yaml)) {
@@ -70,7 +70,7 @@ rules:
   - {id: denies, scope: CUSTOM, attribute: tenant, onMissingKey: DENY, bands: [{limit: 1, window: 1s}]}
   - {id: all, scope: GLOBAL, bands: [{limit: 1, window: 1s}]}
 )");
-  // The last three cannot be found by anything that is there.
+  // The last three cannot be found by the presence of anything.
   EXPECT_THAT(rules.Match({}), ElementsAre(5, 6, 7));
   EXPECT_THAT(rules.Match({{"plan", ""}, {"tenant", ""}}), ElementsAre(5, 6, 7));
   EXPECT_THAT(rules.Match({{"plan", "free"}}), ElementsAre(0, 2, 3, 5, 6, 7));
@@ -157,7 +157,7 @@ class Random {
   std::mt19937_64 random_;
 };
 
-// "rule key verdict" of all that apply.
+// "rule key verdict" of all rules that apply.
 std::vector<std::string> Select(const RuleSet& rules, const Context& context) {
   Selection selection;
   EXPECT_TRUE(rules.Select(context, 1, selection));
@@ -169,7 +169,7 @@ std::vector<std::string> Select(const RuleSet& rules, const Context& context) {
   return selected;
 }
 
-// A rule set of one rule has nothing to look up: its rule is looked at.
+// A rule set with one rule has no index: its rule is checked directly.
 TEST(AttributeIndex, AgreesWithOneRuleAtATime) {
   const char* const given = std::getenv("SLUICE_TEST_SEED");
   const std::uint64_t seed =

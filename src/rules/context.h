@@ -9,14 +9,14 @@
 
 namespace sluice::rules {
 
-inline constexpr std::size_t kValueBytesMax = 16'384;  // Of all that a context holds but the path.
+inline constexpr std::size_t kValueBytesMax = 16'384;  // Each value in a context, except the path.
 
 struct Attribute {
   std::string_view name;
   std::string_view value;
 };
 
-// An empty text means that it is not known. Nothing is owned.
+// An empty text means unknown. Nothing is owned.
 struct Context {
   std::string_view ip = {};
   std::string_view user_id = {};
@@ -24,10 +24,10 @@ struct Context {
   std::string_view method = {};
 
   // As the client sent it: still percent-encoded, perhaps with a query, which is ignored. Any
-  // request target is one, also an empty text, which is `/`.
+  // request target is valid, even an empty text, which means `/`.
   std::optional<std::string_view> path = {};
 
-  // Of two with one name the first counts.
+  // If two have the same name, the first counts.
   std::span<const Attribute> attributes = {};
 };
 

@@ -43,8 +43,9 @@ std::vector<std::string_view> RateLimitKeys() {
 constexpr std::array<std::string_view, 7> kUnits = {"second", "minute", "hour", "day",
                                                     "month",  "year",   "week"};
 
-// A whole number in the forms that envoyproxy/ratelimit reads, in decimal: with underscores, a plus
-// sign, or another base. Digits after a zero are octal if they can be. Anything else is as it was.
+// Converts a whole number in the forms that envoyproxy/ratelimit accepts to decimal: with
+// underscores, a plus sign, or another base. Digits after a zero are octal if they can be. Anything
+// else stays as it is.
 YamlNode InDecimal(YamlNode node) {
   static constexpr std::array<std::pair<std::string_view, int>, 7> kBases = {
       {{"0x", 16}, {"0X", 16}, {"0o", 8}, {"0O", 8}, {"0b", 2}, {"0B", 2}, {"0", 8}}};
@@ -70,8 +71,8 @@ RlsUnit UnitOf(Micros span) {
   return RlsUnit::kUnknown;
 }
 
-// The parts of a key are put together with these, and a hash starts with the last; none of them
-// appears in a part.
+// These join the parts of a key, and a hash starts with the last one. None of them appears in a
+// part.
 constexpr char kEntrySeparator = '|';
 constexpr char kValueSeparator = '=';
 constexpr char kSharedSeparator = '~';
@@ -91,7 +92,7 @@ void AppendEntry(std::string& out, std::string_view key, char separator, std::st
   AppendEscaped(out, value);
 }
 
-// A secret's hash stands where others have their value.
+// A secret's value is replaced by its hash.
 void AppendEntry(std::string& out, const RlsEntry& entry, bool secret) {
   if (!secret || entry.value.empty()) {
     return AppendEntry(out, entry.key, kValueSeparator, entry.value);
@@ -102,7 +103,7 @@ void AppendEntry(std::string& out, const RlsEntry& entry, bool secret) {
   AppendSha256(out, entry.value);
 }
 
-// A value of the configuration, for people: secrets are told apart by the beginning of their hash.
+// A value of the configuration, for people: secrets are identified by the beginning of their hash.
 std::string ShownValue(std::string_view key, std::string_view value) {
   constexpr std::size_t kDigitsShown = 12;
   if (!IsSecretName(key) || value.contains('*')) return std::string(value);
@@ -133,7 +134,7 @@ struct EntryEqual {
   }
 };
 
-// A descriptor of the configuration, and the root. An empty value stands for any.
+// A descriptor of the configuration, or the root. An empty value means any.
 struct Node {
   struct Wildcard {
     const std::string* key;
@@ -144,13 +145,13 @@ struct Node {
   std::string key;
   std::string value;
   const RlsLimit* limit = nullptr;
-  bool shared = false;  // All that the wildcard matches shares one state.
+  bool shared = false;  // Everything that the wildcard matches shares one state.
   bool secret = false;  // Its values are hashed.
   std::unordered_map<RlsEntry, const Node*, EntryHash, EntryEqual> children;
   std::vector<Wildcard> wildcards;
 
   const Node* Find(const RlsEntry& entry) const {
-    // Under an empty value lies the key alone, which comes last.
+    // The key alone is stored under an empty value, and comes last.
     if (!entry.value.empty()) {
       if (const auto exact = children.find(entry); exact != children.end()) return exact->second;
     }
@@ -169,19 +170,19 @@ struct Node {
 struct RlsDomain::Tree {
   std::string name;
   std::string file;
-  std::optional<bool> all_or_nothing;            // As far as a file says so.
-  std::deque<Node> nodes = std::deque<Node>(1);  // The first is the root; they stay where they are.
+  std::optional<bool> all_or_nothing;            // If a file says so.
+  std::deque<Node> nodes = std::deque<Node>(1);  // The first is the root; they never move.
   std::deque<RlsLimit> limits;
 };
 
 namespace {
 
-// The domains of the files that were read so far.
+// The domains of the files read so far.
 class RlsForest {
  public:
   explicit RlsForest(RlsMerge merge) : merge_(merge) {}
 
-  // Where the descriptors of a file belong whose domain stands in `node`, if it is given.
+  // The tree for the descriptors of a file whose domain is in `node`, if given.
   RlsDomain::Tree& Open(const YamlNode* node, Reporter& reporter) {
     std::string name;
     if (node != nullptr) name = ReadText(*node, "domain", kRlsTextBytesMax, reporter).value_or("");
@@ -351,7 +352,7 @@ class RlsParser {
     return ReadInteger(InDecimal(node), "unit_multiplier", 1, kSpanMax / SpanOf(unit), reporter_);
   }
 
-  // Whether it has anything that envoyproxy/ratelimit does not know.
+  // Whether it has any field that envoyproxy/ratelimit does not know.
   static bool HasOwnNumbers(const Mapping& mapping) {
     return std::ranges::any_of(
         LimitFields(), [&](std::string_view field) { return mapping.Find(field) != nullptr; });
@@ -379,8 +380,8 @@ class RlsParser {
     }
   }
 
-  // `unit` and `requests_per_unit`, perhaps under another algorithm, and perhaps with a capacity of
-  // its own. As in envoyproxy/ratelimit, `unit` alone grants nothing.
+  // `unit` and `requests_per_unit`, perhaps under another algorithm, and perhaps with its own
+  // capacity. As in envoyproxy/ratelimit, `unit` alone grants nothing.
   void ParsePerUnit(const Mapping& mapping, Micros span, RlsLimit& limit) {
     const bool complete =
         mapping.Require("unit", reporter_) != nullptr &&

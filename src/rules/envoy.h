@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configuration files of envoyproxy/ratelimit, as they are. docs/reference/rls-config.md lists what
+// Configuration files of envoyproxy/ratelimit, unchanged. docs/reference/rls-config.md lists what
 // they may contain and what Sluice adds.
 #pragma once
 
@@ -49,27 +49,27 @@ struct RlsLimit {
   enum class Kind : std::uint8_t {
     kLimited,
     kUnlimited,  // Passes without a store call.
-    kBlocked,    // requests_per_unit is 0: never passes, and no limit can say so.
+    kBlocked,    // requests_per_unit is 0: never passes, which no Limit can express.
   };
 
   Kind kind = Kind::kLimited;
   std::optional<Limit> limit;  // Of kLimited only.
 
-  // What an answer reports as current_limit. Under an algorithm with numbers of its own, the most
-  // that can be granted at once and the unit that is as long as its period, or kUnknown; likewise
-  // the unit under a multiplier.
+  // What an answer reports as current_limit. Under an algorithm with its own numbers: the most that
+  // can be granted at once, and the unit that is as long as its period, or kUnknown. The same holds
+  // for the unit under a multiplier.
   std::uint32_t requests_per_unit = 0;
   RlsUnit unit = RlsUnit::kUnknown;
 
   std::string name;
-  std::vector<std::string> replaces;  // Limits of these names in the same request are dropped.
+  std::vector<std::string> replaces;  // Limits with these names in the same request are dropped.
   bool shadow_mode = false;
   bool quota_mode = false;
   bool detailed_metric = false;
   bool value_to_metric = false;
   bool share_threshold = false;
 
-  std::string path;  // "domain.key_value.key": for metrics, logs and answers; no client's values.
+  std::string path;  // "domain.key_value.key", for metrics, logs and answers; no client's values.
   int line = 0;
 };
 
@@ -79,17 +79,17 @@ struct RlsEntry {
 };
 
 // The name of the state that a descriptor is charged to, for Charge. Each limit that a request
-// brings itself has a state of its own, under this and its numbers. One slash, as in no name of a
-// rule's.
+// brings has its own state, under the prefix and its numbers. Both have one slash, unlike any name
+// of a rule's state.
 inline constexpr std::string_view kRlsStateName = "rls/configured";
 inline constexpr std::string_view kRlsOverrideStatePrefix = "rls/";
 
-// Stands for limits that requests bring themselves where those of the configuration have a path.
+// The path of limits that requests bring themselves.
 inline constexpr std::string_view kRlsOverridePath = "(override)";
 
 // The key of the state of these entries: no two domains or lists of entries share one. Values under
-// secret names (rules/key.h) are hashed, and keys longer than kKeyBytesMax as a whole. Replaces
-// what `key` holds. For limits that a request brings itself; those of the configuration get theirs
+// secret names (rules/key.h) are hashed, and so are keys longer than kKeyBytesMax as a whole.
+// Overwrites `key`. For limits that a request brings itself; those of the configuration get theirs
 // from Match.
 void RlsStateKey(std::string_view domain, std::span<const RlsEntry> entries, std::string& key);
 
@@ -108,17 +108,17 @@ class RlsDomain {
   RlsDomain& operator=(RlsDomain&&) noexcept;
 
   const std::string& name() const;
-  const std::string& file() const;  // The first that it is in.
+  const std::string& file() const;  // The first file that has it.
 
   // Whether the descriptors of a request are charged all or none. Otherwise each is charged even if
-  // another denies, as envoyproxy/ratelimit does.
+  // another denies, as in envoyproxy/ratelimit.
   bool all_or_nothing() const;
 
   // In the order of the files.
   const std::deque<RlsLimit>& limits() const;
 
-  // Level by level: the entry's key and value, else the first wildcard that matches, else the key
-  // alone; without going back. A limit applies if it lies exactly as deep as the entries go.
+  // Matches level by level: the entry's key and value, else the first wildcard that matches, else
+  // the key alone, without backtracking. A limit applies if it is exactly as deep as the entries.
   // Allocates only if `match.key` must grow.
   void Match(std::span<const RlsEntry> entries, RlsMatch& match) const;
 
@@ -126,10 +126,10 @@ class RlsDomain {
   std::unique_ptr<const Tree> tree_;
 };
 
-// What becomes of a domain that is in two files.
+// What to do with a domain that is in two files.
 enum class RlsMerge : std::uint8_t {
-  kForbid,  // A problem.
-  kMerge,   // Its descriptors are those of all files; a descriptor is in one of them.
+  kForbid,  // Report a problem.
+  kMerge,   // Combine the descriptors of all files; each descriptor must be in only one.
 };
 
 // All domains at one moment. Immutable; safe to use from any thread.
@@ -140,7 +140,7 @@ class RlsConfig {
     std::string text;
   };
 
-  // Each file holds one domain. All problems are found.
+  // Each file holds one domain. Reports all problems.
   static std::expected<std::shared_ptr<const RlsConfig>, Problems> Parse(
       std::span<const File> files, RlsMerge merge = RlsMerge::kForbid);
 

@@ -37,7 +37,7 @@ Texts ProblemsOf(std::string_view yaml) {
   return problems;
 }
 
-// The limit of the first descriptor, given what its rate_limit says.
+// The limit of the first descriptor, with this rate_limit.
 RlsLimit LimitOf(std::string_view rate_limit) {
   const auto config =
       Parse(text::Cat("domain: d\ndescriptors: [{key: k, rate_limit: {", rate_limit, "}}]"));
@@ -159,7 +159,7 @@ TEST(Rls, AMultiplierMakesLongerUnits) {
             "algorithm=gcra,burst=4,count=5,period=30s");
   EXPECT_EQ(spec("unit: hour, unit_multiplier: 1, requests_per_unit: 5"),
             "algorithm=fixed_window,limit=5,window=1h");
-  // What an answer can say of it.
+  // What an answer can report about it.
   const auto unit = [](std::string_view rate_limit) { return LimitOf(rate_limit).unit; };
   EXPECT_EQ(unit("unit: minute, unit_multiplier: 10, requests_per_unit: 5"), RlsUnit::kUnknown);
   EXPECT_EQ(unit("unit: second, unit_multiplier: 60, requests_per_unit: 5"), RlsUnit::kMinute);

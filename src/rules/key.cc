@@ -11,7 +11,7 @@
 namespace sluice::rules {
 namespace {
 
-// A hash has no colon before it, so that no value can be made to look like one.
+// A hash has no colon before it, so that no value can look like one.
 constexpr char kValueFollows = ':';
 constexpr char kHashFollows = '#';
 

@@ -12,7 +12,7 @@
 namespace sluice::rules {
 namespace {
 
-// Of "abc", by FIPS 180-4.
+// Of "abc", from FIPS 180-4.
 constexpr std::string_view kHashOfAbc =
     "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 

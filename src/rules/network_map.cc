@@ -7,7 +7,7 @@
 namespace sluice::rules {
 
 std::size_t NetworkMap::Hash::operator()(const Network& network) const {
-  // Bytes as characters, to be hashed as a text.
+  // Bytes as characters, to be hashed as text.
   std::array<char, sizeof network.bytes + 1> text{};
   std::ranges::copy(network.bytes, text.begin());
   text.back() = static_cast<char>(network.prefix);
@@ -38,7 +38,7 @@ const Override* NetworkMap::Find(std::string_view client) const {
   const auto known = net::Cidr::Parse(client);
   if (!known) return nullptr;
   for (const int prefix : known->address().IsV4() ? v4_prefixes_ : v6_prefixes_) {
-    if (prefix > known->prefix()) continue;  // It holds a part of the client's network alone.
+    if (prefix > known->prefix()) continue;  // It holds only a part of the client's network.
     const auto found = networks_.find(NetworkOf(known->address(), prefix));
     if (found != networks_.end()) return found->second;
   }

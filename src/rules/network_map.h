@@ -13,17 +13,17 @@
 
 namespace sluice::rules {
 
-// Overrides by networks of clients. A look-up takes a step for each length of prefix that there is,
-// however many networks have it.
+// Overrides by networks of clients. A look-up takes one step for each prefix length in use, however
+// many networks have it.
 class NetworkMap {
  public:
-  // Of two for one network the first counts.
+  // If a network is added twice, the first counts.
   void Add(const net::Cidr& network, const Override& override);
 
   bool empty() const { return networks_.empty(); }
 
-  // That of the smallest network which holds the client, who is an address or, as those of IPv6
-  // are, a network; null if there is none.
+  // The override of the smallest network that contains the client, which is an address or, for
+  // IPv6, a network; null if there is none.
   const Override* Find(std::string_view client) const;
 
  private:

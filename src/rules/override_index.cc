@@ -19,7 +19,7 @@ void OverrideIndex::Add(const Override& override, const Rule& rule) {
       continue;
     }
     if (rule.scope == Scope::kPerIp) {
-      // As clients are known, however it is written here.
+      // In the form in which clients are known, however it is written here.
       if (const auto address = net::IpAddress::Parse(key)) {
         keys_.emplace(texts_.emplace_back(address->ToString()), &override);
         continue;

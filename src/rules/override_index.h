@@ -13,15 +13,15 @@
 
 namespace sluice::rules {
 
-// Which of a rule's overrides a value of its scope gets. Points into the rule. Immutable; safe to
-// use from any thread.
+// Finds the override for a value of a rule's scope. Points into the rule. Immutable; safe to use
+// from any thread.
 class OverrideIndex {
  public:
   explicit OverrideIndex(const Rule& rule);
 
-  // By the value itself, then by the smallest network that holds it, then by patterns in order;
-  // null if none matches. `key` is the value's key (rules/key.h). A value that is known by its key
-  // alone is empty.
+  // By the value itself, then by the smallest network that contains it, then by patterns in order;
+  // null if none matches. `key` is the value's key (rules/key.h). If only the key is known, the
+  // value is empty.
   const Override* Find(std::string_view value, std::string_view key) const;
 
  private:
@@ -29,9 +29,9 @@ class OverrideIndex {
 
   // Constant after construction.
   bool secret_;
-  // By value; of a secret scope by key, so that a hash that was seen is of no use as a value.
+  // By value; for a secret scope by key, so that a known hash is useless as a value.
   std::unordered_map<std::string_view, const Override*> keys_;
-  std::deque<std::string> texts_;  // Of `keys_`, where they are not as written.
+  std::deque<std::string> texts_;  // Of `keys_`, where they differ from the file.
   NetworkMap networks_;
   std::vector<std::pair<std::string_view, const Override*>> patterns_;
 };

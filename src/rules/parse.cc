@@ -45,10 +45,10 @@ constexpr std::array kOnMissingKey = {OnMissingKey::kSkip, OnMissingKey::kDeny,
 constexpr std::array kOnStoreFailure = {OnStoreFailure::kFailClosed, OnStoreFailure::kFailOpen,
                                         OnStoreFailure::kLocal};
 
-// The other scopes' keys start with these.
+// The keys of the other scopes start with these.
 constexpr std::array<std::string_view, 4> kReservedAttributes = {"ip", "user", "apikey", "global"};
 
-// Those that are registered, and a few that caches and devices are sent.
+// The registered methods, and a few that are sent to caches and devices.
 constexpr std::array<std::string_view, 46> kSentMethods = {"GET",
                                                            "HEAD",
                                                            "POST",
@@ -110,7 +110,7 @@ bool IsMethod(std::string_view text) {
   });
 }
 
-// The one of these values that the node names.
+// The value that the node names.
 template <typename Enum, std::size_t kCount>
 std::optional<Enum> ReadEnum(const YamlNode& node, std::string_view what,
                              const std::array<Enum, kCount>& values, Reporter& reporter) {
@@ -128,7 +128,7 @@ std::string ToUpper(std::string_view text) {
   return upper;
 }
 
-// Notes texts that come twice among all that it sees.
+// Reports texts that occur twice.
 class Distinct {
  public:
   Distinct(std::string_view what, Reporter& reporter) : what_(what), reporter_(reporter) {}
@@ -227,7 +227,7 @@ class RuleParser {
     }
   }
 
-  // To be checked against the paths when those are known.
+  // Checked against the paths later, when those are known.
   void NoteCapture(std::string_view attribute, const YamlNode& node) {
     if (attribute.starts_with(kCapturePrefix)) captures_.emplace_back(attribute, &node);
   }
@@ -331,7 +331,7 @@ class RuleParser {
     Distinct distinct("label", reporter_);
     int place = 0;
     for (const YamlNode* item : ReadList(node, "bands", kBandsMax, reporter_)) {
-      // By place, so that it stays when the numbers change.
+      // Named by position, so that the name stays when the numbers change.
       std::string label = text::Cat("band-", ++place);
       const auto limit = ParseBand(*item, label);
       distinct.Add(*item, label);
@@ -359,7 +359,7 @@ class RuleParser {
       label = ReadId(*given, "label", reporter_).value_or(label);
     }
     if (node.kind != YamlKind::kMapping) return std::nullopt;
-    // Named here so that a band without any field is told what it lacks.
+    // Set here so that the message for a band without any field tells what is missing.
     const LimitDefault algorithm{"algorithm", std::string(ToString(core::kDefaultAlgorithm))};
     return ReadLimit(band, {&algorithm, 1}, reporter_);
   }
@@ -411,15 +411,15 @@ class RuleParser {
     return override;
   }
 
-  // An address or a network in one way, however it is written.
+  // The canonical form of an address or a network.
   static std::string ClientOf(std::string_view key) {
     if (const auto address = net::IpAddress::Parse(key)) return address->ToString();
     const auto network = net::Cidr::Parse(key);
     return network ? network->ToString() : std::string(key);
   }
 
-  // A key or pattern that is written as keys are shown, and therefore matches nobody. It may be a
-  // secret: only its beginning is told.
+  // Warns about a key or pattern that is written the way keys are shown, and so matches nobody. It
+  // may be a secret, so only its beginning is shown.
   bool WarnOfScope(const YamlNode& node, std::string_view text) {
     const std::string prefix = text::Cat(KeyScope::Of(rule_.scope, rule_).name, ":");
     if (!text.starts_with(prefix)) return false;
@@ -463,7 +463,7 @@ class RuleParser {
                                      " matches no client; expected part of an address in lower "
                                      "case, or a network as key"));
     }
-    // What the earlier one matches as a text, it matches whatever stands for the stars in it.
+    // If the earlier one matches this pattern as a text, it matches whatever its stars match.
     const auto covers = [&](const std::string& earlier) { return GlobMatch(earlier, pattern); };
     if (const auto earlier = std::ranges::find_if(patterns_, covers); earlier != patterns_.end()) {
       reporter_.Warn(
@@ -497,7 +497,7 @@ class RuleParser {
     }
   }
 
-  // What a name in a path stands for is known only if every path has that name.
+  // A name in a path has a value only if every path has that name.
   void CheckCaptures() {
     for (const auto& [attribute, node] : captures_) {
       const std::string_view name = std::string_view(attribute).substr(kCapturePrefix.size());
@@ -522,7 +522,7 @@ class RuleParser {
   std::vector<std::string> patterns_;  // Of all overrides so far.
 };
 
-// Rules that apply to every request are charged together; shadows have a maximum of their own.
+// Rules that apply to every request are charged together; shadow rules have their own maximum.
 void CheckCharges(const RuleSetSpec& spec, const YamlNode& rules, Reporter& reporter) {
   static_assert(kShadowChargesMax == kChargesMax);
   std::size_t counting = 0;
@@ -607,7 +607,7 @@ class Lines {
   }
 
  private:
-  // Blank, or a remark on what follows, or its dash.
+  // Blank, or a comment on what follows, or its dash.
   static bool IsBeyond(std::string_view line, std::size_t indent) {
     const auto first = line.find_first_not_of(" \t\r\n");
     return first == std::string_view::npos ||
@@ -617,7 +617,7 @@ class Lines {
   std::vector<std::string_view> lines_;
 };
 
-// Gives each rule set its own lines, if the list is written with a dash for each.
+// Gives each rule set its own lines, if each item of the list has a dash.
 void AddSources(std::string_view yaml, const YamlNode& root, const YamlNode& list,
                 std::vector<RuleSetSpec>& specs) {
   const Lines lines(yaml);
@@ -628,7 +628,7 @@ void AddSources(std::string_view yaml, const YamlNode& root, const YamlNode& lis
   }
   for (std::size_t i = specs.size(); i-- > 0;) {
     const YamlNode& node = *list.items[i];
-    // An alias stands elsewhere.
+    // An alias is elsewhere.
     if (node.line < list.line || node.line >= end) return;
     specs[i].source = lines.From(node, static_cast<std::size_t>(end));
     end = node.line;
@@ -643,11 +643,11 @@ std::expected<RuleSets, Problems> ParseRuleSets(std::string_view yaml, std::stri
   const auto document = YamlDocument::Load(yaml, file, reporter.problems());
   if (!document) return std::unexpected(reporter.Take());
   const YamlNode& root = document->root();
-  // Whoever reads the other keys says that it is no mapping.
+  // The reader of the other keys reports that it is not a mapping.
   if (other_keys == OtherKeys::kIgnore && root.kind != YamlKind::kMapping) return RuleSets{};
   const Mapping mapping(root, "the document",
                         other_keys == OtherKeys::kForbid ? Names(kRootKeys) : Names(), reporter);
-  // A file that was emptied, or cut off, must not be taken for one without rules.
+  // A file that was emptied, or cut off, must not pass for one without rules.
   const auto entry = std::ranges::find(mapping.entries(), "ruleSets", &Mapping::Entry::key);
   const YamlNode* const list = entry == mapping.entries().end() ? nullptr : entry->value;
   if (list == nullptr && other_keys == OtherKeys::kForbid && root.kind == YamlKind::kMapping) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads rule sets from YAML, and so from JSON. Finds all problems, not only the first.
+// Reads rule sets from YAML, and so from JSON. Reports all problems, not only the first.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@
 
 namespace sluice::rules {
 
-// What to make of keys beside `ruleSets`.
+// How to treat keys beside `ruleSets`.
 enum class OtherKeys : std::uint8_t {
   kForbid,  // They are problems.
-  kIgnore,  // They are someone else's; a file without `ruleSets` has none.
+  kIgnore,  // Others read them; a file without `ruleSets` has none.
 };
 
 // A document with the key `ruleSets`. An empty document has no rule sets. `file` is for messages.

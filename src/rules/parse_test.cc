@@ -24,7 +24,7 @@ Texts ProblemsOf(std::string_view yaml, OtherKeys other_keys = OtherKeys::kForbi
   return problems;
 }
 
-// The problems of one rule that is otherwise whole.
+// The problems of one rule that is otherwise complete.
 Texts RuleProblems(std::string_view lines) {
   return ProblemsOf(text::Cat("ruleSets:\n- id: s\n  rules:\n  - id: r\n", lines));
 }
@@ -286,7 +286,7 @@ TEST(Parse, OneRuleSetAlone) {
   EXPECT_THAT(ParseRuleSet("", "f").error().at(0).message, HasSubstr("expected a mapping"));
 }
 
-// "line:column: message" of all that the rule set is warned of.
+// "line:column: message" of all warnings about the rule set.
 std::vector<std::string> Warnings(std::string_view yaml) {
   const auto parsed = ParseRuleSet(yaml, "f");
   if (!parsed) {

@@ -17,13 +17,13 @@ std::unexpected<Error> Refuse(std::string message) {
   return std::unexpected(Error{ErrorCode::kInvalidRequest, std::move(message)});
 }
 
-// What a byte of a path that has but one reading may be.
+// The kinds of bytes in a path that has only one reading.
 enum class ByteKind : std::uint8_t {
   kPlain,
   kSlash,
   kEnd,      // Of the path: the query follows.
   kEscape,   // See PlainEscapeSize.
-  kUtf8,     // Of a character in UTF-8, if that is well-formed.
+  kUtf8,     // Part of a UTF-8 character, if well-formed.
   kSpecial,  // Such a path may have several readings.
 };
 
@@ -47,12 +47,12 @@ constexpr bool IsAlphanumeric(char c) {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-// How many bytes the character has that the text begins with and spells by escapes, if every server
-// reads it in one and the same way; otherwise 0.
+// The size of the escaped character that the text begins with, if every server reads it in the same
+// way; otherwise 0.
 std::size_t PlainEscapeSize(std::string_view text) {
   const auto byte = text::DecodePercent(text);
   if (!byte || *byte == '.' || *byte == '(' || *byte == ')') return 0;
-  // At the end of a segment it may be dropped.
+  // A space at the end of a segment may be dropped.
   if (*byte == ' ') return text.size() > 3 && IsAlphanumeric(text[3]) ? 3 : 0;
   if (KindOf(*byte) == ByteKind::kPlain) return 3;
   if (KindOf(*byte) != ByteKind::kUtf8) return 0;
@@ -64,8 +64,8 @@ std::size_t PlainEscapeSize(std::string_view text) {
   return 3 * text::Utf8Length(std::string_view(bytes.data(), bytes.size()));
 }
 
-// Of a target in absolute form, where what follows the authority begins; 0 for any other, and where
-// servers may disagree.
+// For a target in absolute form, where its authority ends; 0 for any other, and where servers may
+// disagree.
 std::size_t AuthorityEnd(std::string_view target) {
   if (target.starts_with('/')) return 0;
   const auto scheme = target.find("://");
@@ -96,7 +96,7 @@ Expected<void> PathReadings::Read(std::string_view target) {
   bytes_.clear();
   const std::size_t authority = AuthorityEnd(target);
   const std::string_view rest = target.substr(authority);
-  // Two slashes may stand before an authority.
+  // Two slashes may precede an authority.
   if (rest.starts_with('/') && !rest.starts_with("//") && ReadPlain(rest)) return {};
 
   target = target.substr(0, target.find('?'));
@@ -114,7 +114,7 @@ Expected<void> PathReadings::Read(std::string_view target) {
     AddForms(target);
   }
   if (auto found = FindVariants(); !found) return found;
-  // Views into it must stay where they are.
+  // Views into it must stay valid.
   bytes_.reserve(units_.size());
   for (const Variant& variant : variants_) {
     if (variant.decoded) Split(TextOf(variant));
@@ -170,7 +170,7 @@ bool PathReadings::ReadPlain(std::string_view path) {
 }
 
 void PathReadings::DecodeSegments(std::size_t bytes) {
-  // Views into it must stay where they are; decoding never makes a text longer.
+  // Views into it must stay valid; decoding never makes a text longer.
   bytes_.reserve(bytes);
   for (std::string_view& segment : segments_) {
     if (segment.find('%') == std::string_view::npos) continue;
@@ -180,18 +180,18 @@ void PathReadings::DecodeSegments(std::size_t bytes) {
   }
 }
 
-// The paths that may be meant by a target that is not in absolute form. Whatever it is, it has one.
+// The paths that a target that is not in absolute form may mean. There is always at least one.
 void PathReadings::AddForms(std::string_view target) {
   AddForm(target);
   const auto colon = target.find(':');
   if (colon == std::string_view::npos || colon > target.find_first_of("/\\#")) return;
   const std::string_view rest = target.substr(colon + 1);
   AddForm(rest);
-  // Whatever slashes follow a scheme, some take what follows them for the authority.
+  // However many slashes follow a scheme, some servers read an authority after them.
   AddAfterAuthority(rest.substr(std::min(rest.find_first_not_of("/\\"), rest.size())));
 }
 
-// Not everybody knows what ends it besides a slash.
+// Servers disagree on what ends it besides a slash.
 void PathReadings::AddAfterAuthority(std::string_view text) {
   for (const std::string_view ends : {"/", "/#", "/\\#"}) {
     AddForm(text.substr(std::min(text.find_first_of(ends), text.size())));
@@ -205,7 +205,7 @@ void PathReadings::AddForm(std::string_view path) {
   Keep(made_, false);
 }
 
-// Adds the text to the variants unless it is one of them.
+// Adds the text to the variants unless it is already there.
 void PathReadings::Keep(std::u16string_view text, bool decoded) {
   work_ += text.size();
   const std::size_t hash = std::hash<std::u16string_view>{}(text);

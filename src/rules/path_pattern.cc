@@ -54,7 +54,7 @@ Expected<PatternSegment> ParseSegment(std::string_view pattern, std::string_view
   return segment;
 }
 
-// A name after `**` is found by counting from the end, and so cannot lie between two of them.
+// A name after `**` is found by counting from the end, so it cannot be between two of them.
 bool IsCaptureBetweenDepths(const std::vector<PatternSegment>& segments) {
   const auto is_depth = [](const PatternSegment& s) { return s.kind == SegmentKind::kAnyDepth; };
   const auto first = std::ranges::find_if(segments, is_depth);

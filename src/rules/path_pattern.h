@@ -18,9 +18,9 @@ inline constexpr std::size_t kPatternSegmentsMax = 64;
 struct PatternSegment {
   enum class Kind : std::uint8_t {
     kLiteral,   // The text itself.
-    kGlob,      // The text, in which each `*` stands for any characters.
+    kGlob,      // The text, in which each `*` matches any characters.
     kAny,       // `*` or `{name}`: any one segment.
-    kAnyDepth,  // `**`: any number of segments, also none.
+    kAnyDepth,  // `**`: any number of segments, or none.
   };
   Kind kind;
   std::string text;     // Percent-decoded. Empty for kAny and kAnyDepth.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // No spelling of a path escapes its rules: whatever a server takes a request target to mean, the
-// rule for that path applies, and counts it where it counts the plain spelling. The servers are
-// modelled here one by one, each on its own, from what they document and do; none shares code with
-// what is tested.
+// rule for that path applies, and counts it like the plain spelling. The servers are modelled here
+// one by one, each independently, from what they document and do; none shares code with what is
+// tested.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,10 +26,10 @@ namespace {
 using Names = std::vector<std::string>;
 
 // The segments of the path that a server serves, or nothing if it refuses the request. Empty
-// segments are left out: no rule tells them apart.
+// segments are left out: rules do not distinguish them.
 using Served = std::optional<Names>;
 
-// ---- What servers are put together from.
+// ---- Building blocks of servers.
 
 std::string Until(const std::string& text, std::string_view ends) {
   return text.substr(0, text.find_first_of(ends));
@@ -91,7 +91,8 @@ std::string Backslashed(std::string text) {
   return text;
 }
 
-// `pieces` may hold empty ones, which `..` then takes for segments. Nothing if it leaves the root.
+// `pieces` may include empty ones, which `..` then counts as segments. Nothing if it leaves the
+// root.
 Served Resolved(const Names& pieces, bool clamp = true) {
   Names kept;
   for (const std::string& piece : pieces) {
@@ -149,7 +150,7 @@ Served Apache(const std::string& target, Slashes slashes) {
   const std::string decoded = Unescape(*path, slashes == Slashes::kKept ? "/" : "");
   auto served = Resolved(WithoutEmpty(Below(decoded)), false);
   if (!served) return {};
-  // What an application makes of the slashes that were left to it.
+  // How an application decodes the slashes that were left to it.
   for (std::string& piece : *served) piece = slashes == Slashes::kKept ? Unescape(piece) : piece;
   return served;
 }
@@ -173,7 +174,7 @@ Served Tomcat(const std::string& target, bool backslashes) {
 Served TomcatStrict(const std::string& target) { return Tomcat(target, false); }
 Served TomcatLenient(const std::string& target) { return Tomcat(target, true); }
 
-// Up to version 8, parameters went on to the end.
+// Up to version 8, parameters extended to the end.
 Served OldJetty(const std::string& target) {
   const auto path = PathOfTarget(target, ";?#");
   if (!path) return {};
@@ -186,13 +187,13 @@ Served Jetty(const std::string& target) {
   const auto served = Resolved(Below(Unescape(WithoutParameters(*path))), false);
   return served ? Served(WithoutEmpty(*served)) : std::nullopt;
 }
-// With UrlPathHelper: what the container resolved does not matter, it reads the request's own URI.
+// With UrlPathHelper: it reads the request's own URI, whatever the container resolved.
 Served Spring(const std::string& target) {
   const auto path = PathOfTarget(target, "?");
   if (!path) return {};
   return WithoutEmpty(Below(Unescape(WithoutParameters(*path))));
 }
-// With PathPattern: each segment is decoded on its own, then its parameters are taken off.
+// With PathPattern: each segment is decoded on its own, then its parameters are removed.
 Served SpringPathPattern(const std::string& target) {
   const auto path = PathOfTarget(target, "?");
   if (!path) return {};
@@ -200,7 +201,7 @@ Served SpringPathPattern(const std::string& target) {
   for (std::string& piece : pieces) piece = Unescape(Until(piece, ";"));
   return WithoutEmpty(pieces);
 }
-// Undertow decodes, and takes an encoded semicolon for one.
+// Undertow decodes, and treats an encoded semicolon as one.
 Served Undertow(const std::string& target) {
   const auto path = PathOfTarget(target, "?");
   if (!path) return {};
@@ -246,7 +247,7 @@ Served NodeUrl(const std::string& target) {
   return WithoutEmpty(*served);
 }
 
-// net/http takes `scheme:/path`, too, and `#` for a character.
+// net/http also accepts `scheme:/path`, and treats `#` as a plain character.
 std::optional<std::string> GoPath(const std::string& target) {
   if (target.starts_with('/')) return Until(target, "?");
   const auto colon = target.find(':');
@@ -261,7 +262,7 @@ bool IsValidForGo(const std::string& path) {
   }
   return true;
 }
-// A router such as chi or gin: the decoded path, as it is.
+// A router such as chi or gin: the decoded path, unchanged.
 Served GoRouter(const std::string& target) {
   const auto path = GoPath(target);
   if (!path || !IsValidForGo(*path)) return {};
@@ -333,7 +334,7 @@ std::string Overlong(const std::string& text) {
   }
   return out;
 }
-// Files of Windows: dots and spaces at the end of a name do not count.
+// Windows files: dots and spaces at the end of a name do not count.
 Names WindowsNames(Names pieces) {
   for (std::string& piece : pieces) {
     if (piece == "." || piece == "..") continue;
@@ -353,7 +354,7 @@ Served OldIis(const std::string& target) {
   const std::string once = Overlong(Unescape(*path));
   return Resolved(WithoutEmpty(Below(Backslashed(Unescape(once)))));
 }
-// ASP.NET finds the session in the first segment that is like `(S(x))`.
+// ASP.NET finds the session in the first segment of the form `(S(x))`.
 Served AspNet(const std::string& target) {
   auto served = Iis(target);
   if (!served) return {};
@@ -377,7 +378,7 @@ Served PythonWsgi(const std::string& target) {
   if (!path) return {};
   return WithoutEmpty(Below(Unescape(*path)));
 }
-// What is no UTF-8 is ignored.
+// Bytes that are not UTF-8 are ignored.
 Served Bottle(const std::string& target) {
   const auto path = PathOfTarget(target, "?#");
   if (!path) return {};
@@ -403,8 +404,8 @@ Served RegularExpression(const std::string& target) {
   if (decoded.ends_with('\n')) decoded.pop_back();
   return WithoutEmpty(Below(decoded));
 }
-// urllib.parse.urlparse takes parameters off the last segment, and two slashes for an authority.
-// Tabs and line breaks do not count.
+// urllib.parse.urlparse removes parameters from the last segment, and reads an authority after two
+// slashes. Tabs and line breaks are ignored.
 Served PythonUrlparse(const std::string& target) {
   std::string rest = Until(target, "?#");
   std::erase_if(rest, [](char c) { return c == '\t' || c == '\r' || c == '\n'; });
@@ -420,7 +421,7 @@ Served PhpRouter(const std::string& target) {
   if (!path) return {};
   return WithoutEmpty(Below(Unescape(*path)));
 }
-// Before 5.3.4 a name ended with the first NUL.
+// Before 5.3.4, a name ended at the first NUL.
 Served OldPhp(const std::string& target) {
   const auto path = PathOfTarget(target, "?#");
   if (!path) return {};
@@ -564,7 +565,7 @@ rules:
   - {id: all, scope: GLOBAL, match: {paths: [/**]}, bands: [{limit: 1, window: 1d}]}
 )";
 
-// What counts a path, as the reference says it, given the path itself: "rule key".
+// What counts a path, according to the reference, given the path itself: "rule key".
 std::set<std::string> Expected(const Names& served) {
   std::set<std::string> expected = {"all global"};
   if (served == Names{"v1", "login"}) expected.insert("login global");
@@ -632,7 +633,7 @@ TEST_F(PathServers, NoneServesASpellingThatEscapesTheRulesOfItsPath) {
       }
     }
   }
-  // Hardly anything is refused, and every server had its say.
+  // Hardly anything is refused, and every server was exercised.
   EXPECT_LT(refused, kSpellings / 20);
   std::cout << refused << " of " << kSpellings << " refused\n";
   EXPECT_EQ(hits_.size(), Servers().size() * (Rewriters().size() + 1));

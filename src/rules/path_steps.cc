@@ -18,7 +18,7 @@ constexpr std::size_t kUnicodeEscapeSize = 6;  // %uXXXX
 
 int HexOf(char16_t unit) { return unit < 0x80 ? text::HexValue(static_cast<char>(unit)) : -1; }
 
-// The number that these units are in hexadecimal digits, or -1.
+// The value of these hexadecimal digits, or -1.
 int HexNumber(Text digits) {
   int number = 0;
   for (const char16_t digit : digits) {
@@ -29,13 +29,13 @@ int HexNumber(Text digits) {
   return number;
 }
 
-// Of the %XX that the text begins with, or -1.
+// The value of the %XX that the text begins with, or -1.
 int EscapeValue(Text text) {
   const bool starts = text.size() >= kEscapeSize && text[0] == '%';
   return starts ? HexNumber(text.substr(1, 2)) : -1;
 }
 
-// Of the %uXXXX that the text begins with, or -1. IIS reads it.
+// The value of the %uXXXX that the text begins with, or -1. IIS accepts it.
 int UnicodeEscapeValue(Text text) {
   const bool starts =
       text.size() >= kUnicodeEscapeSize && text[0] == '%' && (text[1] == 'u' || text[1] == 'U');
@@ -44,8 +44,8 @@ int UnicodeEscapeValue(Text text) {
 
 bool IsContinuation(char16_t unit) { return unit >= 0x80 && unit < 0xC0; }
 
-// How many bytes the character has that the text begins with, if it is UTF-8 of more bytes than it
-// needs; otherwise 0.
+// The size of the character that the text begins with, if it is UTF-8 of more bytes than needed;
+// otherwise 0.
 std::size_t OverlongSize(Text text) {
   const auto begins = [&](std::size_t size, Text zeros, char16_t end) {
     return text.size() >= size && text.starts_with(zeros) && text[zeros.size()] < end &&
@@ -59,7 +59,7 @@ std::size_t OverlongSize(Text text) {
   return 0;
 }
 
-// How many units the well-formed character has that the text begins with; otherwise 0.
+// The size in units of the well-formed character that the text begins with; otherwise 0.
 std::size_t CharacterSize(Text text) {
   if (text[0] < 0x80 || text[0] == kInnerSlash) return 1;
   std::array<char, 4> bytes{};
@@ -91,8 +91,8 @@ void AppendUtf8(std::u16string& to, int character) {
   }
 }
 
-// Appends the text with each escape as what it stands for: `value` of the text from there, unless
-// it is negative, for `size` units.
+// Appends the text with each escape decoded: `value` of the text from there, unless it is negative,
+// replaces `size` units.
 template <auto value, std::size_t size>
 void AppendUnescaped(Text text, std::u16string& to) {
   while (true) {
@@ -118,7 +118,7 @@ void DecodeUnicode(Text text, std::u16string& to) {
   AppendUnescaped<UnicodeEscapeValue, kUnicodeEscapeSize>(text, to);
 }
 
-// As decoders did before overlong forms were forbidden.
+// Like decoders before overlong forms were forbidden.
 void DecodeOverlong(Text text, std::u16string& to) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const std::size_t size = OverlongSize(text.substr(i));
@@ -126,7 +126,8 @@ void DecodeOverlong(Text text, std::u16string& to) {
       to += text[i];
       continue;
     }
-    // The first byte of two has five bits of the character; in longer ones, its bits are all 0.
+    // In a two-byte form, the first byte has five bits of the character; in longer ones, all of its
+    // bits are 0.
     int character = size == 2 ? text[i] & 0x1F : 0;
     for (std::size_t j = 1; j < size; ++j) character = character * 64 + (text[i + j] & 0x3F);
     AppendUtf8(to, character);
@@ -134,7 +135,7 @@ void DecodeOverlong(Text text, std::u16string& to) {
   }
 }
 
-// As decoders do that are told to ignore errors.
+// Like decoders that ignore errors.
 void DropMalformed(Text text, std::u16string& to) {
   while (!text.empty()) {
     const std::size_t size = CharacterSize(text);
@@ -143,13 +144,13 @@ void DropMalformed(Text text, std::u16string& to) {
   }
 }
 
-// As parsers of URLs do.
+// Like URL parsers.
 void DropLineBreaks(Text text, std::u16string& to) {
   std::ranges::copy_if(text, std::back_inserter(to),
                        [](char16_t unit) { return !IsLineBreak(unit); });
 }
 
-// `$` of a regular expression matches before it, too. Slashes after it may be gone by then.
+// `$` in a regular expression also matches before it. Slashes after it may be gone by then.
 void DropFinalLineFeed(Text text, std::u16string& to) {
   const Text path = text.substr(0, text.find_last_not_of('/') + 1);
   to += path.ends_with(u'\n') ? path.substr(0, path.size() - 1) : text;
@@ -183,7 +184,7 @@ void DropParameters(Text text, std::u16string& to) {
   });
 }
 
-// ASP.NET has sessions without cookies in the first such segment: `/(S(x))/a` is `/a`.
+// ASP.NET keeps cookieless sessions in the first such segment: `/(S(x))/a` is `/a`.
 void DropParentheses(Text text, std::u16string& to) {
   bool dropped = false;
   ForEachSegment(text, [&](Text segment) {
@@ -197,14 +198,15 @@ void DropParentheses(Text text, std::u16string& to) {
   if (to.empty()) to = u'/';
 }
 
-// Of the last segment only, as RFC 1808 had it.
+// From the last segment only, as in RFC 1808.
 void DropLastParameters(Text text, std::u16string& to) {
   const std::size_t end = text.find_last_not_of('/') + 1;
   const std::size_t begin = text.rfind('/', end);
   to += text.substr(0, std::min(text.find(';', begin), end));
 }
 
-// Windows drops them from names of files; who does so before `..` is resolved finds more of those.
+// Windows drops them from file names. A server that does so before it resolves `..` finds more of
+// those.
 enum class Trailing : std::uint8_t { kSpaces, kDotsAndSpaces };
 
 template <Trailing kWhat>
@@ -219,8 +221,8 @@ void TrimSegments(Text text, std::u16string& to) {
 // What ends an authority besides a slash.
 enum class AuthorityEnds : std::uint8_t { kSlash, kBackslashToo };
 
-// As in a relative reference, an authority may follow two slashes. Some take more than two for no
-// more than that.
+// As in a relative reference, two slashes may precede an authority. Some servers treat more than
+// two the same way.
 template <AuthorityEnds kEnds>
 void DropAuthority(Text text, std::u16string& to) {
   const Text ends = kEnds == AuthorityEnds::kSlash ? u"/" : u"/\\#";
@@ -232,7 +234,7 @@ void DropAuthority(Text text, std::u16string& to) {
 
 enum class EmptySegments : std::uint8_t {
   kDropped,  // `/a//../b` is `/b`.
-  kCounted,  // It is `/a/b`, as RFC 3986 says.
+  kCounted,  // `/a//../b` is `/a/b`, as in RFC 3986.
 };
 
 template <EmptySegments kEmpty>
@@ -250,8 +252,8 @@ void ResolveDots(Text text, std::u16string& to) {
   if (to.empty()) to = u'/';
 }
 
-// A server that does something else to paths becomes a row here; all its combinations with the
-// others follow.
+// To support a server that does something else to paths, add a row here; all its combinations with
+// the others follow.
 constexpr std::array<PathStep, 21> kSteps = {{
     {kEscape, Decode},
     {kUnicodeEscape, DecodeUnicode},

@@ -28,7 +28,7 @@ std::vector<Texts> ReadAll(std::string_view target) {
   return all;
 }
 
-// Of a path with one reading.
+// The segments of a path with one reading.
 Texts Read(std::string_view target) {
   const auto all = ReadAll(target);
   EXPECT_EQ(all.size(), 1U) << target;
@@ -50,8 +50,8 @@ TEST(Glob, StarsStandForAnyText) {
   EXPECT_TRUE(GlobMatch("**a**", "xay"));
 }
 
-// What almost matches everywhere must not be tried anew everywhere: then these would take a
-// thousand times as long.
+// What almost matches everywhere must not be retried everywhere: then these would take a thousand
+// times as long.
 TEST(Glob, TakesTimeForTheSumOfLengths) {
   const std::string text(std::size_t{8} << 20U, 'a');
   const std::string piece = std::string(kGlobBytesMax - 3, 'a') + "b";

@@ -12,7 +12,7 @@
 namespace sluice::rules {
 namespace {
 
-// Which place in the table, and what tells apart most of what meets there.
+// The slot in the table, and a tag that distinguishes most entries that share a slot.
 struct Place {
   std::size_t slot;
   std::uint32_t tag;
@@ -40,7 +40,7 @@ struct PathTrie::Draft {
   std::vector<Target> targets;
   bool below_any_depth = false;
 
-  // Where the child of a segment is noted; kNone if there is none yet.
+  // The link to the child for a segment; kNone if there is none yet.
   std::uint32_t& ChildOf(const PatternSegment& segment) {
     switch (segment.kind) {
       case SegmentKind::kLiteral:
@@ -151,7 +151,7 @@ void PathTrie::Match(std::span<const std::string_view> segments, Scratch& scratc
   std::swap(current, next);
   for (const std::string_view segment : segments) {
     if (current.empty() && deep.empty()) return;
-    // Those that this segment leads into are for the segments after it.
+    // Nodes that this segment leads into are for the segments after it.
     const std::size_t deep_count = deep.size();
     for (const std::uint32_t node : current) Step(node, segment, scratch, targets);
     for (std::size_t i = 0; i < deep_count; ++i) Step(deep[i], segment, scratch, targets);
@@ -165,7 +165,7 @@ void PathTrie::Enter(std::uint32_t node, Scratch& scratch, std::vector<Target>& 
   scratch.next.push_back(node);
   const std::uint32_t any_depth = nodes_[node].any_depth;
   if (any_depth == kNone) return;
-  // Once entered it stays, whatever follows. Only below another `**` can it be entered again.
+  // Once entered it stays, whatever follows. It can be entered again only below another `**`.
   if (nodes_[node].below_any_depth &&
       std::ranges::find(scratch.deep, any_depth) != scratch.deep.end()) {
     return;

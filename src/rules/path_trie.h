@@ -15,10 +15,9 @@
 
 namespace sluice::rules {
 
-// All patterns of a rule set at once. The patterns' common beginnings are walked once, and a
-// segment's text is looked up in a hash table, so that time goes with the path's length and not
-// with the number of patterns. A path whose first segment no pattern begins with is turned away
-// after one look.
+// All patterns of a rule set at once. Common prefixes of patterns are walked once, and a segment's
+// text is looked up in a hash table, so that time depends on the path's length, not on the number
+// of patterns. A path whose first segment starts no pattern is rejected after one look-up.
 class PathTrie {
  public:
   // What a pattern leads to.
@@ -31,7 +30,7 @@ class PathTrie {
     Target target;
   };
 
-  // Used again and again, it allocates nothing.
+  // Reuse it: it allocates nothing then.
   struct Scratch {
     std::vector<std::uint32_t> current;
     std::vector<std::uint32_t> next;
@@ -42,7 +41,7 @@ class PathTrie {
 
   bool empty() const { return nodes_.size() == 1 && nodes_.front().targets_count == 0; }
 
-  // Appends the targets of all patterns that match, in any order. One with several ways to match
+  // Appends the targets of all patterns that match, in any order. One that matches in several ways
   // may come more than once.
   void Match(std::span<const std::string_view> segments, Scratch& scratch,
              std::vector<Target>& targets) const;
@@ -50,17 +49,17 @@ class PathTrie {
  private:
   static constexpr std::uint32_t kNone = 0;  // The root is nobody's child.
 
-  // Of a literal segment. Short ones lie in the text itself, for one cache miss less.
+  // The text of a literal segment. Short ones are stored inline, which saves a cache miss.
   struct Text {
     static constexpr std::size_t kShortMax = 14;
 
     std::uint16_t size = 0;
     std::array<char, kShortMax> head = {};
-    std::uint32_t rest = 0;  // Where the remaining characters of a long one are.
+    std::uint32_t rest = 0;  // Where the rest of a long one is.
   };
   struct Node {
     Text literal;                         // The text that leads to literal_child.
-    std::uint32_t literal_child = kNone;  // If there is but one literal child.
+    std::uint32_t literal_child = kNone;  // If there is only one literal child.
     std::uint32_t any = kNone;            // By any one segment.
     std::uint32_t any_depth = kNone;      // By any number of segments.
     std::uint32_t globs_begin = 0;

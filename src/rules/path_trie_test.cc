@@ -68,7 +68,7 @@ TEST(PathTrie, FindsAllThatMatch) {
   EXPECT_THAT(Patterns({"/a/**/z"}).Match("/a/b/z/c"), IsEmpty());
 }
 
-// Without care, the ways to share a path out between many `**` multiply.
+// Without care, the ways to divide a path between many `**` multiply.
 TEST(PathTrie, NestedDepthsTakeNoMoreThanTheirProduct) {
   std::string text;
   for (int i = 0; i < 30; ++i) text += "/**/a";
@@ -80,7 +80,7 @@ TEST(PathTrie, NestedDepthsTakeNoMoreThanTheirProduct) {
   EXPECT_LE(patterns.targets(), 2U);
 }
 
-// As the reference says it, one pattern at a time.
+// According to the reference, one pattern at a time.
 bool Matches(Parts parts, Segments segments) {
   using Kind = PatternSegment::Kind;
   if (parts.empty()) return segments.empty();
@@ -108,7 +108,7 @@ TEST(PathTrie, AgreesWithOnePatternAtATime) {
     std::string text = "/";
     for (std::size_t size = random() % (size_max + 1); size > 0; --size) {
       const std::string& part = from[random() % from.size()];
-      // A name may come once, and not between two `**`.
+      // A name may occur once, and not between two `**`.
       text += (part == "{x}" && text.find_first_of("{*") != std::string::npos ? "*" : part) + "/";
       if (part == "{x}" && text.find("**") == std::string::npos) continue;
     }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kSeparators = "=~#";
 
-// Whatever is no %XX stands for itself, so that keys may be written by hand.
+// Anything that is not %XX stands for itself, so that keys may be written by hand.
 std::string Decode(std::string_view text) {
   std::string decoded;
   while (!text.empty()) {
@@ -23,7 +23,7 @@ std::string Decode(std::string_view text) {
   return decoded;
 }
 
-// Takes what is before the next `|` and that itself.
+// Removes and returns the part before the next `|`; removes that, too.
 std::string_view NextPart(std::string_view& rest) {
   const std::string_view part = rest.substr(0, rest.find('|'));
   rest.remove_prefix(std::min(part.size() + 1, rest.size()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules as they are written. docs/reference/rules.md explains them to those who write them.
+// Rules as they are written. docs/reference/rules.md explains them to users.
 #pragma once
 
 #include <cstddef>
@@ -23,18 +23,18 @@ inline constexpr std::size_t kOverridePatternsMax = 256;  // They are tried one 
 inline constexpr std::size_t kPatternBytesMax = 1024;
 inline constexpr std::size_t kListMax = 1024;  // Methods, paths, attributes and values of a rule.
 
-// Attributes with this prefix are what a `{name}` stands for in the path that matched.
+// Attributes with this prefix are the values of `{name}` in the path that matched.
 inline constexpr std::string_view kCapturePrefix = "path.";
 
 // Whose budget it is.
 enum class Scope : std::uint8_t { kGlobal, kPerIp, kPerUser, kPerApiKey, kCustom };
 
-// What becomes of a rule when the request has no value for its scope. Such requests never share a
+// What to do with a rule when the request has no value for its scope. Such requests never share a
 // budget by accident.
 enum class OnMissingKey : std::uint8_t {
   kSkip,   // The rule does not apply.
   kDeny,   // The request is denied.
-  kUseIp,  // The client's address counts; the request is denied if that is not known either.
+  kUseIp,  // The client's address is used; the request is denied if that is unknown, too.
 };
 
 std::string_view ToString(Scope scope);                  // "PER_IP" and so on.
@@ -50,37 +50,37 @@ struct Band {
   Limit limit;
 };
 
-// What an attribute must be. Without values it need only be there or, if `present` is false, be
+// What an attribute must be. Without values it need only be present or, if `present` is false,
 // missing.
 struct AttributeCondition {
   std::string name;
-  std::vector<std::string> values;  // Any of them; `*` stands for any text.
+  std::vector<std::string> values;  // Any of them; `*` matches any text.
   bool present = true;
 };
 
-// All that is given must hold; a rule without conditions applies to every request.
+// All conditions must hold; a rule without conditions applies to every request.
 struct Match {
   std::vector<std::string> methods;  // In upper case.
   std::vector<PathPattern> paths;
   std::vector<AttributeCondition> attributes;
 };
 
-// A different treatment for some values of the scope.
+// Different treatment for some values of the scope.
 struct Override {
   enum class Effect : std::uint8_t { kBands, kUnlimited, kBlocked };
 
-  std::vector<std::string> keys;      // Compared as they are.
-  std::vector<std::string> patterns;  // `*` stands for any text.
+  std::vector<std::string> keys;      // Compared exactly.
+  std::vector<std::string> patterns;  // `*` matches any text.
   Effect effect = Effect::kBands;
-  std::vector<Band> bands;  // Of kBands. A band with the label of one of the rule shares its state.
+  std::vector<Band> bands;  // For kBands. One labelled like a band of the rule shares its state.
   int line = 0;
 };
 
 // How many units one permit takes.
 struct Cost {
-  std::int64_t units = 1;           // If there is no attribute, or the request does not have it.
+  std::int64_t units = 1;           // Without an attribute, or if the request does not have it.
   std::string attribute;            // Empty: always `units`.
-  std::optional<std::int64_t> max;  // The attribute's value is taken as this much if it is more.
+  std::optional<std::int64_t> max;  // Larger values of the attribute count as this.
 };
 
 struct Rule {
@@ -89,7 +89,7 @@ struct Rule {
   bool enabled = true;
   bool shadow = false;  // Evaluated and counted, but never denies.
   Scope scope = Scope::kGlobal;
-  std::string attribute;  // Of kCustom; "path.NAME" is what {NAME} stands for in a path.
+  std::string attribute;  // For kCustom; "path.NAME" is the value of {NAME} in a path.
   OnMissingKey on_missing_key = OnMissingKey::kSkip;
   OnStoreFailure on_store_failure = OnStoreFailure::kFailOpen;
   std::optional<OnStoreFailure> on_overload;  // None: see Charge.

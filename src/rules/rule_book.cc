@@ -30,7 +30,7 @@ std::expected<std::shared_ptr<const RuleBook>, Problems> RuleBook::Build(RuleSet
          .line = here.line,
          .column = 1,
          .message = text::Cat("rule set ", text::Quote(here.id), " is already defined at ",
-                              there.file, ":", there.line, "; expected an id of its own")});
+                              there.file, ":", there.line, "; expected a unique id")});
   }
   if (!problems.empty()) return std::unexpected(std::move(problems));
   return book;

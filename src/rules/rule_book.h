@@ -20,7 +20,7 @@ using RuleSets = std::vector<std::shared_ptr<const RuleSet>>;
 // All rule sets at one moment. Immutable; safe to use from any thread.
 class RuleBook {
  public:
-  // Problems: two rule sets with one id, each named with its file and line; too many of them.
+  // Problems: two rule sets with one id, each reported with its file and line; too many of them.
   static std::expected<std::shared_ptr<const RuleBook>, Problems> Build(RuleSets rule_sets,
                                                                         std::uint64_t generation);
   RuleBook(const RuleBook&) = delete;

@@ -18,7 +18,7 @@ std::string ToUpper(std::string_view text) {
   return upper;
 }
 
-// From the textual form, so that the names of the fields are known in one place only.
+// From the textual form, so that only one place knows the names of the fields.
 json::object ToJson(const Band& band) {
   json::object object{{"label", band.label}};
   const std::string limit = band.limit.ToString();

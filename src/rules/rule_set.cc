@@ -50,7 +50,7 @@ struct CompiledRule {
   bool has_method_conditions;
   bool has_attribute_conditions;
   bool cost_from_attribute;
-  bool uses_captures;  // What the names in its paths stand for matters.
+  bool uses_captures;  // Needs the values of the names in its paths.
   Scope scope;
   OnMissingKey on_missing_key;
 };
@@ -62,11 +62,11 @@ struct Candidate {
   std::uint32_t reading;
 };
 
-// Rules that are told apart by attributes alone are looked at one by one up to here: that is no
-// slower than to look them up.
+// Up to this many rules that differ only in attributes are checked one by one, which is no slower
+// than looking them up.
 constexpr std::size_t kIndexedMin = 16;
 
-// As the rule of a target: which of the index's groups of rules stands there.
+// Marks the rule of a target as the number of a group of the index.
 constexpr std::uint32_t kGroup = std::uint32_t{1} << 31;
 static_assert(kRulesMax < kGroup);
 
@@ -88,7 +88,7 @@ struct KeyRange {
 
 struct SelectionScratch {
   std::vector<Selected> selected;
-  std::vector<KeyRange> keys;  // Of `selected`, until `key_bytes` no longer moves.
+  std::vector<KeyRange> keys;  // Of `selected`, until `key_bytes` stops moving.
   std::string key_bytes;
   std::array<KeyRange, 5> scope_keys;  // By scope, made when first needed.
   PathReadings readings;
@@ -121,7 +121,7 @@ std::unexpected<Error> Fail(ErrorCode code, std::string message) {
   return std::unexpected(Error{code, std::move(message)});
 }
 
-// Patterns are matched with them, so that their length must have a bound.
+// Patterns are matched against them, so their length must be bounded.
 Expected<void> CheckValues(const Context& context) {
   const auto fits = [](std::string_view value) { return value.size() <= kValueBytesMax; };
   if (fits(context.ip) && fits(context.user_id) && fits(context.api_key) && fits(context.method) &&
@@ -138,14 +138,14 @@ bool UsesCaptures(const Rule& rule) {
          std::ranges::any_of(rule.match.attributes, is_capture, &AttributeCondition::name);
 }
 
-// Without its parameters, which some servers drop and others do not: a client that adds `;x` does
-// not get a fresh budget. Never empty.
+// Drops parameters, which some servers drop and others do not: a client that adds `;x` gets no
+// fresh budget. Never empty.
 std::string_view WithoutParameters(std::string_view value) {
   const auto end = value.find(';');
   return end == 0 ? value : value.substr(0, end);
 }
 
-// What `{name}` stands for in a path that the pattern matches.
+// The value of `{name}` in a path that the pattern matches.
 std::string_view FindCapture(const PathPattern& pattern, std::span<const std::string_view> segments,
                              std::string_view name) {
   const auto& parts = pattern.segments;
@@ -159,7 +159,7 @@ std::string_view FindCapture(const PathPattern& pattern, std::span<const std::st
   return {};
 }
 
-// Judges the candidates of one request.
+// Evaluates the candidates of one request.
 class Evaluation {
  public:
   Evaluation(const Context& context, std::int64_t permits, MethodSet method,
@@ -219,11 +219,11 @@ class Evaluation {
     }
   }
 
-  // Of rules that count.
+  // Charges of rules that are not shadows.
   std::size_t charges() const { return charges_; }
 
  private:
-  // Whether another reading of the path has led to the same. The larger cost counts.
+  // Whether another reading of the path led to the same result. The larger cost counts.
   bool IsRepeated(const Selected& selected, const KeyRange& key) {
     const std::string_view bytes = scratch_.key_bytes;
     for (std::size_t i = scratch_.selected.size(); i-- > 0;) {
@@ -286,7 +286,7 @@ class Evaluation {
     std::unreachable();
   }
 
-  // Rules of one scope share the bytes, unless each may have an attribute of its own.
+  // Rules of one scope share the bytes, unless each may have its own attribute.
   KeyRange KeyOf(const CompiledRule& compiled, Scope scope, std::string_view value) {
     KeyRange own;
     KeyRange& key =
@@ -316,7 +316,7 @@ class Evaluation {
     }
     std::int64_t total = 0;
     if (__builtin_mul_overflow(units, permits_, &total)) {
-      // More than any limit grants, which the store says of the shadow alone.
+      // More than any limit grants, so that the store reports it for the shadow rule alone.
       if (compiled.rule->shadow) return std::numeric_limits<std::int64_t>::max();
       return Fail(ErrorCode::kInvalidCost,
                   text::Cat(permits_, " permits of cost ", units, " under rule ",
@@ -359,9 +359,9 @@ struct RuleSet::Index {
 
   std::vector<CompiledRule> rules;             // Those that can apply, in order.
   std::vector<PathTrie::Target> without_path;  // Those without a path condition; or their group.
-  std::vector<AttributeIndex> groups;          // Of rules that no path tells apart.
+  std::vector<AttributeIndex> groups;          // Of rules that no path distinguishes.
   std::vector<std::unique_ptr<OverrideIndex>> overrides;
-  MethodSet methods = 0;  // That any of them applies to.
+  MethodSet methods = 0;  // That any rule applies to.
   std::optional<PathTrie> trie;
 };
 
@@ -376,7 +376,7 @@ RuleSet::Index::Index(const RuleSetSpec& spec) {
   if (!sources.empty()) trie.emplace(sources);
 }
 
-// Returns whether there are so many rules which attributes tell apart that they became a group.
+// Makes a group of the rules if attributes distinguish enough of them; returns whether it did.
 bool RuleSet::Index::AddGroup(std::span<const PathTrie::Target> targets) {
   std::vector<AttributeIndex::Source> members;
   std::size_t found = 0;
@@ -390,7 +390,7 @@ bool RuleSet::Index::AddGroup(std::span<const PathTrie::Target> targets) {
   return true;
 }
 
-// Puts one source in the place of those that have the same pattern and become a group.
+// Replaces sources that have the same pattern and become a group by one source.
 void RuleSet::Index::GroupPaths(std::vector<PathTrie::Source>& sources) {
   std::unordered_map<std::string, std::vector<std::size_t>> by_shape;
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -433,11 +433,11 @@ void RuleSet::Index::Add(const Rule& rule, std::vector<PathTrie::Source>& source
   }
 }
 
-// Adds the targets as candidates, in place of a group those of its rules that may apply.
+// Adds the targets as candidates; replaces a group by those of its rules that may apply.
 void RuleSet::Index::Expand(const Context& context, std::uint32_t reading,
                             SelectionScratch& scratch) const {
   auto& targets = scratch.targets;
-  // Those of groups are appended meanwhile.
+  // Expanding groups appends more targets meanwhile.
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const PathTrie::Target target = targets[i];
     if ((target.rule & kGroup) != 0) {
@@ -460,8 +460,8 @@ Expected<void> RuleSet::Index::MatchPath(const Context& context, SelectionScratc
   return {};
 }
 
-// Adds the rules without paths, and leaves each rule once, in order; or once for each reading, if
-// it matters what the path holds.
+// Adds the rules without paths, and keeps each rule once, in order; or once for each reading, if
+// the names in its paths matter.
 void RuleSet::Index::FindCandidates(const Context& context, SelectionScratch& scratch) const {
   auto& candidates = scratch.candidates;
   const bool in_order = candidates.empty() && groups.empty();

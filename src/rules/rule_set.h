@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rule sets, compiled: which rules apply to a request, and to which key.
+// Compiled rule sets: which rules apply to a request, and to which key.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace sluice::rules {
 
-// A rule that applies to a request, and one key it is counted under.
+// A rule that applies to a request, and a key it is counted under.
 struct Selected {
   enum class Verdict : std::uint8_t {
     kCharge,      // Each of `bands` is charged `cost` under `key`.
@@ -28,9 +28,9 @@ struct Selected {
   };
 
   const Rule* rule;
-  std::span<const Band> bands;  // The rule's, or its override's. Only if it is to be charged.
+  std::span<const Band> bands;  // The rule's or its override's; only for kCharge.
 
-  // "ip:…", "user:…", "apikey#…", "global" or "<attribute>:…" (rules/key.h); no two scopes or
+  // "ip:…", "user:…", "apikey#…", "global" or "<attribute>:…" (rules/key.h). No two scopes or
   // values share one. Empty if the key is missing.
   std::string_view key;
 
@@ -38,14 +38,14 @@ struct Selected {
   Verdict verdict;
 };
 
-// Bands of shadows that one request is counted under.
+// The most bands of shadow rules that one request is counted under.
 inline constexpr std::size_t kShadowChargesMax = kChargesMax;
 
 class RuleSet;
 struct SelectionScratch;
 
-// The outcome of RuleSet::Select, and its memory: used again and again, it allocates nothing. Views
-// point into it, into the rule set and into the context until the next Select. Not thread-safe.
+// The result of RuleSet::Select, and its memory: reused, it allocates nothing. Views point into it,
+// into the rule set and into the context until the next Select. Not thread-safe.
 class Selection {
  public:
   Selection();
@@ -54,10 +54,10 @@ class Selection {
   Selection& operator=(Selection&&) noexcept;
 
   // In the order of the file. Empty: no rule applies. A rule that counts by a name in its paths
-  // comes once for each value that servers may take the path to have there.
+  // comes once for each value that servers may read there.
   std::span<const Selected> rules() const;
 
-  // Rules that match and were passed over (OnMissingKey::kSkip), because the request does not say
+  // Rules that match and were skipped (OnMissingKey::kSkip), because the request does not tell
   // whose budget it is: in the order of the file, the first kSkippedMax.
   static constexpr std::size_t kSkippedMax = 8;
   std::span<const Rule* const> skipped() const;
@@ -68,7 +68,7 @@ class Selection {
   std::unique_ptr<SelectionScratch> scratch_;
 };
 
-// What a rule set is made of. Parsing guarantees all bounds and that names are distinct.
+// What a rule set is made of. Parsing guarantees all bounds and distinct names.
 struct RuleSetSpec {
   std::string id = {};
   std::string description = {};
@@ -81,7 +81,7 @@ struct RuleSetSpec {
   std::string source =
       {};  // The lines themselves, as one document; empty if they cannot be told apart.
 
-  // What is valid and most likely not meant, such as a rule that never applies.
+  // Valid, but most likely not intended, such as a rule that never applies.
   Problems warnings = {};
 };
 
@@ -95,21 +95,20 @@ class RuleSet {
 
   const std::string& id() const { return spec_.id; }
   bool enabled() const { return spec_.enabled; }
-  std::span<const Rule> rules() const { return spec_.rules; }  // Also those that never apply.
+  std::span<const Rule> rules() const { return spec_.rules; }  // Including those that never apply.
   const RuleSetSpec& spec() const { return spec_; }
 
-  // Chooses the rules that apply to a request. `permits` is multiplied by each rule's cost, so that
-  // 0 looks without taking. Rules that are disabled or have no bands are passed over, and all are
-  // if the rule set is disabled. Takes time for the path's length, the attributes and the
-  // rules that apply, and for those that neither a path nor an attribute tells apart; not for how
-  // many others there are. Errors: kInvalidCost (negative
-  // permits, a cost that is not a whole number of 0 or more, or too large); kInvalidRequest (a path
-  // that PathReadings refuses, a value longer than kValueBytesMax, or rules with more than
-  // kChargesMax bands apply at once). Nothing about a shadow is an error: those that find no room
-  // among kShadowChargesMax bands are left out.
+  // Selects the rules that apply to a request. `permits` is multiplied by each rule's cost, so that
+  // 0 peeks. Rules that are disabled or have no bands are skipped, and so are all if the rule set
+  // is disabled. Time depends on the path's length, the attributes, the rules that apply, and those
+  // that neither a path nor an attribute distinguishes; not on how many others there are. Errors:
+  // kInvalidCost (negative permits, a cost that is not a whole number of 0 or more, or too large);
+  // kInvalidRequest (a path that PathReadings refuses, a value longer than kValueBytesMax, or more
+  // than kChargesMax bands at once). Shadow rules never cause an error: those that do not fit into
+  // kShadowChargesMax bands are left out.
   Expected<void> Select(const Context& context, std::int64_t permits, Selection& selection) const;
 
-  // Canonical: equal for equal rules, whatever their file looked like. It can be read again.
+  // Canonical: equal for equal rules, whatever their file looked like. It can be parsed again.
   std::string ToJson() const;
 
   // SHA-256 of ToJson, in hexadecimal digits.

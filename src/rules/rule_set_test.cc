@@ -67,7 +67,7 @@ rules:
       ElementsAre("g global", "i ip:x", "u user:x",
                   "k apikey#2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881",
                   "c tenant:acme", "i2 ip:x"));
-  // Without values only what needs none applies.
+  // Without values, only rules that need none apply.
   EXPECT_THAT(Select(*rules, {}), ElementsAre("g global"));
 }
 
@@ -105,7 +105,7 @@ rules:
   EXPECT_EQ(selection.rules()[0].rule->id, "deny");
   EXPECT_EQ(selection.rules()[0].verdict, Verdict::kMissingKey);
   EXPECT_EQ(selection.rules()[0].key, "");
-  // Overrides are about users, and this is not one.
+  // Overrides are for users, and this is not one.
   EXPECT_EQ(selection.rules()[1].verdict, Verdict::kCharge);
   EXPECT_EQ(selection.rules()[1].key, "ip:192.0.2.1");
 
@@ -235,7 +235,7 @@ rules:
         "/v1/items/a%3B4%2Fz", "/v1/items/a;5/z", "/v1/items/a;6%252Fz"}) {
     EXPECT_THAT(Select(*rules, {.path = path}), ElementsAre("item path.item:a")) << path;
   }
-  // Where servers take different names from it, it counts for each.
+  // Where servers read different names, it counts for each.
   EXPECT_THAT(Select(*rules, {.path = "/v1/items/a%2Fz"}), ElementsAre("item path.item:a/z"));
   EXPECT_THAT(Select(*rules, {.path = "/v1/items/x%2F..%2Fa"}),
               UnorderedElementsAre("item path.item:a", "item path.item:x/../a"));
@@ -260,7 +260,7 @@ rules:
   EXPECT_THAT(Select(*rules, {.path = "/v1/items/a7"}), ElementsAre("per-item path.id:a7"));
   EXPECT_THAT(Select(*rules, {.path = "/v1/b/c/of/a%20d/x"}), ElementsAre("per-item path.id:a d"));
   EXPECT_THAT(Select(*rules, {.path = "/v1/items/b7"}), IsEmpty());
-  // Only the path says what they are, and a parameter does not make a fresh key.
+  // Only the path determines them, and a parameter does not make a fresh key.
   const Attribute forged{"path.id", "a1"};
   EXPECT_THAT(Select(*rules, {.path = "/v1/items/b", .attributes = {&forged, 1}}), IsEmpty());
   EXPECT_THAT(Select(*rules, {.path = "/v1/items/a7;x=1"}), ElementsAre("per-item path.id:a7"));
@@ -339,7 +339,7 @@ rules:
   // A network comes before patterns.
   EXPECT_EQ(effect("10.9.0.1"), "unlimited");
   EXPECT_EQ(effect("11.0.0.1"), "1");
-  // Clients of IPv6 are known by a network.
+  // IPv6 clients are known by their network.
   EXPECT_EQ(effect("2001:db8:1:2::/64"), "blocked");
   EXPECT_EQ(effect("2001:db8:1:3::/64"), "unlimited");
   EXPECT_EQ(effect("2001:db8:3::/64"), "1");
@@ -393,7 +393,7 @@ rules:
   EXPECT_EQ(rules->Select({.attributes = {&much, 1}}, 1 << 20, selection).error().code,
             ErrorCode::kInvalidCost);
 
-  // A rule that is only tried out does not fail requests.
+  // A shadow rule does not fail requests.
   RuleSetSpec shadow = rules->spec();
   shadow.rules[0].shadow = true;
   const Attribute bad{"tokens", "many"};
@@ -535,8 +535,8 @@ TEST(RuleBook, RefusesOneIdTwice) {
   const auto book = RuleBook::Build({Parse("id: a"), other}, 1);
   ASSERT_FALSE(book);
   EXPECT_EQ(book.error().at(0).ToString(),
-            "other.yaml:2:1: rule set \"a\" is already defined at test.yaml:1; expected an id of "
-            "its own");
+            "other.yaml:2:1: rule set \"a\" is already defined at test.yaml:1; expected a unique "
+            "id");
 }
 
 TEST(RuleSet, OverridesOfSecretsAreFoundByValueAndByHash) {
@@ -565,7 +565,7 @@ rules:
   EXPECT_EQ(of_key("abc"), Verdict::kBlocked);
   EXPECT_EQ(of_key("test-1"), Verdict::kUnlimited);
   EXPECT_EQ(of_key("other"), Verdict::kCharge);
-  // Whoever saw a hash cannot show it instead of the key.
+  // A client that saw a hash cannot use it as the key.
   EXPECT_EQ(of_key("sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
             Verdict::kCharge);
   const Attribute token{"X-Auth-Token", "plain"};

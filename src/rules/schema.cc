@@ -27,12 +27,12 @@ std::string_view NameOf(YamlKind kind) {
   std::unreachable();
 }
 
-// What stands there, for a message.
+// What is there, for a message.
 std::string Found(const YamlNode& node) {
   return node.kind == YamlKind::kScalar ? text::Quote(node.text) : std::string(NameOf(node.kind));
 }
 
-// How many letters must be added, removed or replaced, whatever their case.
+// How many letters must be added, removed or replaced, ignoring case.
 std::size_t Distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -119,7 +119,7 @@ std::optional<std::string_view> ReadText(const YamlNode& node, std::string_view 
 }
 
 std::optional<bool> ReadBool(const YamlNode& node, std::string_view what, Reporter& reporter) {
-  // As YAML 1.1 has them, and the files of envoyproxy/ratelimit.
+  // As in YAML 1.1, and in files of envoyproxy/ratelimit.
   static constexpr std::array<std::string_view, 4> kTrue = {"true", "yes", "on", "y"};
   static constexpr std::array<std::string_view, 4> kFalse = {"false", "no", "off", "n"};
   const auto is_one_of = [&](std::span<const std::string_view> words) {
@@ -213,7 +213,7 @@ Mapping::Mapping(const YamlNode& node, std::string_view what,
       entries_.push_back({.key = key.text, .key_node = &key, .value = node.items[i + 1]});
     }
   }
-  // Sorted rather than compared pair by pair: a mapping may have as many keys as a file has room.
+  // Sorted instead of compared pair by pair: a mapping may have as many keys as fit in a file.
   std::vector<const Entry*> sorted;
   sorted.reserve(entries_.size());
   for (const Entry& entry : entries_) sorted.push_back(&entry);
@@ -253,7 +253,7 @@ std::optional<Limit> ReadLimit(const Mapping& mapping, std::span<const LimitDefa
       if (found != defaults.end()) add(field, found->value);
       continue;
     }
-    // Commas and equals signs would be read as more fields.
+    // Commas and equals signs would be parsed as more fields.
     if (value->kind != YamlKind::kScalar || value->text.find_first_of(",=") != std::string::npos) {
       reporter.Add(*value, text::Cat(field, " is ", Found(*value), "; expected a single value"));
       valid = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads YAML trees as what they should be, and notes every problem with its place.
+// Reads YAML trees into the types they should be, and reports every problem with its position.
 #pragma once
 
 #include <algorithm>
@@ -28,17 +28,17 @@ class Reporter {
 
   void Add(const YamlNode& where, std::string message);
 
-  // What is no problem, but most likely not meant.
+  // Not a problem, but most likely not intended.
   void Warn(const YamlNode& where, std::string message);
 
   bool empty() const { return problems_.empty(); }
   const std::string& file() const { return file_; }
   Problems& problems() { return problems_; }
 
-  // In the order of the file; of more than kProblemsMax, the first that were found.
+  // In the order of the file; if there are more than kProblemsMax, the first ones found.
   Problems Take();
 
-  // Since this was last called; the first kProblemsMax of them.
+  // Those since the last call; the first kProblemsMax of them.
   Problems TakeWarnings() { return std::exchange(warnings_, {}); }
 
  private:
@@ -48,7 +48,8 @@ class Reporter {
   std::size_t left_out_ = 0;
 };
 
-// Each reads a scalar; nothing, and a problem, if it is something else. `what` names it.
+// Each reads a scalar. Returns nothing, and reports a problem, if it is something else. `what`
+// names it.
 std::optional<std::string_view> ReadText(const YamlNode& node, std::string_view what,
                                          std::size_t bytes_max, Reporter& reporter);
 std::optional<bool> ReadBool(const YamlNode& node, std::string_view what, Reporter& reporter);
@@ -63,11 +64,11 @@ std::optional<std::string_view> ReadId(const YamlNode& node, std::string_view wh
 std::optional<std::size_t> ReadName(const YamlNode& node, std::string_view what,
                                     std::span<const std::string_view> names, Reporter& reporter);
 
-// A sequence's items; none, and a problem, if it is something else or has more than `max`.
+// A sequence's items. Empty, with a problem, if it is something else or has more than `max`.
 std::span<const YamlNode* const> ReadList(const YamlNode& node, std::string_view what,
                                           std::size_t max, Reporter& reporter);
 
-// As ReadList, and a scalar is a list of one.
+// Like ReadList, but a scalar is a list of one.
 std::vector<const YamlNode*> ReadOneOrMore(const YamlNode& node, std::string_view what,
                                            std::size_t max, Reporter& reporter);
 
@@ -80,17 +81,17 @@ class Mapping {
     const YamlNode* value;
   };
 
-  // Notes keys that are unknown, with the nearest known one, or given twice. `what` names the
-  // mapping, such as "a rule". With `known` empty, any key is accepted.
+  // Reports keys that are unknown, with the nearest known one, or given twice. `what` names the
+  // mapping, such as "a rule". If `known` is empty, any key is accepted.
   Mapping(const YamlNode& node, std::string_view what, std::span<const std::string_view> known,
           Reporter& reporter);
 
   const YamlNode& node() const { return node_; }
 
-  // Null if it is not given, or has no value.
+  // Null if it is missing or has no value.
   const YamlNode* Find(std::string_view key) const;
 
-  // As Find, and a problem if it is null.
+  // Like Find, but reports a problem if it is null.
   const YamlNode* Require(std::string_view key, Reporter& reporter) const;
 
   std::span<const Entry> entries() const { return entries_; }
@@ -101,18 +102,18 @@ class Mapping {
   std::vector<Entry> entries_;
 };
 
-// A field of a limit that need not be given.
+// A field of a limit that may be left out.
 struct LimitDefault {
   std::string_view field;
   std::string value;
 };
 
-// The keys of `mapping` that are fields of limits, as a limit. Problems of the limit are noted at
-// the field that they name.
+// Reads the keys of `mapping` that are fields of a limit. Problems are reported at the field that
+// they name.
 std::optional<Limit> ReadLimit(const Mapping& mapping, std::span<const LimitDefault> defaults,
                                Reporter& reporter);
 
-// "did you mean B? " if one of the names is nearly the same as what was given; otherwise empty.
+// "did you mean B? " if one of the names is nearly the same; otherwise empty.
 std::string Suggestion(std::string_view given, std::span<const std::string_view> known);
 
 // "a, b, c"

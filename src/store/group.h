@@ -25,10 +25,10 @@ struct StateGroup {
   std::array<std::int64_t, kChargesMax> cost;   // By first charge: of all charges of its state.
 };
 
-// Fills `group` for charges that are valid each by itself. `same(i, j)` returns whether charges i
-// and j are of one state. Returns what is wrong with their sum: two limits under one name, or a
-// check that costs more than the limit can ever grant. Any other sum stops at the most that can be
-// taken or given back.
+// Fills `group` for charges that are each valid. `same(i, j)` returns whether charges i and j have
+// one state. Returns what is wrong with their sum: two limits under one name, or a check that costs
+// more than the limit can ever grant. Any other sum is capped at the most that can be taken or
+// given back.
 template <typename Same>
 std::optional<Error> AddUp(std::span<const Charge> charges, Action action, const Same& same,
                            StateGroup& group) {
@@ -50,7 +50,7 @@ std::optional<Error> AddUp(std::span<const Charge> charges, Action action, const
   return std::nullopt;
 }
 
-// What is wrong with a request, whatever the state of the store.
+// What is wrong with a request, regardless of the state of the store.
 inline std::optional<Error> FirstInvalidInGroup(const Request& request) {
   auto invalid = FirstInvalid(request);
   if (invalid || request.charges.size() == 1) return invalid;

@@ -35,7 +35,7 @@ TEST(Group, ChargesOfOneStateAddUp) {
   EXPECT_EQ(group.cost[3], 1);
 }
 
-// A cost may exceed its limit there: two of them may exceed what a number holds.
+// Such a cost may exceed its limit, and two of them may overflow.
 TEST(Group, WhatIsNoCheckStopsAtTheMost) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const Charge all{.key = "k", .limit = &kTen, .cost = kMost};

@@ -9,7 +9,7 @@ namespace sluice {
 
 Seed RandomSeed() {
   Seed seed;
-  // Without a secret seed clients could choose colliding keys; there is nothing to fall back on.
+  // Without a secret seed, clients could choose colliding keys. There is no fallback.
   if (::getentropy(seed.data(), sizeof(seed)) != 0) std::abort();
   return seed;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keyed identity of states. SipHash with a secret seed: whoever does not know the seed can neither
-// find two keys that collide nor keys that crowd one place of the table.
+// Keyed identity of states. SipHash with a secret seed: nobody can find keys that collide, or keys
+// that crowd one part of the table, without knowing the seed.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct Hash128 {
   friend bool operator==(const Hash128&, const Hash128&) = default;
 };
 
-// SipHash-c-d with 128 bits of output, of the eight bytes of each word followed by `bytes`.
+// SipHash-c-d with 128 bits of output, over the eight bytes of each word followed by `bytes`.
 template <int kCompressionRounds, int kFinalRounds, std::size_t kWords>
 Hash128 SipHash(const Seed& seed, const std::array<std::uint64_t, kWords>& words,
                 std::string_view bytes) {
@@ -77,7 +77,7 @@ Hash128 SipHash(const Seed& seed, const std::array<std::uint64_t, kWords>& words
   return {low, v0 ^ v1 ^ v2 ^ v3};
 }
 
-// What a state's identity is made of besides the key: the name, or else the limit's own numbers.
+// What identifies a state besides the key: the name, or else the limit's own numbers.
 using StateWords = std::array<std::uint64_t, 3>;
 
 inline StateWords WordsOf(const Seed& seed, const Charge& charge) {
@@ -98,12 +98,12 @@ inline Hash128 StateHash(const Seed& seed, const Charge& charge) {
   return SipHash<1, 3>(seed, WordsOf(seed, charge), charge.key);
 }
 
-// The same for charges that come together, which mostly have one name: it is hashed once.
+// The same for charges that come together. Most of them share one name, which is hashed once.
 class StateHasher {
  public:
   explicit StateHasher(const Seed& seed) : seed_(seed) {}
 
-  // What `charge` points to stays where it is until the next call.
+  // What `charge` points to must stay in place until the next call.
   Hash128 Of(const Charge& charge) {
     if (charge.name.empty() || charge.name != name_) {
       words_ = WordsOf(seed_, charge);

@@ -6,8 +6,8 @@
 
 namespace sluice {
 
-// Guards a shard for the tens of nanoseconds of a decision. Half the price of std::mutex, since
-// releasing it is a plain store. Who waits longer than a decision takes gives the processor away.
+// Guards a shard for the tens of nanoseconds of a decision. Costs half as much as std::mutex, since
+// releasing it is a plain store. A thread that waits longer than a decision takes yields.
 class SpinLock {
  public:
   void lock() {

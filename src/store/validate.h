@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every store asks of a request before it looks at any state.
+// What every store checks in a request before it looks at any state.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +19,11 @@ inline bool IsValid(const Charge& charge, TimePoint now, Action action = Action:
          now >= TimePoint{} && now <= kTimeMax;
 }
 
-// Says why IsValid says no.
+// Explains why IsValid returned false.
 Error Invalid(const Charge& charge, TimePoint now, Action action = Action::kCheck);
 
 // The most that a charge can take or give back, so that sums of costs stay small. No debit takes
-// more than a whole budget holds; but more than that can be used, after the limit was lowered.
+// more than a full budget holds, but more than that can be used after the limit was lowered.
 inline std::int64_t CostOf(const Charge& charge, Action action = Action::kCheck) {
   if (action == Action::kReset) return 0;
   const std::int64_t most = action == Action::kGive ? core::kExactMax : charge.limit->amount();
@@ -31,7 +31,7 @@ inline std::int64_t CostOf(const Charge& charge, Action action = Action::kCheck)
 }
 
 // `cost`, of this charge and others of its state, is negative, or more than its limit can ever
-// grant. Says by name which limit that is.
+// grant. Names the limit.
 Error InvalidCost(const Charge& charge, std::int64_t cost);
 
 inline bool HasValidShape(const Request& request) {
@@ -40,10 +40,10 @@ inline bool HasValidShape(const Request& request) {
          (request.seen.empty() || request.seen.size() == size);
 }
 
-// Says why HasValidShape says no.
+// Explains why HasValidShape returned false.
 Error InvalidShape(const Request& request);
 
-// What is wrong with a request, as far as that can be said without its states.
+// What is wrong with a request, as far as that is known without its states.
 std::optional<Error> FirstInvalid(const Request& request);
 
 Error TwoLimitsUnderOneName(const Charge& a, const Charge& b);

@@ -28,7 +28,7 @@ std::uint64_t Load(const char* bytes, std::size_t size) {
   return word;
 }
 
-// Folded multiplication with two secret words. The sizes tell where the name ends.
+// Folded multiplication with two secret words. The sizes mark where the name ends.
 std::uint64_t Hash(const std::array<std::uint64_t, 2>& seed, std::string_view name,
                    std::string_view key) {
   std::uint64_t hash = seed[0] ^ (name.size() << 32 | key.size());
@@ -69,7 +69,7 @@ struct alignas(64) Set {
   std::array<std::uint64_t, kWays> counts = {};  // 0: the place is free.
   std::array<std::uint64_t, kWays> errors = {};
 
-  // The text is written only where it is new.
+  // The text is written only if it is new.
   void Add(std::uint64_t hash, std::string_view name, std::string_view key, Texts& texts) {
     for (std::size_t i = 0; i < kWays; ++i) {
       if (hashes[i] == hash && counts[i] > 0) {
@@ -84,7 +84,7 @@ struct alignas(64) Set {
     texts[least].Assign(name, key);
   }
 
-  // What one that is not here may have been counted at most before it was pushed out.
+  // An upper bound of the count that an absent entry had before it was pushed out.
   std::uint64_t Least() const { return std::ranges::min(counts); }
 
   void Halve(int times) {
@@ -95,7 +95,7 @@ struct alignas(64) Set {
   }
 };
 
-// Texts lie apart, so that those which were never written take no memory.
+// Texts are stored separately, so that those never written take no memory.
 struct Sketch {
   std::array<Set, kSets> sets;
   std::array<Texts, kSets> texts;
@@ -113,7 +113,7 @@ class HeavyHitters::Summary {
   }
   void Unlock() { held_.store(false, std::memory_order_release); }
 
-  // The rest is called with the lock.
+  // The following methods require the lock.
 
   void Add(Kinds kinds, std::uint64_t hash, std::string_view name, std::string_view key) {
     for (std::size_t kind = 0; kind < kKinds; ++kind) {
@@ -155,7 +155,7 @@ HeavyHitters::Summary& HeavyHitters::OfThisThread(Time now) {
   if (Summary* const summary = place.load(std::memory_order_acquire)) return *summary;
   auto made = std::make_unique<Summary>(now);
   Summary* present = nullptr;
-  // Only threads that share a slot can meet here.
+  // Only threads that share a slot can race here.
   if (!place.compare_exchange_strong(present, made.get())) return *present;
   return *made.release();
 }
@@ -194,7 +194,7 @@ std::vector<HeavyHitters::Entry> HeavyHitters::Top(Kind kind, std::size_t n, Tim
       locked(summaries[s], [&] {
         const Sketch& sketch = summaries[s]->Of(kind);
         sets[s] = sketch.sets[set];
-        // Most sets have free places, and no text is there to be copied.
+        // Most sets have free places, without a text to copy.
         for (std::size_t i = 0; i < kWays; ++i) {
           if (sets[s].counts[i] > 0) texts[s][i] = sketch.texts[set][i];
         }

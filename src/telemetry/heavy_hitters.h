@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose requests come most, and whose are denied most and by what, in bounded memory.
+// Which budgets get the most requests, and which are denied most and by what, in bounded memory.
 #pragma once
 
 #include <array>
@@ -17,36 +17,36 @@
 
 namespace sluice::telemetry {
 
-// What is counted is a budget: a key and the name of the limit that counts it, as in Charge.
+// A budget is a key and the name of the limit that counts it, as in Charge.
 //
-// Space-Saving (Metwally, Agrawal, El Abbadi, 2005), set-associative: a hash of both chooses one of
+// Space-Saving (Metwally, Agrawal, El Abbadi, 2005), set-associative: a hash of both selects one of
 // kSets sets, and each set is a Space-Saving summary of kWays counters over what falls into it. A
-// budget takes part if it is counted there, or takes over the counter with the smallest count,
-// whose count becomes the newcomer's error. Counts are therefore never too low, and too high by at
-// most `error`. One is certainly found if its share is above 1/kWays of its set's traffic, that is
-// about 1/(kSets * kWays) of all.
+// budget that is not in its set takes over the counter with the smallest count, which becomes the
+// newcomer's error. So counts are never too low, and too high by at most `error`. A budget is
+// certain to be found if its share is above 1/kWays of its set's traffic, that is about 1/(kSets *
+// kWays) of all.
 //
-// Each thread counts in a summary of its own; Top() merges them. A request that comes in the
-// nanoseconds in which Top() copies a set of its thread's summary is not counted rather than made
-// to wait. Threads without a slot of their own share a summary, by the same rule. All counts are
-// halved once per `half_life`, so that the top is that of the last minutes. (A halved count is
-// rounded down: from then on bounds hold but for one.)
+// Each thread counts in its own summary; Top() merges them. A request that comes in the nanoseconds
+// in which Top() copies a set of its thread's summary is not counted, so that it need not wait.
+// Threads without their own slot share a summary, by the same rule. All counts are halved once per
+// `half_life`, so that the top reflects the last minutes. (A halved count is rounded down: from
+// then on the bounds are off by at most one.)
 class HeavyHitters {
  public:
   static constexpr std::size_t kSets = 128;
   static constexpr std::size_t kWays = 8;
-  static constexpr std::size_t kNameBytesShown = 200;  // More than the name of any rule's band.
+  static constexpr std::size_t kNameBytesShown = 200;  // Longer than the name of any rule's band.
   static constexpr std::size_t kTextBytesShown = 300;  // Of name and key together.
   static constexpr std::size_t kTopMax = 100;
 
-  // Of a clock that nobody sets, read by whoever calls: a request's time is known before it is
-  // counted, and to read a clock once more would cost as much as the rest.
+  // From a clock that nobody sets, read by the caller: a request's time is known before it is
+  // counted, and reading a clock once more would cost as much as the rest.
   using Time = std::chrono::steady_clock::time_point;
 
   enum class Kind : std::uint8_t {
-    kBusy,          // Asked for.
+    kBusy,          // Requested.
     kDenied,        // Denied by this limit.
-    kShadowDenied,  // Would have been denied by it, but it is only a shadow.
+    kShadowDenied,  // Would have been denied by it, but it is a shadow rule.
     kNear,          // Most of the budget was used.
   };
   static constexpr std::size_t kKinds = 4;
@@ -68,10 +68,10 @@ class HeavyHitters {
 
   struct Entry {
     std::string name;         // At most kNameBytesShown bytes, any bytes.
-    std::string key;          // As much as there is room for.
-    bool cut = false;         // Whether that is only its beginning.
-    std::uint64_t count = 0;  // At most so many.
-    std::uint64_t error = 0;  // At least count - error.
+    std::string key;          // As much as fits.
+    bool cut = false;         // Whether the key is cut.
+    std::uint64_t count = 0;  // An upper bound.
+    std::uint64_t error = 0;  // The true count is at least count - error.
   };
 
   explicit HeavyHitters(std::chrono::seconds half_life = std::chrono::minutes{1});
@@ -79,11 +79,11 @@ class HeavyHitters {
   HeavyHitters(const HeavyHitters&) = delete;
   HeavyHitters& operator=(const HeavyHitters&) = delete;
 
-  // Counts one request of this budget under each of the kinds. Tens of nanoseconds; allocates only
-  // on a thread's first call.
+  // Counts one request of this budget under each of the kinds. Takes tens of nanoseconds; allocates
+  // only on a thread's first call.
   void Record(Kinds kinds, std::string_view name, std::string_view key, Time now);
 
-  // The largest counts of those whose names are wanted first; at most kTopMax. Null wants all.
+  // The largest counts first, of names that `wants` accepts; at most kTopMax. Null accepts all.
   using Wants = std::function<bool(std::string_view name)>;
   std::vector<Entry> Top(Kind kind, std::size_t n, Time now, const Wants& wants = nullptr) const;
 

@@ -15,7 +15,7 @@ namespace {
 constexpr std::array<std::string_view, 5> kLevels = {"debug", "info", "warn", "error", "off"};
 constexpr std::array<std::string_view, 5> kShownLevels = {"DEBUG", "INFO", "WARN", "ERROR", "OFF"};
 constexpr std::size_t kEndBytesMax =
-    16;  // Of what says that fields were left out, and the newline.
+    16;  // For the mark that fields were left out, and the newline.
 
 void AppendPadded(std::string& out, std::int64_t number, int width) {
   std::int64_t unit = 1;
@@ -51,7 +51,8 @@ bool IsWord(std::string_view text) {
   });
 }
 
-// Our own words, which may quote what was escaped already: only what would break the line is.
+// Our own words, which may quote text that is already escaped: escapes only what would break the
+// line.
 void AppendMessage(std::string& out, std::string_view message) {
   for (const char c : message.substr(0, Logger::kMessageBytesMax)) {
     if (c >= ' ' && c <= '~') {
@@ -204,7 +205,7 @@ bool LimitedLog::Admit() {
   const std::uint64_t fresh = static_cast<std::uint64_t>(interval) << kLineBits;
   std::uint64_t window = window_.load(std::memory_order_relaxed);
   for (;;) {
-    // Another interval, earlier or later, starts anew.
+    // Another interval, earlier or later, starts over.
     const std::uint64_t before = (window & ~kLineMask) == fresh ? window : fresh;
     if ((before & kLineMask) >= options_.lines_max) return false;
     if (window_.compare_exchange_weak(window, before + 1, std::memory_order_relaxed)) return true;

@@ -23,10 +23,10 @@ enum class LogFormat : std::uint8_t { kText, kJson };
 
 std::string_view ToString(LogLevel level);  // "debug" and so on.
 
-// Either case; the error lists the known names.
+// In either case; the error lists the known names.
 Expected<LogLevel> ParseLogLevel(std::string_view name);
 
-// A name, which is ours, and a value, which may be anything a client sent. Nothing is owned.
+// A name, which is ours, and a value, which may be anything that a client sent. Nothing is owned.
 class LogField {
  public:
   LogField(std::string_view name, std::string_view text) : name_(name), value_(text) {}
@@ -55,12 +55,12 @@ using LogFields = std::initializer_list<LogField>;
 //   2026-01-31T12:00:00.000000Z WARN store unavailable policy=FAIL_OPEN key="user:1\x0a"
 //   {"time":"2026-01-31T12:00:00.000000Z","level":"warn","message":"store unavailable",...}
 //
-// Texts are escaped and cut to kTextBytesMax; a line is at most kLineBytesMax long, and says
-// cut=true if fields were left out for that. Whoever logs formats the line, and a thread of the
-// logger's own writes it: a descriptor that blocks holds up nobody. A line that cannot be written,
-// or that comes while too many wait, is lost and counted.
-// Every method may be called from any thread. One whose level is off costs a load and a branch, and
-// what its arguments cost.
+// Texts are escaped and cut to kTextBytesMax. A line is at most kLineBytesMax long, and has
+// cut=true if fields were left out for that. The caller formats the line, and the logger's own
+// thread writes it: a blocking descriptor holds nobody up. A line that cannot be written, or that
+// comes while too many wait, is lost and counted.
+// Every method may be called from any thread. A call whose level is off costs a load and a branch,
+// plus its arguments.
 class Logger {
  public:
   static constexpr std::size_t kMessageBytesMax = 512;
@@ -85,7 +85,7 @@ class Logger {
   const Clock& clock() const { return *clock_; }
   std::uint64_t lines_lost() const { return writer_.lines_lost(); }
 
-  // For fields that are costly to find out.
+  // For fields that are costly to compute.
   bool Enabled(LogLevel level) const { return level >= this->level() && level < LogLevel::kOff; }
 
   void Log(LogLevel level, std::string_view message, LogFields fields = {}) {
@@ -114,16 +114,16 @@ class Logger {
   const Clock* clock_;
 
   std::atomic<LogLevel> level_;
-  LogWriter writer_;  // The last, since its thread uses the others.
+  LogWriter writer_;  // Last, since its thread uses the others.
 };
 
-// One line as a logger writes it, for a program that ends once it has written it.
+// One line in the logger's format, for a program that ends once it has written it.
 std::string LogLine(LogFormat format, TimePoint time, LogLevel level, std::string_view message,
                     LogFields fields = {});
 
-// One place that logs, at most `lines_max` lines in each interval. What is left out is counted, and
-// the next line that is written says how many: suppressed=K. Any thread may use it; a line that is
-// left out costs a look at the clock and an atomic operation or two.
+// One place that logs, at most `lines_max` lines per interval. Suppressed lines are counted, and
+// the next line that is written has suppressed=K. Any thread may use it; a suppressed line costs a
+// look at the clock and an atomic operation or two.
 class LimitedLog {
  public:
   struct Options {
@@ -131,7 +131,7 @@ class LimitedLog {
     Micros interval = std::chrono::seconds{1};
   };
 
-  // The logger outlives it.
+  // The logger must outlive it.
   explicit LimitedLog(Logger& logger) : LimitedLog(logger, Options{}) {}
   LimitedLog(Logger& logger, const Options& options) : logger_(logger), options_(options) {}
   LimitedLog(const LimitedLog&) = delete;
@@ -150,7 +150,7 @@ class LimitedLog {
   Logger& logger_;
   Options options_;
 
-  std::atomic<std::uint64_t> window_{0};  // Number of the interval, and in 16 bits its lines.
+  std::atomic<std::uint64_t> window_{0};  // Number of the interval, and its lines in 16 bits.
   std::atomic<std::uint64_t> suppressed_{0};
 };
 

@@ -30,7 +30,7 @@ bool WriteAll(int fd, std::string_view text) {
   return true;
 }
 
-// A reader that has gone is an error of the descriptor; by default it would end the process.
+// A reader that is gone is an error of the descriptor; by default the signal would end the process.
 void BlockSigpipe() {
   sigset_t signals;
   ::sigemptyset(&signals);
@@ -87,7 +87,7 @@ LogWriter::~LogWriter() {
   if (finished) {
     thread_.join();
   } else {
-    thread_.detach();  // No one can call it out of write(2); it ends with the process.
+    thread_.detach();  // Nothing can interrupt its write(2); it ends with the process.
   }
 }
 
@@ -106,7 +106,7 @@ std::uint64_t LogWriter::lines_lost() const { return queue_->lost.load(std::memo
 void LogWriter::Run(Queue& queue) {
   BlockSigpipe();
   std::string lines;
-  std::uint64_t told = 0;  // Lost lines that a notice was written of.
+  std::uint64_t reported = 0;  // Lost lines that a notice has reported.
   std::unique_lock lock(queue.mutex);
   while (!queue.abandoned) {
     if (queue.waiting.empty() && queue.stopping) break;
@@ -116,12 +116,13 @@ void LogWriter::Run(Queue& queue) {
     }
     lines.clear();
     lines.swap(queue.waiting);
-    // What was lost so far came after these lines, and before those that come now.
+    // The lines lost so far came after these lines, and before the next ones.
     const std::uint64_t lost = queue.lost;
-    const std::string notice = lost > told ? queue.options.notice(lost - told) : std::string();
+    const std::string notice =
+        lost > reported ? queue.options.notice(lost - reported) : std::string();
     lock.unlock();
     queue.lost += queue.Write(lines);
-    if (!notice.empty() && queue.Write(notice) == 0) told = lost;
+    if (!notice.empty() && queue.Write(notice) == 0) reported = lost;
     lock.lock();
   }
   queue.finished = true;

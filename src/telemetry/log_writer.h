@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the lines of a log, so that whoever logs never waits for whoever reads.
+// Writes log lines, so that a thread that logs never waits for a reader.
 #pragma once
 
 #include <chrono>
@@ -13,17 +13,16 @@
 
 namespace sluice::telemetry {
 
-// A bounded queue of lines and the one thread that writes them, in the order in which they came.
-// A line that does not fit, or cannot be written, is lost and counted; the next lines that can be
-// written are followed by a notice of how many were lost. Lines are never split between two calls
-// of write(2), and no call writes more than kWriteBytesMax, so that lines of several processes do
-// not mix in a pipe.
+// A bounded queue of lines and the one thread that writes them, in order of arrival. A line that
+// does not fit, or cannot be written, is lost and counted; a notice after the next written lines
+// reports how many were lost. Lines are never split between two calls of write(2), and no call
+// writes more than kWriteBytesMax, so that lines of several processes do not mix in a pipe.
 // Put and lines_lost may be called from any thread, and never wait for the descriptor.
 class LogWriter {
  public:
-  // Of lines that wait; those that are being written are at most as much again.
+  // Of waiting lines; those being written take at most as much again.
   static constexpr std::size_t kQueueBytesMax = std::size_t{1} << 20;
-  static constexpr std::size_t kWriteBytesMax = 4096;  // What a pipe takes in one piece.
+  static constexpr std::size_t kWriteBytesMax = 4096;  // What a pipe writes atomically.
   static constexpr std::chrono::milliseconds kFlushMax{2'000};
 
   struct Options {
@@ -41,7 +40,7 @@ class LogWriter {
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
 
-  void Put(std::string_view line);  // At most kWriteBytesMax, the newline at its end included.
+  void Put(std::string_view line);  // At most kWriteBytesMax, including the newline at its end.
   std::uint64_t lines_lost() const;
 
  private:

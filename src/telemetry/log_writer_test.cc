@@ -32,7 +32,7 @@ LogWriter::Options To(const Pipe& pipe) {
           }};
 }
 
-// All of one size, so that none fits where another did not.
+// All of the same size, so that none fits where another did not.
 std::string LineOf(std::uint64_t number) {
   std::string line = std::to_string(number);
   line.insert(0, 99 - line.size(), '0');
@@ -45,8 +45,8 @@ std::uint64_t NumberIn(std::string_view text) {
   return number;
 }
 
-// Checks that every number is there or in a notice at the place where it is missing. Returns how
-// many are there.
+// Checks that every number is present, or reported by a notice where it is missing. Returns how
+// many are present.
 std::uint64_t CheckNumbers(std::string_view text, std::uint64_t count) {
   std::uint64_t next = 0;
   std::uint64_t written = 0;
@@ -110,7 +110,7 @@ TEST(LogWriter, DoesNotWaitForEverForAReader) {
     pipe.Fill();
     LogWriter::Options options = To(pipe);
     options.flush_max = std::chrono::milliseconds{1};
-    options.fd = ::dup(pipe.write_end());  // Stays open, as it must.
+    options.fd = ::dup(pipe.write_end());  // Stays open, as required.
     LogWriter writer(std::move(options));
     writer.Put(LineOf(0));
   }
@@ -127,7 +127,7 @@ TEST(LogWriter, AReaderThatGoesAwayEndsNothing) {
 }
 
 TEST(LogWriter, WritesWholeLinesAsAPipeTakesThemInOnePiece) {
-  // A socket that keeps the borders of what was written.
+  // A socket that preserves the boundaries of writes.
   std::array<int, 2> fds;
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds.data()), 0);
   const std::string line = std::string(LogWriter::kWriteBytesMax - 1, 'x') + '\n';

@@ -40,7 +40,7 @@ bool IsName(std::string_view name) {
   return !name.empty() && (name[0] < '0' || name[0] > '9') && std::ranges::all_of(name, valid);
 }
 
-// Names that begin with two underscores, and those of buckets, mean something to Prometheus itself.
+// Names that begin with two underscores, and those of buckets, are reserved by Prometheus.
 bool IsCommonName(std::string_view name) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
   std::string lowered(name);
@@ -60,8 +60,8 @@ void AppendHelp(std::string& out, std::string_view help) {
   }
 }
 
-// A value as it will be shown but for escapes: cut, and UTF-8, for Prometheus refuses all metrics
-// of whoever sends it anything else.
+// A value as it will be shown, before escaping: cut, and valid UTF-8, because Prometheus refuses
+// all metrics of a target that sends anything else.
 std::string CleanLabel(std::string_view value) {
   std::string clean;
   for (std::string_view rest = text::CutUtf8(value, kLabelBytesMax); !rest.empty();) {
@@ -130,7 +130,7 @@ std::string Joined(const std::string& common, const std::string& own) {
 
 void AppendHistogram(std::string& out, std::string_view name, const std::string& labels,
                      std::uint64_t* cells) {
-  // The count is made of the buckets, so that the two always agree.
+  // The count is the sum of the buckets, so that the two always agree.
   std::uint64_t count = 0;
   std::string with_bound;
   for (std::size_t bucket = 0; bucket < Histogram::kBuckets; ++bucket) {
@@ -219,7 +219,7 @@ CounterFamily::Set CounterFamily::With(std::span<const std::string_view> values)
   if (const auto found = places_.find(clean); found != places_.end()) {
     return Set(CellsOf(found->second));
   }
-  // Whoever has the name of the others is one of them: no series may appear twice.
+  // A set named like the catch-all is the catch-all: no series may appear twice.
   const bool is_other = std::ranges::all_of(clean, [](const auto& v) { return v == kOtherLabel; });
   if (free_.empty() || is_other) {
     other_used_ = true;
@@ -281,7 +281,7 @@ struct Registry::Family {
   std::string type;
   std::vector<Series> series;
   std::set<std::string, std::less<>> label_names;
-  std::unique_ptr<CounterFamily> dynamic;  // If there is one, it is all there is.
+  std::unique_ptr<CounterFamily> dynamic;  // If set, it is the only member.
   std::string samples_label;
   std::function<Samples()> samples;  // Likewise.
 
@@ -308,7 +308,7 @@ struct Registry::Family {
     if (samples) AppendSamples(out, common);
   }
 
-  // Those that differ only in what a label cannot show are one.
+  // Those that a label cannot distinguish are merged.
   void AppendSamples(std::string& out, const std::string& common) const {
     std::map<std::string, double> by_label;
     for (const auto& [value, number] : samples()) {

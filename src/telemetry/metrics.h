@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Metrics in the text format of Prometheus. A thread counts in memory of its own, with a plain load
-// and store, and the numbers are added up when somebody reads them; what a thread has counted stays
+// Metrics in the text format of Prometheus. Each thread counts in its own memory, with a plain load
+// and store, and the numbers are added up when somebody reads them. What a thread has counted stays
 // when it ends.
 #pragma once
 
@@ -33,18 +33,18 @@ inline constexpr std::string_view kMetricsContentType = "text/plain; version=0.0
 inline constexpr std::size_t kLabelBytesMax = 128;  // Of a value; the rest is cut off.
 inline constexpr std::size_t kCellsMax = 1 << 15;   // Numbers of all counters and histograms.
 
-// The value of all labels of a family once it has no room for more.
+// The value of all labels of a family once it is full.
 inline constexpr std::string_view kOtherLabel = "other";
 
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
 inline constexpr std::size_t kCommonLabelsMax = 16;
 
-// Labels for all metrics as they are configured, each "name=value". Fails with kInvalidInput.
+// Parses configured labels for all metrics, each "name=value". Fails with kInvalidInput.
 Expected<Labels> ParseCommonLabels(std::span<const std::string> texts);
 
 // A number that grows. A handle that is cheap to copy; any thread may use it as long as its
-// registry lives. One that was not made by a registry counts nothing.
+// registry lives. A default-constructed one counts nothing.
 class Counter {
  public:
   Counter() = default;
@@ -61,7 +61,7 @@ class Counter {
   friend class Histogram;
   explicit Counter(std::uint64_t* cell) : cell_(cell) {}
 
-  // No other thread writes to this thread's cells, so that no read-modify-write is needed.
+  // No other thread writes to this thread's cells, so no read-modify-write is needed.
   static void AddTo(std::uint64_t* cell, std::uint32_t slot, std::uint64_t amount) {
     const std::atomic_ref<std::uint64_t> own(cell[slot * kCellsMax]);
     if (slot == kSharedSlot) [[unlikely]] {
@@ -71,13 +71,13 @@ class Counter {
     }
   }
 
-  std::uint64_t* cell_ = nullptr;  // Slot 0's; the others' lie kCellsMax apart.
+  std::uint64_t* cell_ = nullptr;  // Slot 0's; the others are kCellsMax apart.
 };
 
-// How long something took, in buckets from 1 us to 1 s. A handle as Counter is.
+// How long something took, in buckets from 1 us to 1 s. A handle like Counter.
 class Histogram {
  public:
-  // The upper bounds of the buckets, inclusive; one more bucket takes what is above.
+  // The upper bounds of the buckets, inclusive; one more bucket takes everything above.
   static constexpr auto kBoundsNs = std::to_array<std::uint64_t>(
       {1'000, 2'500, 5'000, 10'000, 25'000, 50'000, 100'000, 250'000, 500'000, 1'000'000, 2'500'000,
        5'000'000, 10'000'000, 25'000'000, 50'000'000, 100'000'000, 250'000'000, 500'000'000,
@@ -86,7 +86,7 @@ class Histogram {
 
   Histogram() = default;
 
-  // A negative duration, as from a clock that was set back, counts as none.
+  // A negative duration, as from a clock that was set back, counts as zero.
   void Observe(std::chrono::nanoseconds duration) const {
     if (cells_ == nullptr) return;
     const auto ns = static_cast<std::uint64_t>(std::max<std::int64_t>(duration.count(), 0));
@@ -97,7 +97,7 @@ class Histogram {
 
   // The bucket that a duration falls into.
   static constexpr std::size_t Bucket(std::uint64_t ns) {
-    // No two bounds lie within a factor of two, so that the width in bits leaves two candidates.
+    // No two bounds are within a factor of two, so the width in bits leaves two candidates.
     const std::size_t first = kFirst[static_cast<std::size_t>(std::bit_width(ns))];
     return first + static_cast<std::size_t>(first < kBoundsNs.size() && ns > kBoundsNs[first]);
   }
@@ -124,7 +124,7 @@ class Histogram {
   std::uint64_t* cells_ = nullptr;
 };
 
-// A number that goes up and down. A handle as Counter is, but all threads share one number.
+// A number that goes up and down. A handle like Counter, but all threads share one number.
 class Gauge {
  public:
   Gauge() = default;
@@ -147,14 +147,14 @@ class Gauge {
 };
 
 // Counters whose labels become known while the program runs, such as the rules of a file. Each set
-// of labels has one counter for each outcome. At most `sets_max` sets are held; what comes then is
+// of labels has one counter for each outcome. At most `sets_max` sets are held; any more are
 // counted under kOtherLabel, so that no configuration can grow the metrics without bound.
 class CounterFamily {
  public:
   struct Spec {
     std::string name;
     std::string help;
-    std::vector<std::string> labels;  // Names of those whose values come later.
+    std::vector<std::string> labels;  // Names of the labels whose values come later.
     std::string outcome_label;        // The last label, with a counter for each of its values.
     std::vector<std::string> outcomes;
     std::size_t sets_max = 1024;
@@ -176,16 +176,15 @@ class CounterFamily {
   CounterFamily(const CounterFamily&) = delete;
   CounterFamily& operator=(const CounterFamily&) = delete;
 
-  // The counters for these values, one a label; the same ones for the same values. Takes a lock:
-  // ask when rules are loaded, and keep the answer.
+  // The counters for these values, one value per label; the same counters for the same values.
+  // Takes a lock: call it when rules are loaded, and keep the result.
   Set With(std::span<const std::string_view> values);
   Set With(std::initializer_list<std::string_view> values) {
     return With(std::span(values.begin(), values.size()));
   }
 
-  // Forgets all sets but these. Handles of the others remain safe to use, but once their room is
-  // needed again, what is added to them counts for whoever has it then; the set that was forgotten
-  // first is used again first.
+  // Forgets all other sets. Their handles remain safe to use, but once their place is reused, what
+  // is added to them counts for its new owner. The set that was forgotten first is reused first.
   void Retain(std::span<const std::vector<std::string_view>> sets);
 
  private:
@@ -204,13 +203,13 @@ class CounterFamily {
   mutable std::mutex mutex_;
   std::map<std::vector<std::string>, std::size_t> places_;  // By values.
   std::deque<std::size_t> free_;                            // In the order of their release.
-  std::vector<std::uint64_t> base_;  // By cell: what was counted there for those before.
+  std::vector<std::uint64_t> base_;  // By cell: what was counted there for earlier owners.
   bool other_used_ = false;          // Its place is the last one, at sets_max.
 };
 
-// Makes metrics and renders them. Those of one name form a family: they have the same type and
-// help. Names and label names are ours, and valid; label values may be any text. Making them is for
-// start-up: a name that is used for two types, or more than kCellsMax cells, ends the program.
+// Makes metrics and renders them. Metrics with the same name form a family: they have the same type
+// and help. Names and label names are ours, and valid; label values may be any text. Make them at
+// start-up: using a name for two types, or more than kCellsMax cells, ends the program.
 class Registry {
  public:
   enum class Type { kCounter, kGauge };
@@ -224,29 +223,28 @@ class Registry {
   Histogram AddHistogram(std::string_view name, std::string_view help, const Labels& labels = {});
   Gauge AddGauge(std::string_view name, std::string_view help, const Labels& labels = {});
 
-  // A number that is kept elsewhere. `read` runs during Text(), on its thread, and at no other
-  // time; it must not use the registry.
+  // A number that is kept elsewhere. `read` runs only during Text(), on its thread; it must not use
+  // the registry.
   void AddCallback(Type type, std::string_view name, std::string_view help, const Labels& labels,
                    std::function<double()> read);
 
-  // Numbers that are kept elsewhere, one for each value of a label; there are not many of them, and
-  // they may be others each time. `read` runs as that of AddCallback does.
+  // Numbers that are kept elsewhere, one for each value of a label. There should be few; they may
+  // differ each time. `read` runs like that of AddCallback.
   using Samples = std::vector<std::pair<std::string, double>>;
   void AddSamples(Type type, std::string_view name, std::string_view help, std::string_view label,
                   std::function<Samples()> read);
 
-  // A gauge that is 1 for each of some names, of which there are not many, while they are read.
+  // A gauge that is 1 for each name that `read` returns. There should be few.
   void AddNames(std::string_view name, std::string_view help, std::string_view label,
                 std::function<std::vector<std::string>()> read);
 
-  // Lives as long as the registry.
+  // The result lives as long as the registry.
   CounterFamily& AddFamily(CounterFamily::Spec spec);
 
-  // Labels that all metrics have from now on. Where one has a label of the same name, its own
-  // counts.
+  // Labels for all metrics from now on. A metric's own label of the same name wins.
   void SetCommonLabels(Labels labels);
 
-  // All metrics in the text format 0.0.4. Any thread may ask; counting goes on meanwhile.
+  // All metrics in the text format 0.0.4. From any thread; counting goes on meanwhile.
   std::string Text() const;
 
   // The names of all families, in the order of Text().
@@ -261,7 +259,7 @@ class Registry {
   std::uint64_t* Allocate(std::size_t cells);
   Family& Find(std::string_view name, std::string_view help, std::string_view type);
 
-  // Zeroed pages that take no memory before a thread counts there.
+  // Zeroed pages, which take no memory until a thread counts there.
   std::unique_ptr<std::uint64_t, Freer> cells_;
 
   // Guarded by mutex_.

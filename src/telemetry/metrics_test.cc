@@ -176,8 +176,8 @@ TEST(Counter, OneThatNobodyMadeCountsNothing) {
   EXPECT_EQ(Histogram{}.Count(), 0u);
 }
 
-// Twice as many threads as there are slots, all alive at once, so that some must share; and several
-// times in a row, so that slots are handed on.
+// Twice as many threads as slots, all alive at once, so that some must share; several times in a
+// row, so that slots are passed on.
 TEST(Counter, CountsExactlyAcrossThreadsThatComeAndGo) {
   constexpr int kThreads = 2 * kOwnSlots;
   constexpr int kRounds = 3;

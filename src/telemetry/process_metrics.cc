@@ -13,8 +13,8 @@
 namespace sluice::telemetry {
 namespace {
 
-// The n-th number, from 1, of /proc/self/stat. What follows the program's name in parentheses,
-// which may hold anything, starts with the third.
+// The n-th number, from 1, of /proc/self/stat. The third comes after the program's name in
+// parentheses, which may contain anything.
 double StatField(int n) {
   std::ifstream file("/proc/self/stat");
   std::string line;

@@ -12,8 +12,8 @@ static_assert(kOwnSlots == 64, "one bit a slot");
 constinit std::atomic<std::uint64_t> taken{0};
 constinit std::atomic<std::uint32_t> ever_used{0};
 
-// Gives the slot back when its thread ends. What the thread counts after that, in the destructors
-// of other objects of its own, goes to the shared slot.
+// Gives the slot back when its thread ends. What the thread counts after that, in destructors of
+// other thread-local objects, goes to the shared slot.
 struct Lease {
   std::uint32_t slot;
 
@@ -30,7 +30,7 @@ std::uint32_t TakeLowest() {
   for (;;) {
     const auto slot = static_cast<std::uint32_t>(std::countr_one(now));
     if (slot == kOwnSlots) return kSharedSlot;
-    // Acquires what the thread that had the slot before wrote to its cells.
+    // Acquires what the previous thread of the slot wrote to its cells.
     if (taken.compare_exchange_weak(now, now | std::uint64_t{1} << slot, std::memory_order_acquire,
                                     std::memory_order_relaxed)) {
       return slot;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small number for each running thread, so that it can write to a place that no other thread
-// writes to. The one thing here that is shared by the whole process.
+// A small number for each running thread, so that it can write where no other thread writes. The
+// only thing here that the whole process shares.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice::telemetry {
 
-inline constexpr std::uint32_t kOwnSlots = 64;           // Threads that have a slot to themselves.
+inline constexpr std::uint32_t kOwnSlots = 64;           // Threads with their own slot.
 inline constexpr std::uint32_t kSharedSlot = kOwnSlots;  // All others share this one.
 inline constexpr std::uint32_t kSlots = kSharedSlot + 1;
 
@@ -17,8 +17,8 @@ inline constinit thread_local std::uint32_t thread_slot = kNoSlot;
 std::uint32_t TakeSlot();
 }  // namespace internal
 
-// The calling thread's slot, the lowest that was free when it first asked. It goes to another
-// thread after this one has ended; that thread then sees all that this one wrote.
+// The calling thread's slot, the lowest that was free when it first asked. After the thread has
+// ended, another one gets the slot, and sees everything that this one wrote.
 inline std::uint32_t ThreadSlot() {
   const std::uint32_t slot = internal::thread_slot;
   return slot != internal::kNoSlot ? slot : internal::TakeSlot();

@@ -33,7 +33,7 @@ bool IsTraceparent(std::string_view field) {
     if (id.find_first_not_of('0') == std::string_view::npos) return false;
   }
   if (version == "ff") return false;
-  // A later version may say more, after another dash.
+  // A later version may have more, after another dash.
   return field.size() == kSize || (version != "00" && field[kSize] == '-');
 }
 
@@ -53,7 +53,7 @@ IdSource::IdSource() {
 }
 
 IdSource::IdSource(std::uint64_t seed) {
-  // SplitMix64, as the authors of the generator advise.
+  // SplitMix64, as the authors of the generator recommend.
   for (std::uint64_t& word : state_) {
     seed += 0x9e3779b97f4a7c15;
     std::uint64_t z = seed;

@@ -10,11 +10,11 @@
 
 namespace sluice::telemetry {
 
-// Whether a traceparent field is valid (https://www.w3.org/TR/trace-context/); one that is not is
-// to be ignored. A later version than 00 is read as far as 00 goes.
+// Whether a traceparent field is valid (https://www.w3.org/TR/trace-context/); an invalid one must
+// be ignored. A version after 00 is read as far as 00 goes.
 bool IsTraceparent(std::string_view field);
 
-// A request's name in answers and logs; holds its text itself.
+// A request's name in answers and logs; owns its text.
 class RequestId {
  public:
   static constexpr std::size_t kBytesMax = 128;
@@ -30,7 +30,7 @@ class RequestId {
   std::array<char, kBytesMax> bytes_;
 };
 
-// Makes identifiers: unpredictable enough not to collide, not secrets. For one thread.
+// Makes identifiers: random enough not to collide, but not secrets. For one thread.
 class IdSource {
  public:
   IdSource();  // Seeded by the operating system.
@@ -43,7 +43,7 @@ class IdSource {
 
   RequestId NewRequestId();  // 32 hexadecimal digits.
 
-  // The client's id if it is a valid one, otherwise a new one.
+  // The client's id if it is valid, otherwise a new one.
   RequestId RequestIdFor(std::string_view field) {
     const auto given = RequestId::Parse(field);
     return given ? *given : NewRequestId();

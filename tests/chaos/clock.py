@@ -9,7 +9,7 @@ import support
 
 
 class Clock:
-    """The clock of a program that is started with its environment. See tests/support."""
+    """The clock of a program that is started with this environment. See tests/support."""
 
     def __init__(self):
         self.folder = support.Folder()
@@ -23,7 +23,7 @@ class Clock:
         return {"LD_PRELOAD": str(library), "CLOCK_SHIFT_FILE": self.path}
 
     def shift(self, seconds):
-        """From now on it is so far ahead of the real one."""
+        """Sets it this far ahead of the real clock."""
         file = os.open(self.path, os.O_WRONLY)
         try:
             os.pwrite(file, struct.pack("q", seconds), 0)  # In one piece: the reader maps it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Good clients of every door. Each asks about keys of its own, one request at a time, and so knows
+"""Good clients of every door. Each asks about its own keys, one request at a time, and so knows
 what every answer must be."""
 
 import asyncio
@@ -12,7 +12,7 @@ import typing
 from harness import Quota, rule_set
 from worker import Worker
 
-# Of every key, at every door; nothing of it comes back while a scenario runs.
+# Of every key, at every door; none of it comes back while a scenario runs.
 BUDGET = 20
 
 RULE_SETS = [rule_set("quota", Quota(BUDGET))]
@@ -23,7 +23,7 @@ descriptors:
     rate_limit: {{unit: year, requests_per_unit: {BUDGET}}}
 """
 
-# An answer that takes longer than this never comes.
+# An answer that takes longer than this is considered lost.
 HANGS_S = 20.0
 
 
@@ -35,8 +35,8 @@ class Asked(typing.NamedTuple):
 
 
 class GoodClients:
-    """So many clients at each door, each of which asks so often. Every so many requests they
-    connect anew; 0 is never."""
+    """Runs this many clients at each door, each at this rate. They reconnect every so many
+    requests; 0: never."""
 
     def __init__(self, ports, clients, per_second, requests_per_connection=50):
         self.worker = Worker(lambda: _Crowd(ports, clients, per_second, requests_per_connection))
@@ -45,7 +45,7 @@ class GoodClients:
         return self.worker.call("count")
 
     def stop(self):
-        """All that was asked, in the order of the answers."""
+        """Everything that was asked, in the order of the answers."""
         return self.worker.call("stop")
 
     def lags(self):
@@ -85,7 +85,7 @@ class _Crowd:
 
     @staticmethod
     async def ask(connection, name, number):
-        """Each key is asked for twice as often as it has units."""
+        """Asks for each key twice as often as it has units."""
         before = number % (2 * BUDGET)
         answer = await connection.ask(f"{name}-{number // (2 * BUDGET)}")
         right = (before < BUDGET, max(0, BUDGET - before - 1))
@@ -168,7 +168,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def header(name, value):
-    """A literal that is not indexed and not compressed."""
+    """A literal field, neither indexed nor compressed."""
     return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scenarios are made of: real servers, a load, and bounds that are checked on all records.
+"""The building blocks of scenarios: real servers, a load, and bounds that are checked on all
+records.
 
 A scenario is a function of a Trial that is registered by @scenario. It starts what it needs through
 the trial, which ends it all afterwards, and says what must hold by `expect`.
@@ -30,7 +31,7 @@ PATIENT_DEADLINE_S = 0.200
 # How much later than its deadline an answer may come, at the 99th percentile.
 GRACE_S = 0.005
 
-# In a short run beside other tests, only what hangs is too late.
+# In a short run beside other tests, only hanging answers are too late.
 HANGS_S = 2.0
 
 SCENARIOS = {}
@@ -61,7 +62,7 @@ class Bucket(typing.NamedTuple):
 
 
 class Quota(typing.NamedTuple):
-    """So many in all, of which nothing comes back while a scenario runs."""
+    """A fixed amount, of which nothing comes back while a scenario runs."""
     capacity: int
     refill_per_s = 0
 
@@ -71,7 +72,7 @@ class Quota(typing.NamedTuple):
 
 
 def rule_set(name, limit, on_store_failure="LOCAL"):
-    """A rule set of one rule, by which every user has a budget."""
+    """A rule set of one rule that gives every user a budget."""
     return {"id": name, "rules": [{"id": "r", "scope": "PER_USER", "bands": [limit.band],
                                    "onStoreFailure": on_store_failure}]}
 
@@ -102,7 +103,7 @@ class Trial:
         return thing
 
     def length(self, full, short):
-        """How much of something, by the kind of run."""
+        """An amount that depends on the kind of run."""
         return short if self.short else full
 
     # --- What is started -------------------------------------------------------------------------
@@ -128,7 +129,7 @@ class Trial:
         return self.service_of(rules, *arguments, **keywords)
 
     def service_of(self, rules, *arguments, **keywords):
-        """One instance with a file of rules. One thread: the machine has other things to do."""
+        """One instance with a rules file. One thread: the machine has other things to do."""
         settings = {"--rules": rules, "--threads": "1"}
         if self.short:
             settings |= {"--deadline": duration(self.deadline),
@@ -140,7 +141,7 @@ class Trial:
         return service
 
     def load(self, services, subjects, rate):
-        """A load on these instances that has begun; it is answered by the store."""
+        """Starts a load on these instances, and waits until the store answers."""
         load = self.own(Load([service.port for service in services], subjects, rate,
                              self.random.getrandbits(32)))
         wait_for(load, "store", 20, time.monotonic())
@@ -152,12 +153,12 @@ class Trial:
         print(f"  {time.monotonic() - self.begun:6.1f} s  {text}", flush=True)
 
     def measure(self, name, value):
-        """A figure for the summary; several of one name stand side by side."""
+        """A figure for the summary; several with one name are shown side by side."""
         self.measured[name] = f"{self.measured[name]}; {value}" if name in self.measured else value
         self.progress(f"{name}: {value}")
 
     def expect(self, holds, text):
-        """What must hold; the scenario goes on, so that all that does not is seen."""
+        """What must hold. The scenario goes on, so that all failures are seen."""
         if not holds:
             self.failures.append(text)
             self.progress(f"FAILED: {text}")
@@ -165,7 +166,7 @@ class Trial:
     # --- What must hold of every scenario's answers ----------------------------------------------
 
     def expect_answers(self, load, records, deadline=None, but=()):
-        """Every request was decided (but for the errors that are named), and in time."""
+        """Every request was decided (except for the named errors), and in time."""
         outcomes = collections.Counter(record.outcome for record in records)
         self.measure("answers", ", ".join(f"{count} {name}" for name, count
                                           in sorted(outcomes.items())))
@@ -180,7 +181,7 @@ class Trial:
         self.measure("answered after", f"p50 {millis(p50)}, p99 {millis(p99)}, most {millis(most)} "
                                        f"(generator late by {millis(noise)} at p99)")
         if self.short:
-            # While the generator stands still, it does not see answers, either.
+            # While the load generator is stalled, it does not see answers, either.
             bound = max(HANGS_S, 2 * deadline) + load.lag(1.0)
             self.expect(most <= bound, f"an answer took {millis(most)}, more than {millis(bound)}")
         elif noise > GRACE_S:
@@ -194,14 +195,14 @@ class Trial:
         back = seconds_until_store(records, event)
         self.measure("by the store again", "never" if back is None else f"{back:.2f} s later")
         self.expect(back is not None, "the store never decided again")
-        # A busy machine delays elections and probes, which is not ours to judge.
+        # A busy machine delays elections and probes, which is not our fault.
         if back is not None and not self.short:
             self.expect(back <= within, f"the store decided again only after {back:.1f} s")
 
     def expect_bounded(self, records, limit, extra_bursts=0, outside=()):
-        """No subject was ever granted more than its budget, what flowed back, and so many budgets
-        more. Grants outside the outage, by the policy because a store that was well missed a
-        deadline, come on top: each is an outage of its own."""
+        """No subject was ever granted more than its budget, what flowed back, and this many budgets
+        more. Grants outside the outage, by the policy because a healthy store missed a deadline,
+        come on top: each is its own outage."""
         bound = limit.capacity * (1 + extra_bursts)
         on_top = collections.Counter(record.subject for record in outside if record.allowed)
         bursts = {subject: worst_burst(of_subject, limit.refill_per_s) - on_top[subject]
@@ -212,8 +213,8 @@ class Trial:
 
     def expect_counted(self, service, records, rule_set_name):
         """What was granted was taken from the budgets in the store, once; only requests of which
-        nobody knows whether they were charged may have been, or not. The rule set is LOCAL and its
-        limit a Quota."""
+        nobody knows whether they were charged may or may not have been. The rule set is LOCAL and
+        its limit a Quota."""
         eventually(lambda: service.metric("sluice_guard_in_flight") == 0
                    and local_units(service, "granted") == sum(
                        local_units(service, state) for state in SETTLED), "all is reported")
@@ -229,7 +230,7 @@ class Trial:
         self.expect(wrong <= unknown, f"{wrong} units are not counted once")
 
 
-# What becomes of units that were granted locally.
+# What happens to units that were granted locally.
 SETTLED = ("reported", "recovered", "charged", "dropped")
 
 
@@ -238,7 +239,7 @@ def local_units(service, state):
 
 
 def used_in_store(service, subject):
-    """What was taken from a subject's budget, as the store itself says."""
+    """What was taken from a subject's budget, according to the store."""
     answer = eventually_get(
         lambda: service.check(subject.rule_set, permits=0, userId=subject.user).json,
         lambda answer: answer.get("source") in ("store", "deny-cache"), "an answer by the store")
@@ -246,7 +247,7 @@ def used_in_store(service, subject):
 
 
 def wait_for(load, outcome, count, since):
-    """Waits until so many requests sent after a time had an outcome."""
+    """Waits until this many requests sent after a time had an outcome."""
     eventually(lambda: load.outcomes(since)[outcome] >= count, f"{count} answers by {outcome}")
 
 
@@ -277,7 +278,7 @@ def by_subject(records):
 
 def worst_burst(records, refill_per_s):
     """The most that was granted over any interval, less what flowed back during it. Records are in
-    the order of their answers. A decision fell somewhere between sending and answer, so that an
+    the order of their answers. A decision was made somewhere between sending and answer, so an
     interval may have been longer than that of its answers by the longest time one took."""
     allowed = [record for record in records if record.allowed]
     if not allowed:
@@ -296,7 +297,7 @@ def percentile(ordered, share):
 
 
 def duration(seconds):
-    """As a setting."""
+    """In the form of a setting."""
     return f"{seconds * 1000:.0f}ms"
 
 
@@ -306,7 +307,7 @@ def millis(seconds):
 
 def seconds_until_store(records, event, count=20):
     """How long after an event the store decided again for good: from then on, `count` answers in a
-    row came from it. None if that never was."""
+    row came from it. None if that never happened."""
     row = 0
     for record in records:
         if record.sent < event or record.outcome == "deny-cache":

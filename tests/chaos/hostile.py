@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that misbehave, at every door: each over and over again in its own way."""
+"""Clients that misbehave at every door, each over and over again in its own way."""
 
 import asyncio
 import collections
@@ -13,7 +13,7 @@ from doors import (CALL_HEADERS, CONTINUATION, DATA, END_HEADERS, HEADERS, OPENI
                    RST_STREAM, SETTINGS, frame)
 from worker import Worker
 
-# How long one connection is held by a client that is slow or does not listen.
+# How long a slow or unresponsive client holds one connection.
 HOLD_S = 5.0
 
 # Between two connections of one client, so that the load stays bounded.
@@ -24,13 +24,14 @@ FLOOD_FRAMES = 2_000
 
 
 class HostileClients:
-    """So many clients at each of these doors, their ways of misbehaving shared out among them."""
+    """Runs this many clients at each of these doors, with the kinds of misbehaviour spread over
+    them."""
 
     def __init__(self, ports, clients, seed, only=None):
         self.worker = Worker(lambda: _Crowd(ports, clients, random.Random(seed), only))
 
     def connections(self):
-        """How many connections each way of misbehaving has had so far."""
+        """How many connections each kind of misbehaviour has made so far."""
         return self.worker.call("connections")
 
     def remove(self):
@@ -38,13 +39,13 @@ class HostileClients:
 
 
 class Storm:
-    """Connects all at once, almost, and then is silent."""
+    """Connects nearly all at once, and then stays silent."""
 
     def __init__(self):
         self.worker = Worker(_Storm)
 
     def connect(self, port, count, seconds):
-        """Returns how long it took in fact."""
+        """Returns how long it really took."""
         return self.worker.call("connect", port, count, seconds)
 
     def held(self):
@@ -196,7 +197,7 @@ async def flood(client):
 
 
 def says(*speeches):
-    """Says one of these, whatever comes back."""
+    """Sends one of these, whatever comes back."""
     async def say(client):
         reading = asyncio.ensure_future(client.read_to_end())
         await client.send(client.random.choice(speeches))

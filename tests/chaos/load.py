@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bounded, steady load of checks over HTTP, with a record of every one of them."""
+"""A bounded, steady load of checks over HTTP, with a record of each."""
 
 import asyncio
 import collections
@@ -10,11 +10,11 @@ import typing
 
 from worker import Worker
 
-# Connections to each instance. What finds none free is not sent.
+# Connections to each instance. A request that finds none free is not sent.
 CONNECTIONS_MAX = 256
 CONNECTIONS_AT_START = 16
 
-# How long the last answers are waited for. Whatever takes longer counts as never answered.
+# How long to wait for the last answers. Whatever takes longer counts as unanswered.
 LAST_ANSWERS_S = 3.0
 
 # Why there is no status: the connection broke or could not be made, or nothing came.
@@ -29,7 +29,7 @@ class Subject(typing.NamedTuple):
 
 
 class Record(typing.NamedTuple):
-    """One request and what came of it. Times are those of time.monotonic()."""
+    """One request and its result. Times are those of time.monotonic()."""
     sent: float
     answered: float
     subject: Subject
@@ -59,7 +59,7 @@ class Load:
         self.worker = Worker(lambda: _Generator(ports, asked_about, rate, seed))
 
     def set_ports(self, ports):
-        """Which instances are asked from now on."""
+        """Selects the instances to ask from now on."""
         self.worker.call("set_ports", ports)
 
     def set_rate(self, rate):
@@ -69,7 +69,7 @@ class Load:
         self.worker.call("set_subjects", asked_about)
 
     def outcomes(self, since=0.0):
-        """How often each outcome came, of the requests sent after a time."""
+        """How often each outcome occurred, among requests sent after a time."""
         return self.worker.call("outcomes", since)
 
     def stop(self):
@@ -86,7 +86,7 @@ class Load:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection with at most one request under way."""
+    """One connection with at most one request in flight."""
 
     def __init__(self, generator, port):
         self.generator = generator

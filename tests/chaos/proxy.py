@@ -8,23 +8,23 @@ from worker import Worker
 
 
 class Proxy:
-    """Stands between the service and a server. At first it only passes bytes on."""
+    """Sits between the service and a server. At first it only passes bytes on."""
 
     def __init__(self, target_port):
         self.worker = Worker(lambda: _Proxy(target_port))
         self.port = self.worker.call("listen")
 
     def delay(self, seconds):
-        """What the server says arrives later by this much; 0 ends it."""
+        """Delays what the server sends by this much; 0: no delay."""
         self.worker.call("set_delay", seconds)
 
     def black_hole(self):
-        """Nothing arrives any more, in either direction, and nothing says so. Connections can still
-        be made, and stay silent."""
+        """Nothing arrives any more, in either direction, and nothing reports that. Connections can
+        still be made, and stay silent."""
         self.worker.call("set_silent", True)
 
     def heal(self):
-        """Ends a black hole. What was sent meanwhile arrives now, as TCP would send it again."""
+        """Ends a black hole. What was sent meanwhile arrives now, as if TCP had resent it."""
         self.worker.call("set_silent", False)
 
     def remove(self):
@@ -64,7 +64,7 @@ class _Proxy:
                              self.carry(server_reader, client_writer, lambda: self.delay))
 
     async def carry(self, reader, writer, delay):
-        """Reading and writing apart, so that a delay makes answers late and not few."""
+        """Reads and writes separately, so that a delay makes answers late, not rare."""
         parts = asyncio.Queue()
         writing = asyncio.ensure_future(self.write(parts, writer))
         try:

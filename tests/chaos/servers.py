@@ -67,7 +67,7 @@ sentinel failover-timeout {self.NAME} 10000
 
 
 class Cluster:
-    """Three masters with a replica each."""
+    """Three masters, each with a replica."""
 
     MASTERS = 3
 
@@ -118,7 +118,7 @@ class Cluster:
         eventually(lambda: replica.cli("role").startswith("master"), "a replica takes over")
 
     def first_owner(self, slot):
-        """Whose slot it was at first, as the number of its master."""
+        """The number of the master that had the slot at first."""
         return next(number for number in range(self.MASTERS)
                     if slot < self.first_slot(number + 1))
 

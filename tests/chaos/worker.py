@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of a scenario in a process of its own, so that what the scenario does meanwhile (starting
-servers, waiting for them) does not show in what is measured."""
+"""A part of a scenario in a separate process, so that what the scenario does meanwhile (starting
+servers, waiting for them) does not affect the measurements."""
 
 import asyncio
 import gc
@@ -35,7 +35,7 @@ class Worker:
 
 
 def _serve(make, pipe, parents_pipe):
-    # The parent's handlers would clean up what is the parent's.
+    # The parent's handlers would clean up the parent's resources.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     parents_pipe.close()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A guard's deny cache never changes a decision, nor any of its numbers: random traffic through it
-// and straight to a memory store, side by side.
+// and directly to a memory store, side by side.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -18,8 +18,8 @@
 namespace sluice {
 namespace {
 
-// A memory store that does not say that it answers inline, so that the guard treats it as a remote
-// one.
+// A memory store that does not report that it answers inline, so that the guard treats it as a
+// remote one.
 class RemoteStore final : public Store {
  public:
   explicit RemoteStore(const Clock* clock) : memory_(MemoryStore::Options{.clock = clock}) {}
@@ -29,7 +29,7 @@ class RemoteStore final : public Store {
   }
   void Watch(OnRaised on_raised) override { raised_ = std::move(on_raised); }
 
-  // What another instance does, and what it tells of.
+  // What another instance does, and what it announces.
   void TakeElsewhere(const Charge& charge) { (void)memory_.Check(charge); }
   void ResetElsewhere(const Charge& charge) { (void)memory_.Reset(charge); }
   void Tell(const Charge* charge) { raised_(charge); }
@@ -59,15 +59,15 @@ void ExpectNotWorse(const Decision& cached, const Decision& direct) {
 
 class Pair {
  public:
-  // Believes what it remembers for as long as it takes, unless told otherwise.
+  // Trusts what it remembers forever, unless told otherwise.
   explicit Pair(Micros trust = kSpanMax, std::size_t entries = 1'024)
       : guard(store, {.deadline = std::chrono::minutes(1),
                       .deny_cache_entries = entries,
                       .deny_cache_trust = trust,
                       .clock = &clock}) {}
 
-  // The same request to both; every number of both answers must be equal. If others take from the
-  // same states, too, what is denied from memory must at least be denied.
+  // Sends the same request to both; every number of both answers must be equal. If others take from
+  // the same states, too, what is denied from memory must at least be denied.
   Decision Ask(const std::vector<Charge>& charges) {
     std::vector<Decision> each(charges.size());
     std::vector<Decision> direct_each(charges.size());
@@ -104,7 +104,8 @@ class Pair {
     (void)direct.Check(charge);
   }
 
-  // Leaves only what `charge` takes taken. The guard is told of the state, or that it may be any.
+  // Leaves taken only what `charge` takes. The guard hears of this state, or that any may be
+  // affected.
   void RaiseElsewhere(const Charge& charge, bool any = false) {
     store.ResetElsewhere(charge);
     store.TakeElsewhere(charge);
@@ -130,7 +131,7 @@ struct Counts {
 
 enum class Others { kOnlyReset, kTake };
 
-// One state, with all that may happen to it.
+// One state, with everything that may happen to it.
 void ExpectAsTheStore(std::uint64_t seed, Others others, std::map<Algorithm, Counts>& counts) {
   Random random(seed);
   for (int round = 0; round < 600; ++round) {
@@ -146,7 +147,7 @@ void ExpectAsTheStore(std::uint64_t seed, Others others, std::map<Algorithm, Cou
     for (int i = 0; i < 200; ++i) {
       if (named && random.OneIn(30)) {
         current = current == &limit ? &other : &limit;
-        // Numbers that only others ever use are not heard of.
+        // Numbers that only others ever use are never heard of.
         if (others == Others::kTake) pair.Ask({{.key = "k", .limit = current, .name = "n"}});
       }
       const auto any_charge = [&] {
@@ -171,8 +172,8 @@ void ExpectAsTheStore(std::uint64_t seed, Others others, std::map<Algorithm, Cou
   }
 }
 
-// Half of what is denied, of costs and at times that are all but the same. A log tells of each cost
-// by itself.
+// Half of the denials, of costs and at times that are nearly the same. A log reports on each cost
+// separately.
 void ExpectOfUse(const std::map<Algorithm, Counts>& counts) {
   for (const auto& [algorithm, of] : counts) {
     EXPECT_GT(of.hits, of.denials / (algorithm == Algorithm::kSlidingWindow ? 5 : 2))
@@ -232,7 +233,7 @@ TEST(DenyCache, AnswersGroupsAsTheStoreWould) {
   }
 }
 
-// What others took, too, decides when a cost fits: at the same moment as the newest, later, and
+// What others took also affects when a cost fits: at the same moment as the newest, later, and
 // after the oldest has left.
 TEST(DenyCache, HearsOfWhatOthersTookWithTheNextAnswerOfTheStore) {
   const Limit log = *Limit::Make(Algorithm::kSlidingWindow, 10, 1, Micros{60'000'000});
@@ -278,7 +279,7 @@ TEST(DenyCache, SparesTheStoreUntilTheMomentOfTheRetry) {
   }
 }
 
-// Whoever is over the limit does not get through to the store by asking for other costs each time.
+// A client over its limit does not get through to the store by asking for other costs each time.
 TEST(DenyCache, SparesTheStoreWhateverTheCost) {
   constexpr std::int64_t kCosts = 64;
   for (const Algorithm algorithm : kAlgorithms) {
@@ -310,8 +311,8 @@ TEST(DenyCache, SparesTheStoreWhateverTheCost) {
   }
 }
 
-// The store carries a state over to other numbers when it is first asked for them, even if that is
-// only to look; and under those it may recover faster.
+// The store carries a state over to other numbers when it is first asked under them, even for a
+// peek; and under those it may recover faster.
 TEST(DenyCache, ForgetsWhatWasDeniedUnderOtherNumbers) {
   const Limit slow = *Limit::Make(Algorithm::kGcra, 5, 1, Micros{3'600'000'000});
   const Limit fast = *Limit::Make(Algorithm::kGcra, 100, 1'000, Micros{1'000'000});
@@ -327,7 +328,7 @@ TEST(DenyCache, ForgetsWhatWasDeniedUnderOtherNumbers) {
     pair.Ask(look);
     pair.clock.Advance(Micros{500'000});
     EXPECT_TRUE(pair.Ask({slow_five}).allowed);
-    // The same in one call, in which the look is asked before the denial is known.
+    // The same in one call, which peeks before the denial is known.
     std::array<Request, 2> both = {Request{.charges = {&slow_five, 1}}, Request{.charges = look}};
     pair.guard.Apply(both, [] {});
     EXPECT_FALSE(both[0].outcome->allowed);
@@ -337,7 +338,7 @@ TEST(DenyCache, ForgetsWhatWasDeniedUnderOtherNumbers) {
   }
 }
 
-// Denials for a month that nobody asks for any more do not take the room of those of today.
+// Month-long denials that nobody asks for any more do not take the room of today's.
 TEST(DenyCache, KeepsWhatIsBelievedOverWhatLastsLonger) {
   constexpr int kRoom = 4;
   const Limit month = *Limit::Make(Algorithm::kFixedWindow, 1, 0, Micros{2'592'000'000'000});
@@ -359,7 +360,7 @@ TEST(DenyCache, KeepsWhatIsBelievedOverWhatLastsLonger) {
   EXPECT_EQ(pair.store.calls, calls);
 }
 
-// Many costs of a few logs in very little room, while all of it is invalidated again and again.
+// Many costs of a few logs in very little room, while everything is invalidated again and again.
 TEST(DenyCacheConcurrency, TakesNoEntryForAnother) {
   constexpr std::int64_t kCosts = 16;
   const Limit limit = *Limit::Make(Algorithm::kSlidingWindow, kCosts, 1, Micros{60'000'000});

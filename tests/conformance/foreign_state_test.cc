@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What others wrote under a state's name, by accident or with care, in one call of the script with
-// requests that have nothing to do with it: those are decided as if it were not there.
+// What others wrote under a state's name, by accident or on purpose, in one call of the script with
+// unrelated requests: those are decided as if it were not there.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -83,7 +83,7 @@ std::string Journal(Random& random) {
   return journal;
 }
 
-// The text of a state: of the limit it will be asked under, or of another; whole, or not quite.
+// The text of a state: of the limit it will be asked under, or of another; intact, or not quite.
 std::string StateText(Random& random, const std::string& own) {
   std::string text = own;
   if (random.OneIn(3)) {
@@ -204,7 +204,7 @@ TEST_P(ForeignState, IsNobodyElsesBusiness) {
         step.innocent = !random.OneIn(3);
         const Limit& under = random.OneIn(4) ? other : limit;
         const Action action = RandomAction(random);
-        // Those that share a request with it are not asked about by others.
+        // Others do not ask about those that share a request with it.
         const std::string suffix = step.innocent ? "" : "with it";
         step.keys = {place + std::to_string(random.Between(0, 3)) + suffix,
                      step.innocent ? place + "x" : bad};
@@ -286,7 +286,7 @@ TEST_P(ForeignState, IsNobodyElsesBusiness) {
 INSTANTIATE_TEST_SUITE_P(All, ForeignState, testing::ValuesIn(kAlgorithms),
                          [](const auto& param) { return std::string(ToString(param.param)); });
 
-// Those that once aborted the script, or went to the kernels as they were.
+// Values that once aborted the script, or went to the kernels unchecked.
 TEST_F(ForeignStateTest, HasAnErrorOfItsOwn) {
   const Limit bucket = *Limit::Parse("algorithm=token_bucket,capacity=5,refill=1,period=1s");
   const Limit window = *Limit::Parse("algorithm=fixed_window,limit=5,window=1d");
@@ -337,7 +337,7 @@ TEST_F(ForeignStateTest, HasAnErrorOfItsOwn) {
   }
 }
 
-// The one answer that is for all, so that the client looks for the master.
+// The one answer for the whole call, so that the client looks for the master.
 TEST_F(ForeignStateTest, AReplicaSaysSoOfTheWholeCall) {
   server_.Cli("replicaof 127.0.0.1 1");
   for (const char* text :

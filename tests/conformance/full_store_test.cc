@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A memory store that has no room for all its keys: the sketch decides on the others.
+// A memory store without room for all its keys: the sketch decides on the others.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -25,8 +25,7 @@ using memory::Sketch;
 
 constexpr TimePoint kStart{Micros{kStartUs}};
 
-// Chance decides which keys meet in a cell, so that what is tested must not depend on it, or the
-// seed is fixed.
+// Chance decides which keys share a cell. So tests must not depend on it, or must fix the seed.
 constexpr Seed kSeed = {1, 2};
 
 Limit TenAMinute(Algorithm algorithm) { return *Limit::Make(algorithm, 10, 10, 60s); }
@@ -39,7 +38,7 @@ class FloodTest : public testing::TestWithParam<Algorithm> {
     return store_.Check({.key = key, .limit = &limit_, .cost = cost}).value();
   }
 
-  // How many of a thousand that are new get each of `requests`.
+  // How many of a thousand new keys get each of `requests`.
   int Admitted(int requests) {
     int admitted = 0;
     for (int i = 0; i < 1'000; ++i) {
@@ -99,9 +98,9 @@ TEST_P(FloodTest, LeavesTheBudgetsOfOtherLimitsAlone) {
   EXPECT_GE(Admitted(3), 990);
 }
 
-// Each client is two states then, so that these are twenty times keysMax.
+// Each client has two states here, so these are twenty times keysMax.
 TEST_P(FloodTest, OfClientsUnderTwoLimitsLeavesNewcomersTheirBudgets) {
-  // So many that what a small store has to spare does not matter.
+  // So many that the spare cells of a small store do not matter.
   constexpr int kKeys = 20'000;
   MemoryStore::Impl store({.clock = &clock_, .keys_max = kKeys}, kSeed);
   const Limit day = *Limit::Make(GetParam(), 100, 100, 24h);
@@ -171,7 +170,7 @@ TEST(Flood, OfManyLimitsStaysBounded) {
 }
 
 // Everything that may happen to a few keys in a store that has room for fewer: whatever it grants,
-// a store with room for all would have granted as well.
+// a store with room for all would have granted, too.
 void GrantsNoMoreThanTheModel(std::uint64_t seed, Time direction, std::int64_t log_entries_max) {
   SCOPED_TRACE("SLUICE_TEST_SEED=" + std::to_string(seed));
   Random random(seed);
@@ -200,7 +199,7 @@ void GrantsNoMoreThanTheModel(std::uint64_t seed, Time direction, std::int64_t l
       std::vector<std::string> keys;
       std::vector<std::size_t> named;
       for (std::size_t i = 0; i < limits.size(); ++i) {
-        // Alone, so that what a debit takes is what a look has shown to be there.
+        // Alone, so that what a debit takes is what a peek has shown to be left.
         if (i != pick && (action == Action::kDebit || random.OneIn(2))) continue;
         keys.push_back(std::to_string(random.Between(0, 5)));
         named.push_back(i);
@@ -212,7 +211,7 @@ void GrantsNoMoreThanTheModel(std::uint64_t seed, Time direction, std::int64_t l
                            .limit = &limit,
                            .cost = std::min(limit.amount(), RandomCost(random, limit))});
       }
-      // One limit twice has one state for both.
+      // The same limit twice has one state for both.
       bool twice = false;
       for (std::size_t i = 0; i < charges.size(); ++i) {
         for (std::size_t j = 0; j < i; ++j) twice = twice || limits[named[i]] == limits[named[j]];
@@ -353,7 +352,7 @@ TEST_P(MovesTest, AndIsResetInTheSketch) {
   EXPECT_TRUE(store.Check(key)->allowed);
 }
 
-// What is noted there may be of others, too.
+// What is recorded there may also belong to others.
 TEST_P(MovesTest, AndIsNotGivenBackToInTheSketch) {
   ManualClock clock(kStart);
   MemoryStore store({.clock = &clock, .keys_max = 1});
@@ -368,7 +367,7 @@ TEST_P(MovesTest, AndIsNotGivenBackToInTheSketch) {
   EXPECT_EQ(*back.outcome, left);
   EXPECT_EQ(store.GetStats().keys, 1);
 
-  // With a state of its own it is.
+  // With a state of its own, it is given back.
   EXPECT_TRUE(store.Reset({.key = "other", .limit = &limit}).value());
   EXPECT_TRUE(store.Check({.key = "k", .limit = &limit})->allowed);
   store.Apply({&back, 1}, [] {});

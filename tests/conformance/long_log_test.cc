@@ -45,7 +45,7 @@ class LongLog : public testing::Test {
     return expected.outcome.value();
   }
 
-  // One entry a microsecond.
+  // One entry per microsecond.
   void Fill(const Limit& limit, std::int64_t from, int entries) {
     const Charge charge = ChargeOf(limit, 1);
     std::vector<Request> requests;
@@ -86,11 +86,11 @@ TEST_F(LongLog, ShedsABoundedPartOfWhatHasExpiredWithEachCharge) {
     if (before <= kEntries - kExpired + charges + 1) break;
     EXPECT_LT(entries, before);
     before = entries;
-    // The first is a new entry; the others merge with it, and shed as much.
+    // The first is a new entry; the others merge with it, and remove as many.
   }
   EXPECT_LT(charges, kExpired / 20);
   EXPECT_EQ(Entries(), kEntries - kExpired + 1) << "in the end all that has expired is gone";
-  // What is denied waits for the oldest that is left, whatever is still there.
+  // A denial waits for the oldest that still counts, whatever is still stored.
   const Decision denied = Ask(limit, 5'000, now);
   EXPECT_FALSE(denied.allowed);
 }
@@ -105,7 +105,7 @@ TEST_F(LongLog, IsFreedInTheBackgroundWhenAllOfItHasExpired) {
   EXPECT_THAT(Calls(), HasSubstr("cmdstat_unlink:calls=1,"));
   EXPECT_THAT(Calls(), Not(HasSubstr("cmdstat_zrem")));
 
-  // Likewise if it becomes something else, or is reset.
+  // Likewise if its algorithm changes, or it is reset.
   Fill(limit, kStartUs + 3'000'000, 500);
   EXPECT_EQ(Ask(bucket, 1, kStartUs + 3'000'500).remaining, 4'499);
   EXPECT_THAT(Calls(), HasSubstr("cmdstat_unlink:calls=3,"));
@@ -114,8 +114,8 @@ TEST_F(LongLog, IsFreedInTheBackgroundWhenAllOfItHasExpired) {
   EXPECT_THAT(Calls(), Not(HasSubstr("cmdstat_del:")));
 }
 
-// What a charge has put out of the window does not come back with a longer one, although it may
-// still be there.
+// What a charge has moved out of the window does not come back with a longer one, although it may
+// still be stored.
 TEST_F(LongLog, ForgetsWhatHasExpiredAlthoughItIsStillThere) {
   const Limit narrow = *Limit::Parse("algorithm=sliding_window,limit=5000,window=1s");
   const Limit wide = *Limit::Parse("algorithm=sliding_window,limit=5000,window=1h");

@@ -108,7 +108,7 @@ class Budget {
   virtual bool Grants(Int128 at_us, std::int64_t cost) const = 0;
   // Units left at that time; may come out negative where time moved back inside a window.
   virtual Int128 Remaining(Int128 at_us) const = 0;
-  // Seen from now_us, has the budget become whole by at_us?
+  // Seen from now_us, has the budget become full by at_us?
   virtual bool IsWhole(Int128 now_us, Int128 at_us) const = 0;
   // Charges the budget. Only called for a cost above 0 that Grants() allows at at_us.
   virtual void Take(Int128 at_us, std::int64_t cost) = 0;
@@ -178,7 +178,7 @@ class WindowCounts {
 
   void Add(Int128 window, std::int64_t cost) { counts_[window] += cost; }
 
-  // Removes up to so many, and says how many there were. A window that was used stays known.
+  // Removes up to so many, and returns how many. A window that was used stays known.
   std::int64_t Remove(Int128 window, std::int64_t units) {
     const std::int64_t removed = std::min(units, In(window));
     if (removed > 0) counts_[window] -= removed;
@@ -390,7 +390,7 @@ class Model {
     return group;
   }
 
-  // Takes what was granted elsewhere: of each cost as much as is left. Never denies.
+  // Takes what was granted elsewhere: as much of each cost as is left. Never denies.
   Group Debit(std::vector<Charge> charges, std::int64_t now_us) {
     for (Charge& charge : charges) {
       const internal::Budget& budget = BudgetOf(charge);
@@ -527,7 +527,7 @@ class Model {
     answer.allowed = one.allowed;
     answer.limit = budget.spec().amount;
     if (all_allowed) {
-      // What is in the bucket before this request has drained when the bucket would be whole again
+      // What is in the bucket before this request has drained when the bucket would be full again
       // had the request never come. A denied request is never emitted, so it has no delay.
       if (budget.spec().kind == Kind::kLeakyBucket) answer.delay_us = ResetAfterUs(one);
       if (one.cost > 0) budget.Take(one.at_us, one.cost);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the library's types and those of the reference model, which shares none with it.
+// Converts between the library's types and those of the reference model, which shares none with it.
 #pragma once
 
 #include <ostream>

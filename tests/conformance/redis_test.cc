@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Redis decides like memory: the same random traffic, with injected time, must get the same answer
-// in every field. Memory in turn is held against the reference model in property_test.cc.
+// in every field. property_test.cc compares memory with the reference model.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,10 +24,10 @@ testing_support::RedisServer& Server() {
   return server;
 }
 
-// What was asked of memory and what it said, to be asked of Redis in one go.
+// What memory was asked and how it answered, to ask Redis all at once.
 class Recording {
  public:
-  // Decides on memory; the recording owns all that the request points to.
+  // Decides on memory; the recording owns everything that the request points to.
   Expected<Decision> Ask(MemoryStore& memory, const std::vector<Charge>& charges,
                          std::int64_t now_us, Action action = Action::kCheck) {
     Step& step = steps_.emplace_back();
@@ -62,7 +62,7 @@ class Recording {
   }
 
   void ExpectSameOf(Store& store) {
-    // Some at a time: the timeout is for all that wait together.
+    // A few at a time: the timeout is for all that wait together.
     constexpr std::size_t kAtOnce = 500;
     for (std::size_t i = 0; i < requests_.size(); i += kAtOnce) {
       std::promise<void> done;
@@ -108,7 +108,7 @@ class Recording {
   std::vector<Request> requests_;
 };
 
-// A recorder of the same for Redis and memory, each in a key space of its own.
+// Records the same for Redis and memory, each in its own key space.
 class RedisConformance : public testing::Test {
  protected:
   static std::unique_ptr<RedisStore> MakeRedis() {
@@ -117,7 +117,7 @@ class RedisConformance : public testing::Test {
                                                    std::to_string(++count))})
         .value();
   }
-  // Whatever was written expires by itself (defect 12).
+  // Everything that was written expires by itself (defect 12).
   void TearDown() override {
     EXPECT_NE(Server().Cli("dbsize"), "0\n");
     EXPECT_EQ(Server().Cli("eval \"local n = 0; for _, k in ipairs(redis.call('keys', '*')) do "
@@ -127,7 +127,7 @@ class RedisConformance : public testing::Test {
 
   static MemoryStore::Options KeepingAll() { return {.recovered_kept_for = Micros::max()}; }
 
-  // For every seed: Redis must say what memory says to all that `record` asks of that.
+  // For every seed: Redis must answer as memory does to everything that `record` asks.
   template <typename Record>
   static void ExpectSame(Record record) {
     for (const std::uint64_t seed : Seeds()) {
@@ -211,7 +211,7 @@ TEST_F(RedisConformance, GroupsOverSeveralKeysAndLimits) {
   });
 }
 
-// In a Cluster, the two keys of a round mostly lie in different slots.
+// In a Cluster, the two keys of a round are mostly in different slots.
 TEST(RedisClusterConformance, SingleLimitsAndGroupsInOneSlotAndOverSeveral) {
   testing_support::RedisCluster cluster({.replicas = false});
   for (const std::uint64_t seed : Seeds()) {
@@ -248,7 +248,7 @@ TEST_F(RedisConformance, LimitsThatChangeUnderTheirName) {
       for (int i = 0; i < 3; ++i) {
         limits.push_back(RandomLimit(random));
       }
-      // And one that differs from the first in its amount alone.
+      // One that differs from the first only in its amount.
       if (const auto other =
               Limit::Make(limits[0].algorithm(), limits[0].amount() + random.Between(1, 9),
                           limits[0].refill(), limits[0].span())) {
@@ -275,7 +275,7 @@ TEST_F(RedisConformance, LimitsThatChangeUnderTheirName) {
   });
 }
 
-// What a counter still counts of a large debt is more than a double holds on the way.
+// What a counter still counts of a large debt exceeds a double in between.
 TEST_F(RedisConformance, DebtsOfCountersAreExact) {
   ExpectSame([](Random& random, MemoryStore& memory, Recording& recording) {
     const Limit large = *Limit::Make(Algorithm::kFixedWindow, 1LL << 46, 1, std::chrono::days(365));

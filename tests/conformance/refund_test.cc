@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a part of a request took is given back by the script as if it had never been taken: random
-// traffic with charges that are refunded later must leave the states that the reference model has,
-// which never heard of them.
+// The script gives back what a part of a request took as if it had never been taken: random traffic
+// with charges that are refunded later must leave the states of the reference model, which never
+// heard of them.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -41,8 +41,9 @@ TEST_P(Refund, LeavesNoTrace) {
         std::int64_t since;
       };
       std::vector<Hold> taken;
-      // A state knows for a minute what is on hold. After that it is not given back, so that the
-      // state may hold less than the model's. A log knows it for as long as it has it.
+      // A state remembers for a minute what is on hold. After that it is not given back, so that
+      // the state may have less left than the model's. A log remembers it as long as it has the
+      // entry.
       const std::int64_t kRemembered =
           GetParam() == Algorithm::kSlidingWindow ? kSpanMax.count() : 60'000'000;
       bool may_hold_less = false;
@@ -75,8 +76,8 @@ TEST_P(Refund, LeavesNoTrace) {
           ++refunded;
         }
         if (!taken.empty()) {
-          // Others are charged meanwhile. The model is told of those that passed; those that were
-          // denied for want of what is given back later are not its business.
+          // Others are charged meanwhile. The model hears of those that passed, but not of those
+          // that were denied for lack of what is given back later.
           Run({.request = &request});
           last = request.outcome.value();
           if (last.allowed) {
@@ -98,7 +99,7 @@ TEST_P(Refund, LeavesNoTrace) {
         ASSERT_TRUE(may_hold_less) << "expected " << testing::PrintToString(expected) << " got "
                                    << testing::PrintToString(last);
         ASSERT_LE(last.remaining, expected.remaining);
-        break;  // From here on the model holds more.
+        break;  // From here on the model has more left.
       }
     }
     EXPECT_GT(refunded, 200);
@@ -159,7 +160,7 @@ TEST_F(RefundTest, AJournalIsBoundedAndEnds) {
   }
 }
 
-// A log has no journal; but what is given back is taken out of every later entry.
+// A log has no journal, but a refund changes every later entry.
 TEST_F(RefundTest, OfALogIsBounded) {
   const Limit limit = *Limit::Make(Algorithm::kSlidingWindow, 1'000, 1, std::chrono::days(30));
   const Charge charge{.key = "k", .limit = &limit};
@@ -183,7 +184,7 @@ TEST_F(RefundTest, OfALogIsBounded) {
   }
 }
 
-// What a reset has made whole is not given back once more.
+// What a reset has restored is not given back once more.
 TEST_F(RefundTest, AfterAResetGivesNothing) {
   for (const Algorithm algorithm : kAlgorithms) {
     SCOPED_TRACE(ToString(algorithm));
@@ -215,7 +216,7 @@ TEST_F(RefundTest, AfterAResetGivesNothing) {
   }
 }
 
-// Neither a clock that was set back nor numbers that changed make more of it than was taken.
+// Neither a clock that was set back nor changed numbers give back more than was taken.
 TEST_F(RefundTest, WhenTimeOrNumbersChangedGivesNoMore) {
   for (const Algorithm algorithm : kAlgorithms) {
     SCOPED_TRACE(ToString(algorithm));
@@ -275,7 +276,7 @@ TEST_F(RefundTest, OfAWindowThatIsOverIsComplete) {
   }
 }
 
-// Those that were taken at the same moment, or from the same window, look alike.
+// Holds that were taken at the same moment, or from the same window, look alike.
 TEST_F(RefundTest, SeveralInOneCallAreAllMade) {
   for (const Algorithm algorithm : kAlgorithms) {
     SCOPED_TRACE(ToString(algorithm));

@@ -25,7 +25,7 @@ std::string Integers(std::initializer_list<std::int64_t> numbers) {
   return reply;
 }
 
-// A few commands on one key at one moment, and what they must be answered.
+// A few commands on one key at one moment, and the expected answers.
 struct Exchange {
   std::string sent;
   std::string expected;

@@ -48,11 +48,11 @@ const std::array<Known, 6> kKnown = {{
     {"gcra", {.kind = model::Kind::kTokenBucket, .amount = 7, .refill = 7, .span_us = 1'000'000}},
 }};
 
-// One request and what the model is asked for it.
+// One request and the matching question to the model.
 struct Asked {
   RateLimitRequest request;
   std::vector<model::Model::Charge> charges;
-  std::vector<bool> gives;  // Of each, whether it is given back.
+  std::vector<bool> gives;  // For each, whether it is given back.
 };
 
 Asked RandomRequest(Random& random, const std::string& domain) {
@@ -60,7 +60,7 @@ Asked RandomRequest(Random& random, const std::string& domain) {
   asked.request.set_domain(domain);
   const std::int64_t hits = random.Between(0, 2);
   asked.request.set_hits_addend(static_cast<std::uint32_t>(hits));
-  // Different ones: the model takes from a state once a request.
+  // Different ones: the model takes from a state once per request.
   const auto first = static_cast<std::size_t>(random.Between(0, 5));
   const auto count = static_cast<std::size_t>(random.Between(1, 3));
   for (std::size_t i = 0; i < count; ++i) {
@@ -112,7 +112,7 @@ std::vector<model::Answer> EachAlone(model::Model& model, const Asked& asked, st
   return answers;
 }
 
-// What is given back is apart from what is taken.
+// Giving back is separate from taking.
 std::vector<model::Answer> Together(model::Model& model, const Asked& asked, std::int64_t now_us) {
   std::vector<model::Model::Charge> taken;
   for (std::size_t i = 0; i < asked.charges.size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The script alone, on a real server: one call at a time, and what the library makes of its reply.
+// The script alone, on a real server: one call at a time, and how the library interprets its reply.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class ScriptTest : public testing::Test {
   // Runs one task; its outcome is in the request.
   void Run(const redis::Task& task) { RunTogether({&task, 1}); }
 
-  // Runs several in one call of the script. Those that are refused before are left out.
+  // Runs several in one call of the script. Those that are refused before that are left out.
   void RunTogether(std::span<const redis::Task> tasks) {
     redis::Batch batch;
     for (const redis::Task& task : tasks) {

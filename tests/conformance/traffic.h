@@ -63,7 +63,7 @@ inline Algorithm RandomAlgorithm(Random& random) {
 
 inline Limit RandomLimit(Random& random, Algorithm algorithm) {
   while (true) {
-    // Mostly limits as people write them, some with numbers as large as they go.
+    // Mostly limits that people would write, some with the largest numbers.
     const bool human = !random.OneIn(4);
     const std::int64_t amount = human ? random.Between(1, 30) : random.AnySize(1LL << 53);
     const std::int64_t refill = human ? random.Between(1, 30) : random.AnySize(1LL << 53);
@@ -81,8 +81,8 @@ inline Limit RandomLimit(Random& random) { return RandomLimit(random, RandomAlgo
 
 enum class Time { kForward, kAnyDirection };
 
-// Moments that matter: the same, the next microsecond, a wait that was reported or one microsecond
-// off it, parts and multiples of the span, and long pauses.
+// Moments that matter: the same, the next microsecond, a reported wait or one microsecond off it,
+// parts and multiples of the span, and long pauses.
 inline std::int64_t NextTime(Random& random, std::int64_t now, const Limit& limit,
                              const Decision& last, Time direction) {
   const std::int64_t span = limit.span().count();
@@ -120,7 +120,7 @@ inline std::int64_t NextTime(Random& random, std::int64_t now, const Limit& limi
   if (direction == Time::kAnyDirection && random.OneIn(6)) step = -step;
   if (direction == Time::kForward) step = std::max<std::int64_t>(0, step);
   const std::int64_t end = kTimeMax.time_since_epoch().count();
-  // Near the end of time, start over: with time going forward alone, stay.
+  // Near the end of time, start over; if time only goes forward, stay.
   if (step > end - now) return direction == Time::kForward ? now : kStartUs;
   return std::max<std::int64_t>(0, now + step);
 }

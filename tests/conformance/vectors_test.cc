@@ -28,7 +28,7 @@ struct Step {
   std::int64_t now_us;
   std::string key;
   std::int64_t cost;
-  Action action;      // kGive if the vector says "give" in place of "cost".
+  Action action;      // kGive if the vector has "give" in place of "cost".
   std::string error;  // Empty if a decision is expected.
   Decision expected;  // Without `limit`, which the vectors leave open.
 };

@@ -12,7 +12,7 @@ import re
 # Members of JSON whose value is a time, or counts what happened elsewhere.
 VOLATILE = re.compile(r"(Seconds|Micros|_us|At|generation|version|count\w*|requestId)$")
 
-# Times in text. Each stands for any other.
+# Times in text. Each matches any other.
 TIMES = ((re.compile(r"\b\d{10}\b"), "TIME"),                           # Unix seconds
          (re.compile(r";t=\d+"), ";t=TIME"),                            # of the field RateLimit
          (re.compile(r'(_us" => \(integer\)) [1-9]\d*'), r"\1 TIME"),    # of a map of RESP
@@ -23,7 +23,7 @@ ANYTHING = "…"
 
 
 def differences(shown, real):
-    """What is not as it is shown, as text; empty if all is."""
+    """The differences from what is shown, as text; empty if there are none."""
     shown = "\n".join(COMMENT.sub("", line).rstrip() for line in shown.strip().splitlines())
     real = "\n".join(line.rstrip() for line in real.strip().splitlines())
     if shown.startswith("HTTP/"):
@@ -39,9 +39,9 @@ def differences(shown, real):
 
 def parse_json(text):
     """The document, in which a bare … stands for a value, for further members, or, alone in a list,
-    for its elements. None: it is none."""
+    for its elements. None: it is not JSON."""
     for place, meaning in ((r":\s*…", ': "…"'), (r"\[\s*…\s*\]", '["…"]'), ("…", '"…": "…"')):
-        # Texts are passed over.
+        # Skip texts.
         text = re.sub(rf'"(?:[^"\\]|\\.)*"|{place}',
                       lambda match, put=meaning: match[0] if match[0][0] == '"' else put, text)
     try:
@@ -52,7 +52,7 @@ def parse_json(text):
 
 
 def _http(shown, real):
-    """Of the header fields, those that are shown must be there."""
+    """The header fields that are shown must be present."""
     head, _, body = shown.partition("\n\n")
     real_head, _, real_body = real.partition("\n\n")
     status, *fields = head.splitlines()

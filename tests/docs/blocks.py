@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what a markdown file shows: its fenced blocks with the comments that say how to run them,
-and its inline code."""
+"""Reads a markdown file: its fenced blocks with the comments that tell how to run them, and its
+inline code."""
 
 import dataclasses
 import re
 import textwrap
 
-# What a comment before a block may say; README.md explains each.
+# What a comment before a block may contain; README.md explains each.
 DIRECTIVES = ("not run", "first", "stdin of", "output of", "part of")
 
 FENCE = re.compile(r"^ *(?P<fence>`{3,}|~{3,}) *(?P<language>[^\s`]*)[^`]*$")
@@ -15,7 +15,7 @@ SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 
 
 class BadDocument(Exception):
-    """A document that cannot be read as it was meant."""
+    """A document that cannot be parsed as intended."""
 
 
 @dataclasses.dataclass

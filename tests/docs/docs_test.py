@@ -80,7 +80,7 @@ class Blocks(DocumentsTest):
 
 
 class HelpTexts(DocumentsTest):
-    """Examples that stand elsewhere than in documents."""
+    """Examples outside documents."""
 
     def test_examples_of_commands(self):
         reader = self.reader()
@@ -121,7 +121,7 @@ class HelpTexts(DocumentsTest):
 
 
 def ask(port, method, target, body=None):
-    """Any question, also one that the description does not know."""
+    """Any request, even one that the description does not know."""
     client = support.Client(port)
     try:
         return client.request(method, target, body)
@@ -156,7 +156,7 @@ def flags_of_commands():
 
 
 class Proxies(DocumentsTest):
-    """What the comments of deploy/ say to write into the configuration of a proxy."""
+    """What the comments in deploy/ say to write into a proxy's configuration."""
 
     def shown(self, name, pattern):
         """The part of a file's comment that matches."""
@@ -258,7 +258,7 @@ class Inline(DocumentsTest):
                 self.assertEqual(flags(rest) - known[command], set(), "there are no such flags")
 
     def test_settings(self):
-        # Members of the status are written in the same way.
+        # Members of the status are written the same way.
         service = support.Service()
         self.addCleanup(service.remove)
         status = service.admin("GET", "/admin/v1/status").json
@@ -284,7 +284,7 @@ class Inline(DocumentsTest):
         def check(match):
             self.assertTrue(match[1] in known, "there is no such metric")
             labels = set(support.LABEL.findall(match[2] or ""))
-            # Some series are there only while something is wrong.
+            # Some series exist only while something is wrong.
             unknown = labels - samples.get(match[1], labels)
             self.assertEqual(unknown, set(), "there are no such labels")
         self.each(r"((?:sluice|rate_limiter|process)_\w+)(\{.*\})?$", check)
@@ -303,14 +303,14 @@ class Inline(DocumentsTest):
         def check(match):
             method, query = match[1], match[3] or ""
             path = re.sub(r"\{\w+\}", "api", match[2].replace("{domain}", "edge"))
-            # No path takes this method, and those that there are say which they take.
+            # No path accepts this method, and existing ones report which they accept.
             found = {port: answer for port in (service.port, service.admin_port)
                      for answer in [ask(port, "TRACE", path)] if answer.status == 405}
             self.assertTrue(found, "there is no such path at either door")
             port, answer = found.popitem()
             self.assertIn(method, re.split(r",\s*", answer.header("Allow")))
             if method == "GET" and "…" not in query:
-                # Of what is looked at there may be none; but it can be asked for.
+                # The resource may not exist, but it can be requested.
                 self.assertIn(ask(port, method, path + query).status, (200, 404))
         self.each(r"(GET|POST|PUT|DELETE) (/[^\s?…]*)(\?.*)?$", check)
 
@@ -343,14 +343,14 @@ class Inline(DocumentsTest):
 
 
 def anchors(markdown):
-    """As GitHub makes them of headings."""
+    """Anchors as GitHub makes them from headings."""
     headings = re.findall(r"^#+ (.*)$", markdown, re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
             for heading in headings}
 
 
 class Harness(DocumentsTest):
-    """A document that is wrong is found out."""
+    """A wrong document is detected."""
 
     def run_all(self, markdown):
         runner = Runner(self.reader())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents, and somebody who follows one of them at a shell."""
+"""The documents, and a reader who follows one of them at a shell."""
 
 import collections
 import os
@@ -29,7 +29,7 @@ class Failure(AssertionError):
 
 
 def files(*endings):
-    """The files of the repository whose names end so, by their paths in it."""
+    """The files of the repository with this suffix, by their paths in it."""
     for folder, folders, names in os.walk(REPOSITORY):
         folders[:] = sorted(name for name in folders
                             if name not in FOREIGN_FOLDERS and not name.startswith("."))
@@ -47,7 +47,7 @@ def read_document(path):
 
 
 class Ports:
-    """Free ports in place of those that documents name."""
+    """Free ports that replace those in documents."""
 
     ADDRESS = re.compile(
         r"(?P<host>127\.0\.0\.1|0\.0\.0\.0|localhost|sluice\.example):(?P<port>\d{4,5})\b")
@@ -58,8 +58,8 @@ class Ports:
         self.real = collections.defaultdict(support.free_port, {6379: redis_port})
 
     def into(self, text):
-        """The text with real ports. Nothing but this machine is reached, and the store is waited
-        for, however busy it is."""
+        """The text with real ports. Only this machine is contacted, and the store is waited for,
+        however busy it is."""
         text = self.REDIS.sub(r"\1?timeout=60s\&connect_timeout=60s", text)
         for pattern, separator in ((self.ADDRESS, ":"), (self.OPTION, " ")):
             text = pattern.sub(lambda match, by=separator: "".join(
@@ -69,9 +69,9 @@ class Ports:
 
 
 class Reader:
-    """Somebody who follows a document from its beginning, in a folder of their own that looks like
-    the repository after `make build`, with files of their own: recorded traffic in traffic.csv,
-    rules in rules.yaml, and a program in app.cc."""
+    """A reader who follows a document from its beginning, in a new folder that looks like the
+    repository after `make build`, with some files: recorded traffic in traffic.csv, rules in
+    rules.yaml, and a program in app.cc."""
 
     COPIED = ("examples", "deploy", "tools")
     APP = "#include <sluice/sluice.h>\nint main() {}\n"
@@ -103,7 +103,7 @@ class Reader:
         self.folder.write("rules.yaml", read_blocks(rules, read_document(rules))[0].text)
 
     def copy(self, folder):
-        """With ports that are free."""
+        """With free ports."""
         for path in folder.rglob("*"):
             if path.is_file():
                 name = path.relative_to(REPOSITORY)
@@ -111,7 +111,7 @@ class Reader:
                 os.chmod(self.folder.write(str(name), content), path.stat().st_mode)
 
     def here(self, text):
-        """The text with ports that are free, and with a place that may be written to."""
+        """The text with free ports, and with a writable folder."""
         return self.ports.into(text).replace("/usr/local", self.prefix)
 
     def type(self, commands, stdin="", any_status=False):
@@ -128,7 +128,7 @@ class Reader:
         arguments = ["bash", str(HERE / "shell.sh"), script]
         arguments += ["any-status"] if any_status else []
         stdin_path = self.state.write("stdin", self.here(stdin))
-        # Not through pipes, which whatever stays in the background would keep open.
+        # Not through pipes, which anything left in the background would keep open.
         with (open(stdin_path, "rb") as stdin_file, open(self.state / "stdout", "wb") as stdout,
               open(self.state / "stderr", "wb") as stderr):
             status = subprocess.run(arguments, cwd=str(self.folder), env=environment,

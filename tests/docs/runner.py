@@ -72,7 +72,7 @@ class Runner:
         self.reader.type(block.text)
 
     def run_console(self, block):
-        """Commands behind `$ `, each followed by what it prints; nothing shown is nothing said."""
+        """Commands after `$ `, each followed by its output; if none is shown, none is printed."""
         for command, shown in read_session(block.text):
             printed = self.reader.type(command, any_status=bool(shown))
             if shown:
@@ -100,7 +100,8 @@ class Runner:
             self.reader.type("cat > shown.yaml && sluice validate shown.yaml", stdin=block.text)
 
     def run_cmake(self, block):
-        """A part of the CMakeLists.txt of a program `app`. The generator says what is not found."""
+        """A part of the CMakeLists.txt of a program `app`. The generator reports what is not
+        found."""
         begin = ("cmake_minimum_required(VERSION 3.25)\nproject(app CXX)\n"
                  "add_executable(app app.cc)\n")
         self.reader.type('rm -rf app && mkdir app && cp app.cc app && cat > app/CMakeLists.txt && '
@@ -121,14 +122,14 @@ class Runner:
 
     @staticmethod
     def check_part(block, name):
-        """The lines of the block stand in a file, in this order, however indented."""
+        """The lines of the block occur in a file, in this order, whatever their indentation."""
         lines = iter(line.strip() for line in (REPOSITORY / name).read_text().splitlines())
         for line in filter(None, map(str.strip, block.text.splitlines())):
             if line not in lines:
                 raise Failure(f"{line!r} is not in {name}, or not at this place")
 
     def check_envoy_filter(self, block):
-        """Put in place of that of deploy/envoy; skipped without an Envoy."""
+        """Replaces that of deploy/envoy; skipped without an Envoy."""
         if not os.access(ENVOY, os.X_OK):
             print(f"{block.place}: skipped: there is no {ENVOY}; tools/setup_proxies installs it")
             return
@@ -144,7 +145,7 @@ class Runner:
 
 
 def guess_language(text):
-    """Of a block that does not say it: commands and JSON are recognised, nothing else."""
+    """The language of a block without one: commands and JSON are recognised, nothing else."""
     if text.startswith("$ "):
         return "console"
     if COMMAND.match(text):
@@ -170,8 +171,8 @@ def read_session(text):
 
 
 def compile_programs(blocks, folder):
-    """All C++ that is shown, in one go: each block in a namespace of its own, its includes before
-    all. What has no main is taken for statements."""
+    """All C++ that is shown, at once: each block in its own namespace, its includes before all. A
+    block without main is taken for statements."""
     includes = []
     bodies = []
     for number, block in enumerate(blocks):
@@ -191,13 +192,13 @@ def compile_programs(blocks, folder):
 
 
 def read_queries(text):
-    """One to a line; what is indented belongs to the line before."""
+    """One per line; indented lines belong to the line before."""
     lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
     return re.split(r"\n(?!\s)", "\n".join(lines))
 
 
 def check_queries(blocks, folder):
-    """Every query is read by Prometheus, and asks for metrics that there are."""
+    """Prometheus parses every query, and it asks for existing metrics."""
     known = documented_metrics()
     rules = ["groups:", "- name: shown", "  rules:"]
     for block in blocks:
@@ -216,5 +217,5 @@ def check_queries(blocks, folder):
 
 
 def documented_metrics():
-    """By their names. That the reference names all and no others is tested by service_metrics."""
+    """By their names. service_metrics tests that the reference names exactly these."""
     return set(re.findall(r"^\| `(\w+)` \|", read_document("docs/reference/metrics.md"), re.M))

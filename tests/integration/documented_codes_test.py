@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error code that the HTTP doors can answer with is in their documents, and those name none
-that there is not.
+"""Every error code that the HTTP doors can return is documented, and no other is.
 
 Usage: documented_codes_test.py
 """
@@ -11,8 +10,8 @@ import unittest
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
-# How codes stand in the source: beside the status or as the first of what is refused, and as the
-# names of the library's own errors.
+# How codes are written in the source: beside the status or as the first argument of a refusal, and
+# as the names of the library's own errors.
 IN_CALLS = re.compile(r'(?:\b[1-5]\d\d\s*,|\brefuse\(|\bErrorBody\()\s*"([A-Z]+(?:_[A-Z]+)*)"')
 OWN = re.compile(r'return "([A-Z]+(?:_[A-Z]+)*)";')
 

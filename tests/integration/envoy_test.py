@@ -64,14 +64,14 @@ class EnvoyTest(support.ServiceTest):
                           "--rls-config", self.files / "limits", *arguments)
 
     def start_envoy(self, sluice_tls="", metadata=""):
-        """Envoy, and waits until it believes that Sluice is well."""
+        """Starts Envoy, and waits until it considers Sluice healthy."""
         self.front, admin = free_port(), free_port()
         config = (DEPLOY / "envoy.yaml").read_text()
         config = replace_once(config, "port_value: 10000", f"port_value: {self.front}")
         config = replace_once(config, "port_value: 3000",
                               f"port_value: {self.application.server_port}")
         config = replace_once(config, "port_value: 8081", f"port_value: {self.grpc_port}")
-        # The machine may be busy; and what fails is to be seen.
+        # The machine may be busy, and failures should be visible.
         for timeout in ("timeout: 0.02s", "timeout: 1s"):
             config = replace_once(config, timeout, f"timeout: {PATIENCE:.0f}s")
         config = replace_once(config, "failure_mode_deny: false", "failure_mode_deny: true")
@@ -102,7 +102,7 @@ class EnvoyTest(support.ServiceTest):
         return "\n".join(line for line in lines if line.startswith("sluice::"))
 
     def ask(self, path="/", method="GET", **headers):
-        """What a client gets: the status, and the headers by their names in lower case."""
+        """What a client gets: the status, and the headers by lower-case name."""
         connection = http.client.HTTPConnection("127.0.0.1", self.front, timeout=PATIENCE)
         try:
             connection.request(method, path, headers=support.header_names(headers))
@@ -120,7 +120,7 @@ class EnvoyTest(support.ServiceTest):
         self.start_envoy()
         self.assertEqual(self.statuses(3, "/free"), [200] * 3)
 
-        # Of three entries, and only for those who post.
+        # Three entries, and only for POST.
         self.assertEqual(self.statuses(5, "/login", "POST"), [200] * 5)
         status, headers = self.ask("/login", "POST")
         self.assertEqual(status, 429)
@@ -132,7 +132,7 @@ class EnvoyTest(support.ServiceTest):
         self.assertGreater(int(headers["retry-after"]), 0)
         self.assertEqual(self.ask("/login")[0], 200)
 
-        # A value a budget.
+        # A budget for each value.
         status, headers = self.ask(x_api_key="ann")
         self.assertEqual((status, headers["x-ratelimit-remaining"]), (200, "599"))
         self.assertEqual(self.ask(x_api_key="bob")[1]["x-ratelimit-remaining"], "599")
@@ -141,7 +141,7 @@ class EnvoyTest(support.ServiceTest):
         # Five at once.
         self.assertEqual(self.statuses(11, "/search?q=x"), [200] * 10 + [429])
 
-        # Several descriptors in one request: the tightest is told.
+        # Several descriptors in one request: the tightest is reported.
         status, headers = self.ask("/search?q=x", x_api_key="ann")
         self.assertEqual((status, headers["x-ratelimit-limit"]), (429, "50"))
 

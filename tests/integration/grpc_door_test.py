@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sluice serve --grpc` with a gRPC client that is not ours: Debian's python3-grpcio.
+"""`sluice serve --grpc` with a foreign gRPC client: Debian's python3-grpcio.
 
 Usage: grpc_door_test.py PROGRAM
 """
@@ -65,11 +65,11 @@ TIMEOUT = support.PATIENCE
 
 
 def load_messages(folder):
-    """What protoc makes of proto/, as Python modules."""
+    """The output of protoc for proto/, as Python modules."""
     protos = [str(path.relative_to(PROTO)) for path in PROTO.rglob("*.proto")]
     subprocess.run(["protoc", f"--proto_path={PROTO}", f"--python_out={folder}", *protos],
                    check=True)
-    # `grpc` is the client library; its health and reflection messages are found beside it.
+    # `grpc` is the client library; its health and reflection messages are beside it.
     sys.path.insert(0, folder)
     grpc.__path__.append(f"{folder}/grpc")
     return [importlib.import_module(name) for name in
@@ -91,7 +91,7 @@ class Server(support.Service):
         super().__init__("--grpc", "127.0.0.1:0", *options, "--rls-config", self.config / "rls")
 
     def channel(self, credentials=None):
-        # Channels to one address share a connection unless told not to.
+        # Channels to one address share a connection unless configured otherwise.
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
         target = f"localhost:{self.grpc_port}"
         if credentials:
@@ -124,7 +124,7 @@ def ask(*entries, domain="edge", hits=0):
 
 
 def ask_much(size):
-    """A request of about so many bytes, in entries that are each as large as they may be."""
+    """A request of about this many bytes, in entries of the maximum size."""
     return ask(*("free", "x" * 16_000) * (size // 16_000))
 
 
@@ -527,8 +527,8 @@ class ReloadTest(unittest.TestCase):
         call(ask("user", "ann", hits=2), timeout=TIMEOUT)
         write("edge.yaml", CONFIG.replace("unit: 3}", "unit: 5}"))
         eventually(lambda: remaining("user") == 3, "the limit is raised")
-        # What is wrong changes nothing.
-        write("new.yaml", STRICT)  # A domain that is there already.
+        # Invalid files change nothing.
+        write("new.yaml", STRICT)  # A domain that already exists.
         eventually(lambda: server.metric("sluice_reloads_total", result="invalid") > 0,
                    "it is refused")
         self.assertEqual(remaining("user"), 3)
@@ -541,7 +541,7 @@ class ReloadTest(unittest.TestCase):
 
 
 class RedisTest(unittest.TestCase):
-    """Two instances on one Redis are one limiter; an outage is what the policy says."""
+    """Two instances on one Redis are one limiter; in an outage the policy decides."""
 
     def test_instances_share_and_an_outage_follows_the_policy(self):
         redis = support.Redis()
@@ -626,7 +626,7 @@ class TlsTest(unittest.TestCase):
 
     @staticmethod
     def negotiate(server, roots, protocols):
-        """What the server chooses of these."""
+        """What the server selects from these."""
         context = ssl.create_default_context(cafile=roots)
         context.set_alpn_protocols(protocols)
         with socket.create_connection(("127.0.0.1", server.grpc_port), timeout=TIMEOUT) as plain:
@@ -635,7 +635,7 @@ class TlsTest(unittest.TestCase):
 
 
 class AccessTest(unittest.TestCase):
-    """Who may ask: callers with a token or a certificate. Health is told to everybody."""
+    """Who may ask: callers with a token or a certificate. Health is public."""
 
     def setUp(self):
         self.folder = support.Folder()

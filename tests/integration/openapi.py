@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks answers against an OpenAPI description: as much of JSON Schema as ours uses. A keyword
-that is not known here is an error, so that nothing in the description goes unchecked."""
+"""Checks answers against an OpenAPI description, with as much of JSON Schema as ours uses. An
+unknown keyword is an error, so that nothing in the description goes unchecked."""
 
 import json
 import re
 
-# Those that say something about values, and those that do not.
+# Keywords that constrain values, and those that do not.
 CHECKED = {"$ref", "type", "enum", "required", "properties", "additionalProperties", "items",
            "maxItems", "maxProperties", "minimum"}
 IGNORED = {"default", "description", "example"}
 
-# By HTTP itself.
+# Sent by HTTP itself.
 ALWAYS_SENT = {"connection", "content-length", "content-type", "date"}
 
 TYPES = {
@@ -26,13 +26,14 @@ METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
 
 class Description:
-    """What the service says of one of its listeners. Remembers which of it was seen to be true."""
+    """The service's description of one of its listeners. Remembers which parts were seen to be
+    true."""
 
     def __init__(self, document, admin=False):
         self.document = document
         self.admin = admin
         self.seen = set()  # (method, path, status) of all answers that were checked.
-        # Those of the admin API say that they are elsewhere.
+        # Paths of the admin API declare that they are elsewhere.
         self.paths = {path: {method: operation for method, operation in item.items()
                              if method in METHODS}
                       for path, item in document["paths"].items() if ("servers" in item) == admin}
@@ -41,7 +42,7 @@ class Description:
             for path in self.paths]
 
     def operations(self):
-        """(method, path, operation) of all that are described."""
+        """(method, path, operation) of everything that is described."""
         return [(method.upper(), path, operation) for path, operations in self.paths.items()
                 for method, operation in operations.items()]
 
@@ -67,7 +68,7 @@ class Description:
     def response_for(self, method, target, status):
         responses = self.document["components"]["responses"]
         path = self.path_of(target)
-        # Who may not ask is not told what there is.
+        # Whoever may not ask does not learn what exists.
         refusals = {401: "AdminUnauthorized", 403: "AdminForbidden"} if self.admin else {}
         operations = self.paths.get(path, {})
         if status in refusals and method.lower() not in operations:
@@ -120,8 +121,8 @@ class Description:
         self.validate(value, schema, where)
 
     def check_examples(self):
-        """Examples are what they are examples of, and every answer in JSON that is not an error of
-        its own kind has one."""
+        """Examples match their schema, and every JSON answer, except errors of its own kind, has
+        one."""
         for method, path, operation in self.operations():
             contents = [("request", operation.get("requestBody", {}).get("content", {}))]
             contents += [(status, self.resolve(response).get("content", {}))

@@ -27,7 +27,8 @@ LIMIT = "algorithm=fixed_window,limit=2,window=1d"
 
 
 def documented_acl(user):
-    """The permissions that the manual says are enough for this user, whose password is `pw`."""
+    """The permissions that the manual documents as sufficient for this user, whose password is
+    `pw`."""
     manual = (support.REPOSITORY / "docs/reference/redis.md").read_text(encoding="utf-8")
     line = next(line for line in manual.splitlines() if line.startswith(f"ACL SETUSER {user} "))
     return line.replace(">PASSWORD", ">pw").split()
@@ -186,12 +187,12 @@ class RedisCli(unittest.TestCase):
 
     def test_purge_shows_its_progress_on_a_terminal(self):
         self.check(key="user:1")
-        # Looking around is no writing; removing waits for longer than a command is silent.
+        # Scanning is not writing; removing waits for longer than a command stays silent.
         self.redis("client", "pause", "60000", "write")
         self.addCleanup(self.redis, "client", "unpause")
         screen, terminal = pty.openpty()
         self.addCleanup(os.close, screen)
-        # Open until all is read: what was written is lost with the last writer.
+        # Open until everything is read: output is lost with the last writer.
         self.addCleanup(os.close, terminal)
         with subprocess.Popen([support.PROGRAM, "purge", "--store", self.uri, "--match", "user:*"],
                               stdout=subprocess.PIPE, stderr=terminal) as purge:
@@ -206,7 +207,7 @@ class RedisCli(unittest.TestCase):
                 purge.kill()
         self.assertEqual((purge.returncode, output), (0, b"removed 1 states\n"))
         shown = b""
-        while not shown.endswith(b"\x1b[K"):  # Drawn, and wiped at the end.
+        while not shown.endswith(b"\x1b[K"):  # Drawn, and erased at the end.
             self.assertTrue(select.select([screen], [], [], support.PATIENCE)[0], shown)
             shown += os.read(screen, 4096)
         self.assertRegex(shown.decode(), r"purge: \[#+\] 100 %")
@@ -243,11 +244,11 @@ class RedisCli(unittest.TestCase):
     def test_replay_reaches_a_redis_that_is_far_away(self):
         far = proxy.Proxy(self.port)
         self.addCleanup(far.remove)
-        # A time of its own for each: two at once, so that all of them take 4 s, or 12.
+        # Each has its own time: two at once, so that all of them take 4 s, or 12.
         lines = "".join(f"{1_700_000_000_000_000 + i},k\n" for i in range(400))
         arguments = ("replay", "--json", "--limit", LIMIT)
         memory = support.sluice(*arguments, stdin=lines)
-        # Without a timeout, there is time enough; with one, it holds for a part of the lines only.
+        # Without a timeout there is time enough; a timeout applies to only a part of the lines.
         for delay, options in ((0.02, ""), (0.06, "?timeout=10s")):
             far.delay(delay)
             uri = f"redis://:s3cret@127.0.0.1:{far.port}{options}"
@@ -310,7 +311,7 @@ class RedisCli(unittest.TestCase):
 
 
     def test_the_clock_of_a_client_does_not_matter(self):
-        # Without the sanitizer's wish to be loaded first, where there is one.
+        # Ignores that the sanitizer, if any, wants to be loaded first.
         ahead = {"LD_PRELOAD": CLOCK_SHIFT, "ASAN_OPTIONS": "verify_asan_link_order=0"}
         now = int(subprocess.run(["date", "+%s"], capture_output=True, text=True, check=True,
                                  env={**os.environ, **ahead}).stdout)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on a Redis whose name the system does not find for a minute.
+"""Commands on a Redis whose name the system takes a minute to look up.
 
 Usage: redis_lookup_test.py PROGRAM SLOW_LOOKUP
 SLOW_LOOKUP is the library that makes looking up names take that long.
@@ -14,7 +14,7 @@ import unittest
 import support
 
 LIMIT = "algorithm=fixed_window,limit=1000,window=1d"
-# Without the sanitizer's wish to be loaded first, where there is one.
+# Ignores that the sanitizer, if any, wants to be loaded first.
 SLOW = {"LD_PRELOAD": sys.argv[2], "ASAN_OPTIONS": "verify_asan_link_order=0"}
 SOON = 20.0  # Of a minute: long enough for a busy machine.
 
@@ -44,7 +44,7 @@ class RedisLookup(unittest.TestCase):
     def test_the_next_seed_of_a_cluster_is_tried(self):
         cluster = support.RedisCluster()
         self.addCleanup(cluster.remove)
-        # The first of the seeds is any of them.
+        # The first seed may be any of them.
         for _ in range(3):
             done = self.check(f"redis://slowhost,127.0.0.1:{cluster.nodes[0].port}"
                               "?timeout=50s&connect_timeout=3s")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs `sluice replay` as its users do and compares what it prints, byte by byte where it can.
+"""Runs `sluice replay` as its users do and compares its output, byte by byte where possible.
 
 Usage: replay_cli_test.py PROGRAM
 """
@@ -58,7 +58,7 @@ class ReplayTest(unittest.TestCase):
         return done
 
     def decisions(self, records, limits=(BUCKET,), extra=()):
-        """The decision lines on records, each a tuple of timestamp, key and perhaps cost."""
+        """The decision lines for records, each a tuple of timestamp, key and perhaps cost."""
         text = "".join(",".join(map(str, record)) + "\n" for record in records)
         lines = self.replay("--decisions", *extra, stdin=text, limits=limits).stdout.decode()
         self.assertTrue(lines.endswith("\n"))
@@ -158,23 +158,23 @@ class Decisions(ReplayTest):
             ])
 
     def test_sliding_window_counter(self):
-        # Times from the start of a minute, as the weights are.
+        # Times from the start of a minute, like the weights.
         steps = [
             (0, 8, "1,2,0,120000000,0"),
-            # The next minute. 8 * 54/60 = 7.2 are left of the 8; 2.8 fit, and 3 do from 7.5 s on.
+            # The next minute. 8 * 54/60 = 7.2 of the 8 are left; 2.8 fit, and 3 from 7.5 s on.
             (66_000_000, 3, "0,2,1500000,54000000,0"),
             (67_499_999, 3, "0,2,1,52500001,0"),
             (67_500_000, 3, "1,0,0,112500000,0"),
             # 8 * 30/60 + 3 = 7 of 10.
             (90_000_000, 0, "1,3,0,90000000,0"),
             (90_000_000, 3, "1,0,0,90000000,0"),
-            # 5 fit when 6 * x/60 is down to 5: in the minute after, 10 s in.
+            # 5 fit when 6 * x/60 is down to 5: in the next minute, 10 s in.
             (90_000_000, 5, "0,0,40000000,90000000,0"),
             (129_999_999, 5, "0,4,1,50000001,0"),
             (130_000_000, 5, "1,0,0,110000000,0"),
         ]
         records = [(MINUTE_START + after, "a", cost) for after, cost, _ in steps]
-        # It is also what a limit without an algorithm means.
+        # This is also what a limit without an algorithm means.
         for limit in ("algorithm=sliding_window_counter,limit=10,window=60s", "limit=10,window=1m"):
             self.assertEqual(self.decisions(records, [limit]), [line for *_, line in steps])
 
@@ -197,7 +197,7 @@ class Decisions(ReplayTest):
             # The bucket holds 3, but the window only 2: neither is charged.
             (0, "a", 3, "0,2,40000000,86400000000,0"),
             (0, "a", 3, "0,2,40000000,86400000000,0"),
-            # Only if the bucket was not charged are the 3 still there; it has 40 s of a day back.
+            # The 3 are still there only if the bucket was not charged; it has 40 s of a day back.
             (40_000_000, "a", 3, "1,0,0,345560000000,0"),
             # Both deny; the longest wait counts.
             (40_000_000, "a", 1, "0,0,86360000000,345560000000,0"),
@@ -328,7 +328,7 @@ class Input(ReplayTest):
     def test_key_with_nul_and_any_other_byte(self):
         keys = [bytes([byte]) for byte in range(256) if byte not in b'\n\r,"'] + [b"a\0b", b"a\0c"]
         text = b"".join(b"%d,%s,2\n" % (T0, key) for key in keys)
-        # Every one is a key of its own: a second request would be denied.
+        # Each is its own key: a second request would be denied.
         self.assertEqual(self.summary(text)["allowed"], len(keys))
 
     def test_empty_input(self):
@@ -458,7 +458,7 @@ class BadInput(ReplayTest):
                                        f"cost {amount + 1}", limit, limits=[limit])
                 self.assert_line_fails(f"{T0},a,{2**63 - 1}\n", 1, f"cost {2**63 - 1}", limit,
                                        limits=[limit])
-                # The limit that cannot is named, wherever it stands.
+                # The limit that cannot is named, wherever it is.
                 self.assert_line_fails(f"{T0},a,{amount + 1}\n", 1, limit, limits=[WIDE, limit])
 
     def test_line_that_is_too_long(self):
@@ -598,7 +598,7 @@ class CommandLine(ReplayTest):
         ]
         for limit, part in cases:
             with self.subTest(limit=limit):
-                # Also behind one that is good, and whatever is read.
+                # Also after a valid one, and whatever is read.
                 self.assert_fails(run("replay", "--limit", limit, stdin=Input.CSV), "--limit", part)
                 self.assert_fails(
                     run("replay", "--decisions", "--limit", BUCKET, "--limit", limit), part)
@@ -735,7 +735,7 @@ class Output(ReplayTest):
                 self.assert_fails(done, "cannot write")
 
     def close_early(self, restore_signals):
-        """Reads the first line of far more than a pipe holds, as head does."""
+        """Reads the first line of far more than a pipe holds, like head."""
         path = self.write("traffic.csv", f"{T0},a\n" * 100_000)
         with subprocess.Popen([PROGRAM, "replay", "--limit", BUCKET, "--decisions", path],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -774,7 +774,7 @@ class Units(ReplayTest):
                 0, f"sluice replay: warning: the times look like {unit} since the epoch, and are "
                    "taken for microseconds\n"))
             self.assertEqual(done.stdout.count(b"\n"), 4)
-        # Microseconds since the epoch, and since the record began.
+        # Microseconds since the epoch, and since the start of the recording.
         for first in (T0, 0, 5 * SECOND):
             self.replay(stdin=f"{first},a\n{first + 2_000 * SECOND},a\n")
         self.replay(stdin="")

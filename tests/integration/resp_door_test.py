@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The RESP door of a running `sluice serve`, through the clients that people have: redis-cli,
-redis-benchmark, redis-py and ioredis.
+"""The RESP door of a running `sluice serve`, through common clients: redis-cli, redis-benchmark,
+redis-py and ioredis.
 
 Usage: resp_door_test.py PROGRAM
 """
@@ -86,7 +86,7 @@ class Door(unittest.TestCase):
         self.assertEqual(many.split("\n\n")[-1].split("\n")[-2:], ["a b", ""])
 
     def test_redis_cli_knows_the_commands(self):
-        # Without a terminal it asks for nothing, so ask as it would.
+        # Without a terminal, redis-cli does not ask, so ask as it would.
         self.assertIn("cl.throttle", redis_cli(self.port, "COMMAND", "DOCS"))
         self.assertIn("key max_burst", redis_cli(self.port, "COMMAND", "DOCS", "cl.throttle"))
 
@@ -200,7 +200,7 @@ class Password(unittest.TestCase):
         with redis.Redis(port=port, password="open sesame") as client:
             self.assertTrue(client.ping())
         with redis.Redis(port=port, username="default", password="no") as client:
-            # What it is called depends on the parser that the library finds.
+            # Its name depends on the parser that the library finds.
             with self.assertRaisesRegex(redis.RedisError, "WRONGPASS|invalid username"):
                 client.ping()
         done = subprocess.run(["node", NODE_CLIENT, str(port), "open sesame"],
@@ -243,7 +243,7 @@ class AsRedis(unittest.TestCase):
         "NOSUCH " + "x" * 200 + " y", "N" * 300 + " a", "NOSUCH" + " abcdefghij" * 40,
     ]
 
-    # Where both ask for the password "pw".
+    # Both require the password "pw".
     LOGINS = [
         ["PING"], ["HELLO"], ["HELLO 3"], ["HELLO 4"], ["HELLO 3 bogus"],
         ["HELLO 3 SETNAME me", "AUTH pw", "CLIENT GETNAME"],
@@ -262,7 +262,7 @@ class AsRedis(unittest.TestCase):
 
     @staticmethod
     def conversation(port, sent):
-        """All that is answered until the server closes."""
+        """Everything that is received until the server closes."""
         with support.RawConnection(port) as connection:
             connection.send(sent)
             return connection.read_until_closed()
@@ -306,7 +306,7 @@ class AsRedis(unittest.TestCase):
 
 
 class SharedState(unittest.TestCase):
-    """Two instances on one Redis are one limiter; an outage is an error and no denial."""
+    """Two instances on one Redis are one limiter; an outage is an error, not a denial."""
 
     def test_instances_share_and_an_outage_is_an_error(self):
         server = support.Redis()

@@ -51,7 +51,7 @@ class Resp:
 
 
 class OwnBudget(support.ServiceTest):
-    """What is kept for the address of a client is not what is kept for a key of that name."""
+    """The budget of a client's address is not that of a key with the same name."""
 
     def exercise(self, service):
         def left(**parameters):
@@ -67,7 +67,7 @@ class OwnBudget(support.ServiceTest):
         for _ in range(3):
             self.assertEqual(check().json["key"], OWN)
         self.assertEqual((left(), left(key=OWN)), (7, 10))
-        # Nobody can use it up, nor make it whole, by its name.
+        # Nobody can use it up, or reset it, by its name.
         self.assertEqual(check(key=OWN, permits=10).status, 200)
         self.assertEqual(check(key=OWN).status, 429)
         self.assertEqual((left(), left(key=OWN)), (7, 0))
@@ -153,7 +153,7 @@ class Tokens(support.ServiceTest):
                 self.reload(service, by_signal)
                 eventually(lambda: http_client.request("GET", CHECK, headers=bearer("plain-secret"))
                            .status == 401, "the old token is forgotten")
-                # The same connections still, and what was taken away counts no more.
+                # The same connections still, but revoked tokens no longer count.
                 eventually(lambda: resp.ask("PING").startswith("-NOAUTH"), "RESP has forgotten it")
                 self.assertEqual(resp.ask("AUTH", "new-secret"), "+OK")
                 self.assertEqual(resp.ask("PING"), "+PONG")
@@ -212,7 +212,7 @@ class Tokens(support.ServiceTest):
     def test_of_a_pipe_are_read_once(self):
         pipe = self.files / "pipe"
         os.mkfifo(pipe)
-        # The service opens it once; were it to open it again it would wait without end.
+        # The service opens it once; if it opened it again, it would wait forever.
         feeder = support.Process(["sh", "-c", f"echo plain-secret > '{pipe}'"])
         self.addCleanup(feeder.remove)
         service = self.start("--http-token-file", pipe, token="plain-secret")
@@ -263,7 +263,7 @@ class PublicDoor(support.ServiceTest):
         for path in HEALTH:
             self.assertEqual(ask("GET", path).status, 200)
 
-        # Whatever is said of them, it is their own address that is charged.
+        # Whatever the request claims, the client's own address is charged.
         for context in ({"ip": "192.0.2.1"}, {"userId": "alice"}, {"apiKey": "k"},
                         {"attributes": {"plan": "free"}}, {"ip": OWN, "userId": "alice"}):
             check = {"ruleSet": "shop", "context": context}
@@ -286,7 +286,7 @@ class PublicDoor(support.ServiceTest):
 
     def test_with_tokens(self):
         service = self.serve("--http-token-file", self.files / "tokens")
-        # As a proxy passes it on, whose clients have tokens of their own.
+        # As passed on by a proxy whose clients have their own tokens.
         self.assert_own_only(service, bearer("of-somebody-else"))
         headers = bearer("secret")
         self.assertEqual(service.get(target(CHECK, key="k"), **headers).json["key"], "k")
@@ -298,7 +298,7 @@ class PublicDoor(support.ServiceTest):
 
 
 class Exposed(support.ServiceTest):
-    """What listens beyond loopback and asks nobody says so when it starts."""
+    """A door that listens beyond loopback and authenticates nobody warns when it starts."""
 
     NOBODY_ASKED = "whoever reaches this door may use it"
     IN_CLEAR = "tokens travel in clear"
@@ -342,7 +342,7 @@ class Exposed(support.ServiceTest):
 
 
 class ClientCertificates(support.ServiceTest):
-    """At the HTTP and RESP doors; that of gRPC is tried with its own client."""
+    """At the HTTP and RESP doors; that of gRPC is tested with its own client."""
 
     def setUp(self):
         self.files = self.folder()
@@ -383,7 +383,7 @@ class ClientCertificates(support.ServiceTest):
             connection.close()
 
     def ping(self, name=None, *login):
-        """What RESP says to PING; None if the connection is refused."""
+        """RESP's reply to PING; None if the connection is refused."""
         try:
             resp = Resp(self, self.ports["resp"], self.context(name))
             if login:

@@ -89,7 +89,7 @@ class Authentication(support.ServiceTest):
                 for right in (f"Bearer {TOKEN}", f"bearer  {TOKEN}"):
                     answer = service.admin("GET", SETS, headers={"Authorization": right})
                     self.assertEqual(answer.status, 200)
-                # With it, also from a page or under another name.
+                # With the token, also from a web page or under another host name.
                 answer = service.admin("GET", SETS, headers={
                     "Authorization": f"Bearer {TOKEN}", "Origin": "https://ops.example",
                     "Host": "sluice.internal"})
@@ -148,8 +148,8 @@ class Authentication(support.ServiceTest):
 
 
 class DescribedAnswers(support.ServiceTest):
-    """Every answer that /openapi.json promises of the admin API is given, and has the shape that it
-    describes; support.Service checks all of them."""
+    """Every answer that /openapi.json promises for the admin API is given, and has the described
+    shape; support.Service checks all of them."""
 
     KEY = "?key=ip:192.0.2.1"
     DESCRIPTOR = "/admin/v1/domains/edge/descriptor"
@@ -236,7 +236,7 @@ descriptors:
         self.ask(service, 412, "DELETE", SETS + "/made", If_Match='"other"')
         self.ask(service, 405, "PATCH", SETS)
         self.ask(service, 404, "GET", "/admin/v1/nothing")
-        # A file that is broken while it runs.
+        # A file that is broken at runtime.
         broken = self.serve()
         with open(self.rules, "w", encoding="utf-8") as file:
             file.write("ruleSets: 7\n")
@@ -252,7 +252,7 @@ descriptors:
         self.ask(service, 503, "DELETE", SETS + "/filed/keys" + self.KEY)
         for method in ("GET", "DELETE"):
             self.ask(service, 503, method, f"{self.DESCRIPTOR}?user=ann")
-        # What cannot be looked at says so in its place.
+        # What cannot be looked up is reported in its place.
         bands = self.ask(service, 200, "GET", SETS + "/filed/keys" + self.KEY).json["bands"]
         self.assertEqual({band["error"] for band in bands}, {"UNAVAILABLE"})
         self.ask(service, 200, "GET", "/admin/v1/status")
@@ -296,7 +296,7 @@ class Admin(support.SharedServiceTest):
         self.assertEqual(read.json["rules"][0]["bands"][0]["limit"], 3)
         self.assertEqual(read.header("ETag").strip('"'),
                          self.admin("GET", SETS).json["ruleSets"][1]["hash"])
-        # What is read can be written.
+        # What is read can be written back.
         again = self.admin("PUT", SETS + "/made", read.body.decode())
         self.assertEqual(again.status, 200)
         self.assertEqual(self.admin("GET", SETS + "/made").body, read.body)
@@ -391,7 +391,7 @@ class Admin(support.SharedServiceTest):
         whole = {"per-ip/burst": (5, 5), "per-ip/long": (50, 50), "per-user/u": (3, 3)}
         used = {"per-ip/burst": (3, 5), "per-ip/long": (48, 50), "per-user/u": (1, 3)}
         self.assertEqual(self.inspect("ip:2.2.2.2"), used)
-        self.assertEqual(self.inspect("ip:2.2.2.2"), used)  # Looking takes nothing.
+        self.assertEqual(self.inspect("ip:2.2.2.2"), used)  # Peeking takes nothing.
         self.assertEqual(self.inspect("ip:2.2.2.3"), whole)
         self.assertEqual(self.inspect("ip:2.2.2.2", rule="per-user"), {"per-user/u": (1, 3)})
 
@@ -417,7 +417,7 @@ class Admin(support.SharedServiceTest):
             for query, code in (("", "INVALID_KEY"), ("?key=", "INVALID_KEY"),
                                 ("?key=%", "INVALID_QUERY"), ("?key=a&key=b", "INVALID_QUERY")):
                 self.assert_error(self.admin(method, SETS + "/filed/keys" + query), 400, code)
-            # What nothing is counted under is a mistake, and not a whole budget.
+            # A key that nothing counts is a mistake, not a full budget.
             for query in ("key=nonsense", "key=apikey:none", "key=192.0.2.1",
                           "key=ip:192.0.2.1&rule=typo", "key=ip:192.0.2.1&rule=all"):
                 answer = self.admin(method, f"{SETS}/filed/keys?{query}")
@@ -490,7 +490,7 @@ class Admin(support.SharedServiceTest):
                            entry["allowed"]) for entry in near],
                          [("narrow", "user:why-ann", 5, 0, False),
                           ("narrow", "user:why-near", 5, 1, True)])
-        # What is whole again is not near.
+        # A full budget is not near its limit.
         self.admin("DELETE", target(SETS + "/why/keys", key="user:why-ann"))
         self.assertEqual([entry["key"] for entry in self.top(ruleSet="why", by="near")],
                          ["user:why-near"])
@@ -544,7 +544,7 @@ class Admin(support.SharedServiceTest):
             for key in ("apikey:***", f"apikey:***{digest[:6]}", f"apikey#{digest[:12]}",
                         f"apikey:{digest[:12]}…"):
                 self.assert_error(self.admin("GET", target(path, key=key)), 400, "INVALID_KEY")
-        # What /top gives can be pasted, escaped or not.
+        # The output of /top can be pasted, escaped or not.
         (entry,) = self.top(ruleSet="covered")
         self.assertEqual(entry["key"], "apikey#" + digest)
         for query in (target("", key=entry["ref"]), "?key=" + entry["ref"]):
@@ -608,7 +608,7 @@ class Admin(support.SharedServiceTest):
         other = self.service.admin("GET", SETS + "/fresh", None, {"If-None-Match": '"x"'})
         self.assertEqual((other.status, other.json), (200, kept.json))
         self.assertEqual(put(2, '"x"').status, 200)
-        # Several lines are one list, and one that is not there fails no such condition.
+        # Several lines are one list, and a tag that does not exist fails no such condition.
         for field in ("If-Match", "If-None-Match"):
             with support.RawConnection(self.service.admin_port) as connection:
                 connection.send(f'DELETE {SETS}/fresh HTTP/1.1\r\nHost: localhost\r\n'

@@ -22,7 +22,7 @@ CHECK = "/api/v1/rate-limit/check"
 REMAINING = "/api/v1/rate-limit/remaining"
 RESET = "/api/v1/rate-limit/reset"
 
-# Algorithm, limit, seconds that a whole budget takes to come back. R14.
+# Algorithm, limit, seconds until a used-up budget is full again. R14.
 DEFAULTS = (
     ("TOKEN_BUCKET", 100, 10),
     ("SLIDING_WINDOW", 100, 60),
@@ -215,7 +215,7 @@ class RateLimit(ApiTest):
         key = f"{algorithm}:{time.monotonic_ns()}"
         first = self.check_key(key, algorithm=algorithm, permits=limit)
         self.assertEqual((first.status, first.json["remaining"]), (200, 0))
-        # All at once cannot be had again for a long time, however slow this machine is.
+        # All of it cannot be had again for a long time, however slow this machine is.
         answer = self.check_key(key, algorithm=algorithm, permits=limit)
         self.assertEqual(answer.status, 429)
         document = answer.json
@@ -288,7 +288,7 @@ class RateLimit(ApiTest):
                                                "message": "Rate limit reset"})
                 after = self.service.get(target(REMAINING, algorithm=algorithm, key="again"))
                 self.assertEqual(after.json["remaining"], limit)
-        # What was never used is no error.
+        # Resetting an unused key is not an error.
         self.assertEqual(self.service.request("DELETE", target(RESET, key="never")).status, 200)
 
     def test_errors_have_codes(self):
@@ -340,7 +340,7 @@ class RateLimit(ApiTest):
     def test_keys_that_look_alike_are_apart(self):
         self.check_key("x", permits=50)
         shown = set()
-        # The last two are text that was made to look like the first.
+        # The last two are texts that imitate the first.
         keys = ("%ff", "%fe", "%ef%bf%bdFF", "%ef%bf%bd")
         for key in keys:
             answer = self.service.get(f"{CHECK}?key=alike{key}").json
@@ -363,7 +363,7 @@ class RateLimit(ApiTest):
         self.assertEqual(denied.status, 429)
         field = parse_field(denied.header("RateLimit"))["SLIDING_WINDOW"]
         self.assertEqual(field["r"], 60)
-        # Retry-After is not earlier than what the field promises.
+        # Retry-After is not earlier than the field promises.
         self.assertGreaterEqual(int(denied.header("Retry-After")), field["t"])
 
     def test_reset_is_the_second_in_which_the_window_ends(self):
@@ -426,7 +426,7 @@ class Http(ApiTest):
             answer = self.service.request("HEAD", path)
             self.assertEqual((answer.status, answer.body), (200, b""))
             self.assertGreater(int(answer.header("Content-Length")), 0)
-        # It asks, so it takes.
+        # HEAD checks, so it takes.
         self.service.request("HEAD", target(CHECK, key="head", algorithm="SLIDING_WINDOW"))
         left = self.service.get(target(REMAINING, key="head", algorithm="SLIDING_WINDOW"))
         self.assertEqual(left.json["remaining"], 99)
@@ -491,14 +491,14 @@ class Rules(ApiTest):
         allowed = self.service.check("two-clocks", userId="one")
         limit, remaining, reset = self.x_fields(allowed)
         self.assertEqual((limit, remaining), (2, 1))
-        # Not when the window of ages ends.
+        # Not when the AGES window ends.
         self.assertTrue(asked + 1000 <= reset <= time.time() + 1001, reset)
         self.service.check("two-clocks", userId="one")
         denied = self.service.check("two-clocks", userId="one")
         self.assertEqual(denied.status, 429)
         limit, remaining, reset = self.x_fields(denied)
         self.assertEqual((limit, remaining), (2, 0))
-        # Of the two that deny it is the one that does so for longer.
+        # Of the two that deny, it is the one that denies for longer.
         self.assertTrue(asked + 1900 <= reset <= time.time() + 2001, reset)
         retry_after = int(denied.header("Retry-After"))
         self.assertTrue(500 < retry_after <= 1000, retry_after)
@@ -634,7 +634,7 @@ class Rules(ApiTest):
         batch = self.service.request("POST", "/api/v1/check/batch",
                                      {"checks": [{"ruleSet": "quick"}]}).json["results"]
         self.assertEqual(batch[0]["skipped"][0]["missing"], "context.ip")
-        # A rule of other paths is not meant.
+        # Rules for other paths are not affected.
         self.assertNotIn("skipped", self.service.check("missing", path="/elsewhere").json)
 
     def test_a_leaky_bucket_is_a_queue(self):
@@ -666,7 +666,7 @@ class Rules(ApiTest):
         self.assertEqual([answer.status for answer in by_ip], [200, 429, 200])
         self.assertEqual(by_ip[0].json["rules"][0]["key"], "ip:10.0.0.6")
         self.assertEqual(self.service.check("missing", path="/ip").status, 429)
-        # An empty one is none.
+        # An empty one counts as missing.
         self.assertIs(self.service.check("missing", path="/skip", userId="").json["ruleApplied"],
                       False)
 
@@ -931,7 +931,7 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 1}
 """
 
-# A budget that stays, and is refused in an outage; and one that is used up at once.
+# A budget that lasts, and is refused in an outage; and one that is used up at once.
 DESCRIBED_RULES = f"""
 ruleSets:
   - id: api
@@ -945,7 +945,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", 
 
 
 class DescribedAnswers(support.ServiceTest):
-    """Every answer that /openapi.json promises is given, and has the shape that it describes."""
+    """Every answer that /openapi.json promises is given, and has the described shape."""
 
     def setUp(self):
         self.seen = set()
@@ -955,7 +955,7 @@ class DescribedAnswers(support.ServiceTest):
         service = self.start("--rules", folder.write("rules.yaml", DESCRIBED_RULES),
                              "--rls-config", folder.write("rls.yaml", RLS), *arguments,
                              token=token)
-        service.description.seen = self.seen  # The client checks and remembers every answer.
+        service.description.seen = self.seen  # The client checks and records every answer.
         return service
 
     def operations(self, service):
@@ -986,7 +986,7 @@ class DescribedAnswers(support.ServiceTest):
                 answer = self.ask(guarded, method, path, operation)
                 self.assertEqual(answer.status, 401, (method, path))
                 self.assertEqual(answer.header("WWW-Authenticate"), "Bearer")
-            # Of a denial, for nginx, it is something else.
+            # For a denial sent to nginx, it differs.
             if "403" in operation["responses"] and path != AUTHORIZE:
                 answer = self.ask(public, method, path, operation, query="?key=other")
                 self.assertEqual(answer.status, 403, (method, path))
@@ -1016,7 +1016,7 @@ class DescribedAnswers(support.ServiceTest):
                              403)
         spend = target(CHECK, key="spent", algorithm="SLIDING_WINDOW", permits=100)
         self.assertEqual([service.get(spend).status for _ in range(2)], [200, 429])
-        # Its one request was used when all was well.
+        # Its one request was used while all was well.
         path = service.description.paths["/json"]["post"]
         self.assertEqual(self.ask(service, "POST", "/json", path).status, 429)
 
@@ -1051,7 +1051,7 @@ class DescribedAnswers(support.ServiceTest):
                 allowed.add("HEAD")
             for method in METHODS:
                 with self.subTest(f"{method} {path}"):
-                    if path == AUTHORIZE:  # Any method, those that nobody can describe included.
+                    if path == AUTHORIZE:  # Any method, including those that nobody can describe.
                         client = support.Client(service.port)
                         self.addCleanup(client.close)
                         answer = client.request(method, path.replace("{ruleSet}", "api"))

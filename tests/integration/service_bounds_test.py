@@ -35,7 +35,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def header(name, value):
-    """A literal that is not indexed and not compressed."""
+    """A literal field, neither indexed nor compressed."""
     return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
@@ -53,13 +53,14 @@ REFLECT = b"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 HEALTH = b"/grpc.health.v1.Health/Check"
 RLS = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
-# A question of some 50 bytes whose answer is the longest there is: all files of the service.
+# A question of about 50 bytes with the longest answer there is: all files of the service.
 SYMBOL = b"envoy.service.ratelimit.v3.RateLimitService"
 REFLECTION = message(bytes([4 << 3 | 2, len(SYMBOL)]) + SYMBOL)
 
 
 def opening(window=65_535):
-    """The first words of a client that takes so many bytes of each answer before it says more."""
+    """The first frames of a client that takes this many bytes of each answer before it sends
+    more."""
     return PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW_SIZE, window))
 
 
@@ -69,13 +70,13 @@ def resident_bytes(service):
 
 
 def is_sanitized(service):
-    """Whether it keeps what is freed, to find out who uses it still, and needs files of its own."""
+    """Whether the build keeps freed memory, to detect its use, and needs files of its own."""
     maps = pathlib.Path(f"/proc/{service.pid}/maps").read_text("utf-8", "replace")
     return any(name in maps for name in ("libasan", "libtsan", "libubsan"))
 
 
 class Clients:
-    """Connections that do not care whether they are cut off, which may be what they ask for."""
+    """Connections that do not mind being cut off, which may be what they ask for."""
 
     def __init__(self, port, count):
         self.sockets = [self.connected(port) for _ in range(count)]
@@ -84,7 +85,7 @@ class Clients:
     def connected(port):
         connection = socket.socket()
         connection.settimeout(support.PATIENCE)
-        # What it does not read stays with the service, and not with the system.
+        # What it does not read stays in the service, not in the system.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", port))
         return connection
@@ -109,7 +110,7 @@ class BoundsTest(support.ServiceTest):
         return self.serve_rules(RULES, "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *arguments)
 
     def assert_serves(self, service):
-        """Good clients are answered at every door, those whose request comes in parts too."""
+        """Good clients are answered at every door, including those whose request comes in parts."""
         self.assertEqual(service.check("api").status, 200)
         self.assertEqual(service.admin("GET", "/admin/v1/status").status, 200)
         with RawConnection(service.resp_port) as resp:
@@ -128,8 +129,8 @@ class BoundsTest(support.ServiceTest):
 
 
 class MemoryTest(BoundsTest):
-    # Besides, connections may hold some: 16 KiB each beyond what is counted, and what they need to
-    # be connections.
+    # Connections may hold some more: 16 KiB each beyond what is counted, and what they need to be
+    # connections.
     BUFFERED_MAX = 16 * MIB
     CONNECTIONS = 300
     EACH_CONNECTION = 128 << 10
@@ -141,7 +142,7 @@ class MemoryTest(BoundsTest):
         return self.service.metric("sluice_buffered_bytes")
 
     def attack(self, port, first, more, rounds):
-        """All clients say the first word, then one after another more of it, again and again."""
+        """All clients send the first part, then one after another more of it, again and again."""
         before = resident_bytes(self.service)
         clients = self.clients(port, self.CONNECTIONS)
         clients.send(first)
@@ -154,7 +155,7 @@ class MemoryTest(BoundsTest):
                    "somebody is refused")
         self.assertLessEqual(most, self.BUFFERED_MAX)
         if not is_sanitized(self.service):
-            # A string that grows has room for twice what is in it.
+            # A growing string has room for twice its content.
             self.assertLess(resident_bytes(self.service) - before,
                             3 * self.BUFFERED_MAX + self.CONNECTIONS * self.EACH_CONNECTION)
         self.assert_serves(self.service)
@@ -232,7 +233,7 @@ class DescriptorsTest(BoundsTest):
                                             "--snapshot-interval", "50ms")
         if is_sanitized(service):
             self.skipTest("the sanitizer itself needs files")
-        # Each door gets its part of what is left after the program's own.
+        # Each door gets its share of what the program itself leaves.
         self.assertTrue(service.logged("WARN", f"files_max={self.FILES_MAX}"))
         for door, connections in (("http", 48), ("resp", 48), ("grpc", 48), ("admin", 20)):
             self.assertTrue(service.logged("WARN", f"door={door}",

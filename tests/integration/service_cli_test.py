@@ -79,7 +79,7 @@ class Validate(support.ServiceTest):
                 done = sluice("validate", folder.write(name, content))
                 self.assertEqual((done.returncode, done.stdout, done.stderr),
                                  (0, "valid: 0 rule sets, 0 limits, 1 domains\n", ""))
-        # A text that only looks like the key, in a list and in a text of several lines.
+        # A text that only looks like the key, in a list and in a multi-line text.
         for content in ("- domain: d\n", 'limits: "\ndomain: d"\n', "domain: [\n"):
             with self.subTest(content):
                 done = sluice("validate", folder.write("x.yaml", content))
@@ -186,7 +186,7 @@ class Validate(support.ServiceTest):
 """)
         done = sluice("validate", file, env={
             "SLUICE_HTPP": "s3cret", "SLUICE_HTTP": "", "SLUICE_CONFIG": "",
-            # As Kubernetes has them for services that are called sluice and sluice-admin.
+            # As Kubernetes sets them for services called sluice and sluice-admin.
             "SLUICE_SERVICE_HOST": "10.0.0.1", "SLUICE_PORT": "tcp://10.0.0.1:80",
             "SLUICE_ADMIN_SERVICE_PORT_HTTP": "80", "SLUICE_ADMIN_PORT_80_TCP_ADDR": "10.0.0.1"})
         self.assertEqual((done.returncode, done.stdout),
@@ -200,7 +200,7 @@ class Validate(support.ServiceTest):
             self.assertTrue(line.startswith(f"{file}:{place}: warning: "), line)
             self.assertIn(word, line)
 
-        # Whoever starts it is told the same.
+        # Starting the service reports the same.
         service = self.start("--rules", file, env={"SLUICE_HTPP": "s3cret"})
         self.assertEqual(len(service.logged("WARN", "a rule may not do what is meant", count=3)), 3)
         self.assertTrue(service.logged("WARN", "SLUICE_HTPP", "SLUICE_HTTP"))
@@ -364,7 +364,7 @@ ruleSets:
         done = sluice("validate", printed)
         self.assertEqual((done.returncode, done.stdout),
                          (0, "valid: 3 rule sets, 2 limits, 0 domains\n"), done.stderr)
-        # It serves as it did.
+        # It serves as before.
         before = self.start("--config", config, "--rules", rules)
         after = self.start("--config", printed, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
         for name in ("filed", "empty"):
@@ -389,12 +389,12 @@ ruleSets:
         again = self.effective("--config", folder.write("c.yaml", text))
         self.assertNotIn("***", again)
 
-    # A value that is not the default, for what each setting takes.
+    # A value that is not the default, for each kind of setting.
     SAMPLES = {"N": "7", "BYTES": "4096", "BITS": "56", "DURATION": "300ms", "BOOL": "true",
                "ADDRESS:PORT": "127.0.0.1:4711", "URI": "redis://127.0.0.1:6379", "TEXT": "word",
                "FILE": "some.file", "PATH": "", "CIDRS": "10.0.0.0/8", "HEADERS": "X-Real-IP",
                "LEVEL": "error", "FORMAT": "json", "POLICY": "LOCAL", "LABELS": "zone=eu",
-               # By its name: one of its kind would not do.
+               # By name: a generic value would not do.
                "bufferedBytesMax": "33554432"}
     # What goes with it, where one setting needs another.
     TOGETHER = {"tlsCertificate": "tlsKey", "tlsKey": "tlsCertificate",
@@ -424,7 +424,7 @@ ruleSets:
         count = 0
         for section, name, flag, variable, value in self.settings():
             if name in self.TOGETHER:
-                continue  # Needs real files; the tests of TLS have them.
+                continue  # Needs real files; the TLS tests have them.
             value = value or (domains if name == "rlsPath" else rules)
             document = {section: {name: value}} if section else {name: value}
             ways = ((("--config", folder.write("c.yaml", json.dumps(document))), None),
@@ -494,7 +494,7 @@ ruleSets:
 
 
 class Example(support.ServiceTest):
-    """What `make run` serves, and what it tells people to try."""
+    """What `make run` serves, and what it suggests to try."""
 
     def test_the_lines_to_paste_work(self):
         script = (support.REPOSITORY / "tools/run").read_text()
@@ -544,7 +544,7 @@ class Serve(support.ServiceTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         for part in ('\nthreads: 3\n', 'listen: "127.0.0.1:7"'):
             self.assertIn(part, done.stdout)
-        # A switch has no value to be empty, and what follows is not taken for one.
+        # A switch has no value that could be empty, and what follows is not taken for one.
         done = sluice("replay", "--limit=limit=1,window=1s", "--json=", "-", stdin="")
         self.assertIn(done.returncode, (0, 2))
         done = sluice("replay", "--limit=limit=1,window=1s", "--format=", "-", stdin="")
@@ -588,7 +588,7 @@ class Serve(support.ServiceTest):
                 done = sluice("serve", *arguments, env=env)
                 self.assertEqual((done.returncode, done.stdout), (2, ""))
                 self.assertEqual(len(self.assert_json_lines(done.stderr)), count, done.stderr)
-        # The last that is given counts, and text is for people.
+        # The last one counts, and text is for people.
         done = sluice("serve", "--nonsense", "--log-format", "text",
                       env={"SLUICE_LOG_FORMAT": "json"})
         self.assertIn("Try 'sluice --help'", done.stderr)
@@ -721,7 +721,7 @@ class Serve(support.ServiceTest):
                 return self.lines_lost(client)
 
             support.eventually(lambda: lost() > 0, "lines are lost, and counted")
-            # It catches up with a reader that comes late, and says what is missing.
+            # It catches up with a late reader, and reports what is missing.
             self.assertTrue(any(b"log lines were lost" in line for line in program.stderr))
 
     def test_folders_of_rules_may_be_empty(self):

@@ -53,8 +53,8 @@ class ExactTest(support.ServiceTest):
         return self.folder().write("rules.yaml", RULES)
 
     def ask_all(self, services, context):
-        """Asks as many times at once, each on a connection of its own, and returns the decisions.
-        All requests are sent before any answer is read."""
+        """Asks this many times at once, each on its own connection, and returns the decisions. All
+        requests are sent before any answer is read."""
         body = json.dumps({"ruleSet": "api", "context": context}).encode()
         request = (b"POST /api/v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
                    % len(body) + body)
@@ -78,7 +78,7 @@ class ExactTest(support.ServiceTest):
         self.assertEqual({decision["source"] for decision in decisions} - {"deny-cache"}, {"store"})
         allowed = [decision for decision in decisions if decision["allowed"]]
         self.assertEqual(len(allowed), limit)
-        # Each of them got a place of its own.
+        # Each of them got its own unit.
         self.assertEqual(sorted(decision["remaining"] for decision in allowed), list(range(limit)))
 
 
@@ -110,14 +110,14 @@ class Redis(ExactTest):
         services = [self.start("--rules", rules, *redis.patient_store()) for _ in range(2)]
         self.assert_exact(services, {"userId": "ann"}, LIMIT)
         self.assert_exact(services, {"apiKey": "key"}, LIMIT)
-        # What one has seen the other one knows, and it is still known after both are gone.
+        # What one has seen the other one knows, and it survives both.
         for service in services:
             self.assertEqual(service.check("api", userId="ann").status, 429)
             self.assertEqual(service.stop(), 0)
         again = self.start("--rules", rules, *redis.patient_store())
         self.assertEqual(again.check("api", userId="ann").status, 429)
         self.assertEqual(again.check("api", userId="bob").status, 200)
-        # No state is immortal.
+        # No state lives forever.
         for key in redis.cli("keys", "*").split():
             self.assertNotEqual(redis.cli("pttl", key).strip(), "-1", key)
 
@@ -163,7 +163,7 @@ class WithoutRedis(ExactTest):
             {"ruleSet": "api", "context": {"userId": "a", "path": "/closed"}}]}).json["results"]
         self.assertEqual([result["status"] for result in batch], [200, 503])
 
-        # It is worth an alarm, not a restart.
+        # It is worth an alert, not a restart.
         self.assertEqual(service.get("/health/ready").status, 200)
         self.assertEqual(service.get("/health/live").status, 200)
         health = eventually_get(lambda: service.get("/health").json,
@@ -223,7 +223,7 @@ class Drain(support.ServiceTest):
             try:
                 client.connection.connect()
             except OSError:
-                return  # It listens no more.
+                return  # It no longer listens.
             with contextlib.closing(client):
                 while True:
                     try:
@@ -246,15 +246,15 @@ class Drain(support.ServiceTest):
                 for thread in threads:
                     thread.start()
                 eventually(lambda r=results: all(len(some) > 20 for some in r), "there is load")
-                counted = service.metrics()  # So that there was a scrape as well.
+                counted = service.metrics()  # So that there was a scrape, too.
                 self.assertTrue(counted)
                 self.assertEqual(service.stop(), 0)
                 over.set()
                 for thread in threads:
                     thread.join()
                 statuses = [status for some in results for status in some]
-                # A client that writes at the very moment when an idle connection is closed sees
-                # it closed before any answer; its request was not received. At most one each.
+                # A client that writes at the very moment when an idle connection is closed sees it
+                # closed before any answer; its request was not received. At most one each.
                 for some in results:
                     self.assertEqual([status for status in some[:-1]
                                       if status not in (200, 429)], [])
@@ -285,7 +285,8 @@ class Drain(support.ServiceTest):
         service = self.start()
         with RawConnection(service.port) as slow:
             slow.send(b"POST /api/v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{")
-            # Known to be read: an answer on another connection of the same loop would not show it.
+            # It is known to be read: an answer on another connection of the same loop would not
+            # prove that.
             eventually(lambda: self.unread(slow) == 0, "the service has read it")
             service.send(signal.SIGTERM)
             eventually(lambda: self.refuses(service), "no new connections are taken")
@@ -302,7 +303,7 @@ class Drain(support.ServiceTest):
             return True
 
     def unread(self, connection):
-        """Bytes that the other side has not read, as the system knows."""
+        """Bytes that the other side has not read, according to the system."""
         local = "%02X%02X%02X%02X:%04X" % (1, 0, 0, 127, connection.socket.getsockname()[1])
         with open("/proc/net/tcp", encoding="ascii") as table:
             for line in table:
@@ -355,7 +356,7 @@ class Drain(support.ServiceTest):
 
 YEAR = 365 * 24 * 3600
 
-# One that no test run sees the end of, and that is short beside years.
+# No test run sees its end, but it is short compared to years.
 THREE_A_DAY = """ruleSets:
   - id: three
     rules:
@@ -377,7 +378,7 @@ class Clocks(support.ServiceTest):
                       "ASAN_OPTIONS": "verify_asan_link_order=0"}
 
     def shift(self, seconds):
-        """From now on the clock is so far ahead of the real one."""
+        """Sets the clock this far ahead of the real one."""
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT)
         try:
             os.pwrite(file, struct.pack("q", seconds), 0)  # In one piece: the reader maps it.
@@ -483,7 +484,7 @@ class Snapshots(support.ServiceTest):
         self.assertRegex(second.stderr, r"^store: .*state.* is in use by another process.*"
                                         r"state\.lock.*; expected .*\n$")
         self.assertTrue(os.path.exists(being_written))
-        # However the first ends, the next one can have it, and what the first knew.
+        # However the first ends, the next one can have it, and its state.
         service.kill()
         again = self.start("--snapshot", file)
         again.get(self.CHECK)
@@ -514,7 +515,7 @@ class Snapshots(support.ServiceTest):
         refused(folder / "link", folder / "link2", folder / "folder/state")
         self.assertEqual(service.stop(), 0)
 
-        # By its other name it is the same file, and stays under both.
+        # By its other name it is the same file, and keeps both.
         again = self.start("--rules", rules, "--snapshot", folder / "link2")
         self.assertEqual(self.taken(again), 1)
         os.link(folder / "real/state", folder / "other")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the guard keeps: denials that instances remember, and end together; a start without Redis.
+"""What the guard provides: denials that instances remember, and end together; a start without
+Redis.
 
 Usage: service_guard_test.py PROGRAM
 """
@@ -30,7 +31,7 @@ ruleSets:
 
 
 class Denials(support.ServiceTest):
-    """Two instances that deny a client from memory, until one of them is told otherwise."""
+    """Two instances that deny a client from memory, until one of them learns otherwise."""
 
     def pair(self, redis):
         self.rules = self.folder()
@@ -86,7 +87,7 @@ defaults:
     def test_end_when_another_instance_resets(self):
         redis = self.redis()
         services, ask = self.expect_resets_end_denials(redis)
-        # What nobody announces can be.
+        # A change that nobody announced must be announced by hand.
         self.deny_everywhere(services, ask)
         redis.cli("flushall")
         self.assertEqual(ask(services[1]).status, 429)
@@ -129,13 +130,13 @@ class Start(support.ServiceTest):
                            "&connect_timeout=50s", "--http-on-store-failure", "LOCAL")
             answer = service.get(target(CHECK, key="k"))
             self.assertLess(time.monotonic() - began, 25)
-            # Whether it is only slow cannot be told by then.
+            # By then, it is unknown whether it is only slow.
             self.assertEqual((answer.status, answer.json["source"]), (200, "overload"))
             service.kill()
 
 
 class Overload(support.ServiceTest):
-    """A Redis that answers, but not as fast as it is asked."""
+    """A Redis that answers, but more slowly than it is asked."""
 
     RULES = f"""
 ruleSets:
@@ -224,7 +225,7 @@ class Stop(support.ServiceTest):
         self.assertNotIn("source", service.get(target(CHECK, key="k")).json, "Redis decides")
         redis.send(signal.SIGSTOP)
         self.addCleanup(redis.send, signal.SIGCONT)
-        # Both commands are asked for at once, and decided in their order.
+        # Both commands are sent at once, and decided in order.
         take, give = b"CL.THROTTLE k 1 1 60\r\n", b"DEL k\r\n"
         clients = [RawConnection(service.resp_port) for _ in range(4)]
         for client, commands in zip(clients, [give + take] * 2 + [take + give] * 2):

@@ -24,7 +24,7 @@ def get(path=b"/health/live", *lines):
 
 
 class GoodClient:
-    """Asks all the time, on a connection of its own, and keeps what went wrong."""
+    """Asks continuously, on its own connection, and records failures."""
 
     def __init__(self, service):
         self.service = service
@@ -70,7 +70,7 @@ class HttpTest(support.SharedServiceTest):
         self.assertTrue(self.service.running())
 
     def talk(self, data, half_close=True):
-        """Sends all, and reads until the service closes the connection."""
+        """Sends everything, and reads until the service closes the connection."""
         with RawConnection(self.service.port) as connection:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.send(data)
@@ -90,7 +90,7 @@ class HttpTest(support.SharedServiceTest):
             return found
 
     def assert_refused(self, data, status=400):
-        """One answer with that status, after which the connection is closed without being asked:
+        """One answer with that status, after which the service closes the connection by itself:
         whatever follows is never taken for a request."""
         smuggled = get(b"/api/v1/rate-limit/check?key=smuggled&algorithm=SLIDING_WINDOW")
         before = self.left("smuggled")
@@ -203,7 +203,7 @@ class Bounds(HttpTest):
                       large.json["error"]["message"])
         self.assert_refused(head + b"Content-Length: 99999999999999999999999\r\n\r\n", 413)
         self.assert_refused(head + b"Transfer-Encoding: chunked\r\n\r\n100001\r\n", 413)
-        # As large as may be is read, and then judged.
+        # The largest body allowed is read, and then judged.
         answer, = self.answers(head + b"Content-Length: 1048576\r\n\r\n" + b"[" * 1_048_576)
         self.assertEqual(answer.status, 400)
         self.assertEqual(answer.json["error"]["code"], "INVALID_INPUT")
@@ -231,7 +231,7 @@ class Bounds(HttpTest):
             with contextlib.suppress(ConnectionError):
                 refused.send(get())
             self.assertEqual(refused.read_until_closed(), b"")
-        # Those that are there are still served, and a place that is free is taken.
+        # Existing ones are still served, and a free place is taken.
         held[0].send(get())
         self.assertEqual(held[0].read_answer().status, 200)
         held[1].close()
@@ -289,14 +289,14 @@ class Pipelining(HttpTest):
             with contextlib.suppress(TimeoutError, BlockingIOError):
                 while sent < 50_000_000:
                     sent += connection.socket.send(request)
-            # It is not read from any more: its answers have nowhere to go.
+            # It is no longer read from: its answers have nowhere to go.
             self.assertLess(sent, 50_000_000)
             memory = self.service.metric("process_resident_memory_bytes")
             self.assertLess(memory, 500_000_000)
 
 
 class SlowClients(HttpTest):
-    # Not so short that a good client could be taken for a slow one on a busy machine.
+    # Long enough that a good client does not look slow on a busy machine.
     ARGUMENTS = ("--threads", "2", "--http-header-timeout", "3s", "--http-idle-timeout", "4s")
 
     def test_slow_heads_end(self):
@@ -359,7 +359,7 @@ class Garbage(HttpTest):
                      b"SSH-2.0-OpenSSH\r\n\r\n", b"\x00" * 1000, b"\n" * 1000, b"\r\n" * 1000,
                      b"<policy-file-request/>\x00"):
             with self.subTest(data[:20]):
-                # Told so without having closed its end of the connection.
+                # It gets the answer without having closed its end of the connection.
                 answer = self.talk(data, half_close=False)
                 self.assertRegex(answer, rb"^HTTP/1\.1 (400|505) ")
 

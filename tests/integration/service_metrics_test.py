@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators see: metrics, through a real Prometheus as well, health, and logs.
+"""What operators see: metrics, also through a real Prometheus, health, and logs.
 
 Usage: service_metrics_test.py PROGRAM
 """
@@ -25,7 +25,7 @@ RULES = f"""ruleSets:
         bands: [{{label: u, algorithm: FIXED_WINDOW, limit: 3, window: {AGES}}}]
 """
 
-# Document 001, section 7.3, as it stands there.
+# Document 001, section 7.3, verbatim.
 DOCUMENT_QUERIES = {
     "denied": 'sum(rate(rate_limiter_requests_total{allowed="false"}[1m])) by (algorithm)',
     "p99": "histogram_quantile(0.99, rate(rate_limiter_check_seconds_bucket[5m]))",
@@ -36,7 +36,7 @@ DOCUMENT_QUERIES = {
 # The pages whose queries operators copy.
 PAGES = ("docs/reference/metrics.md", "docs/guide/failure.md")
 
-# Requests under several rules, a shadow, one that blocks, and none at all.
+# Requests under several rules, a shadow rule, one that blocks, and none at all.
 MANY_RULES = f"""ruleSets:
   - id: many
     rules:
@@ -54,7 +54,7 @@ MANY_RULES = f"""ruleSets:
 
 
 def documented_queries():
-    """What stands in the fences of the pages, without its comments."""
+    """The contents of the fenced blocks of the pages, without comments."""
     queries = []
     for page in PAGES:
         for block in re.findall(r"```promql\n(.*?)```", (support.REPOSITORY / page).read_text(), re.S):
@@ -63,7 +63,7 @@ def documented_queries():
 
 
 def quantile(q, buckets):
-    """What histogram_quantile makes of cumulative counts by their upper bounds."""
+    """What histogram_quantile computes from cumulative counts by their upper bounds."""
     bounds = sorted(buckets)
     rank = q * buckets[bounds[-1]]
     index = next(i for i, bound in enumerate(bounds) if buckets[bound] >= rank)
@@ -112,15 +112,15 @@ scrape_configs:
         return eventually_get(lambda: self.query(expression), accept, what)
 
     def wait_for_zeros(self):
-        """Every series is there before its first event, so that the first event counts. A target
-        is up a moment before its samples can be asked for, and they are stale after a scrape
-        that took too long: hence the waiting."""
+        """Every series exists before its first event, so that the first event counts. A target is
+        up a moment before its samples can be queried, and they are stale after a scrape that took
+        too long: hence the waiting."""
         self.wait_for("rate_limiter_requests_total",
                       lambda zeros: len(zeros) == 2 * 14 * len(self.services)
                       and not any(zeros.values()), "every series is there, at 0")
 
     def wait_for_counts(self):
-        """Until the newest samples of both paths are what the services have counted."""
+        """Waits until the newest samples of both paths are what the services have counted."""
         for service in self.services:
             total = sum(value for (name, _), value in service.metrics().items()
                         if name == "rate_limiter_requests_total")
@@ -131,7 +131,7 @@ scrape_configs:
 
 
 class WithPrometheus(support.ServiceTest):
-    """Every query of document 001 and of our own pages, against traffic whose outcome is known."""
+    """Every query of document 001 and of our own pages, against traffic with a known outcome."""
 
     def watch(self, *services):
         prometheus = Prometheus(self.folder(), *services)
@@ -140,8 +140,8 @@ class WithPrometheus(support.ServiceTest):
         return prometheus
 
     def shares(self, prometheus, query, expected):
-        """Asserts what share of the sum each algorithm has; rates are scaled by the time between
-        scrapes, which cancels out."""
+        """Asserts each algorithm's share of the sum; rates are scaled by the time between scrapes,
+        which cancels out."""
         def shares_of(values):
             whole = sum(values.values())
             return {dict(labels)["algorithm"]: round(value / whole, 6)
@@ -187,7 +187,7 @@ class WithPrometheus(support.ServiceTest):
         prometheus.wait_for(share, lambda values: [round(value, 9) for value in values.values()]
                             == [round(7 / 12, 9)], "the share that clients saw")
         self.check_quantiles(prometheus, service, queries)
-        # Nothing is wrong, and no alert says so.
+        # Nothing is wrong, and no alert fires.
         for query in queries:
             if " > 0" in query or " == 0" in query:
                 self.assertEqual(prometheus.api("query", query=query)["result"], [], query)
@@ -257,7 +257,7 @@ class WithPrometheus(support.ServiceTest):
             eventually(lambda query=query: fires(query), f"it fires: {query}")
 
     def test_the_rest_of_the_queries_work(self):
-        """Those that the tests above do not name: of Redis, of descriptors."""
+        """Metrics that the tests above do not name: of Redis, of descriptors."""
         redis = self.redis()
         service = self.start("--store", redis.uri)
         prometheus = self.watch(service)
@@ -401,7 +401,7 @@ class Text(support.SharedServiceTest):
         classes = {"4xx": 0, "5xx": 0}
         statuses = set()
         for number, data in enumerate(refused):
-            # The admin listener's count as well.
+            # The admin listener's requests count, too.
             port = self.service.admin_port if number == 0 else self.service.port
             with RawConnection(port) as connection:
                 connection.send(data)
@@ -415,7 +415,7 @@ class Text(support.SharedServiceTest):
             self.assertEqual(after[key] - before[key], count, name)
 
     def test_a_request_that_does_not_come_is_counted(self):
-        # So long that those who ask for the count are heard on a busy machine, too.
+        # Long enough that requests for the count get through on a busy machine, too.
         service = self.start("--http-header-timeout", "3s", "--http-body-timeout", "3s")
         with RawConnection(service.port) as head, RawConnection(service.port) as body:
             head.send(b"GET / HT")

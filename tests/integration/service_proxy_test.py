@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service behind proxies: who is believed, and real ones: nginx, Caddy and Traefik, with the files
-of deploy/.
+"""The service behind proxies: whom it trusts, and real ones: nginx, Caddy and Traefik, with the
+files of deploy/.
 
 Usage: service_proxy_test.py PROGRAM
 """
@@ -204,7 +204,7 @@ class Ipv6Prefix(KeyTest):
 
 
 class Application(http.server.ThreadingHTTPServer):
-    """What stands behind the proxy: says what it got, and counts."""
+    """The application behind the proxy: reports what it got, and counts."""
 
     def __init__(self):
         self.requests = []
@@ -240,8 +240,8 @@ class Application(http.server.ThreadingHTTPServer):
 
 
 class BehindProxy:
-    """The same expectations of every real proxy. It removes what clients write, so that all headers can
-    be trusted."""
+    """The same expectations of every real proxy. It removes what clients write, so that all headers
+    can be trusted."""
 
     SHOWS_LIMITS = True  # To clients that pass.
 
@@ -276,7 +276,7 @@ class BehindProxy:
     def test_requests_pass_until_the_limit(self):
         answers = [self.ask("POST", "/orders/1?x=y", "body") for _ in range(4)]
         self.assertEqual([answer.status for answer in answers], [200, 200, 429, 429])
-        # The application saw the whole of what passed, once, and nothing of the rest.
+        # The application saw all of what passed, once, and nothing of the rest.
         self.assertEqual(self.application.requests, [("POST", "/orders/1?x=y", b"body")] * 2)
         self.assertEqual(answers[2].header("X-RateLimit-Remaining"), "0")
         if self.SHOWS_LIMITS:
@@ -314,7 +314,7 @@ class BehindProxy:
             self.assertEqual(inspected["bands"][0]["remaining"], 2, key)
 
     def ask_raw(self, method, target):
-        """The status of a request for this very target."""
+        """The status of a request for exactly this target."""
         with RawConnection(self.port) as connection:
             connection.send(f"{method} {target} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n"
                             "Content-Length: 0\r\nConnection: close\r\n\r\n".encode("latin-1"))
@@ -324,7 +324,7 @@ class BehindProxy:
         host = f"http://127.0.0.1:{self.port}"
         targets = (f"{host}?x", f"{host}?/..", host, "/?x", f"{host}?x", "//?x", f"{host}/a", "/b#c")
         statuses = [self.ask_raw("PUT", target) for target in targets]
-        # A fragment is no part of a target: a proxy may refuse it by itself.
+        # A fragment is not part of a target: a proxy may refuse it by itself.
         self.assertIn(statuses.pop(), (400, 429))
         self.assertEqual(statuses, [200, 200] + [429] * (len(targets) - 3))
         self.assertEqual(len(self.application.requests), 2)
@@ -351,7 +351,7 @@ class BehindProxy:
         self.assertEqual(self.application.headers[-1]["Authorization"], "Bearer mine")
 
     def put_to(self, port):
-        """Starts the proxy anew, with another Sluice."""
+        """Restarts the proxy with another Sluice."""
         self.proxy.remove()
         self.service.port = port
         self.port = free_port()
@@ -377,7 +377,7 @@ class Nginx(BehindProxy, support.ServiceTest):
             os.mkdir(folder / name)
         config = folder.write("nginx.conf", f"""
 daemon off;
-# One process: a worker would outlive a master that is killed.
+# One process: a worker would outlive a killed master.
 master_process off;
 pid {folder}/nginx.pid;
 error_log {folder}/error.log;
@@ -492,7 +492,8 @@ class Traefik(BehindProxy, support.ServiceTest):
 
 
 class TraefikHeaders(support.ServiceTest):
-    """Its ForwardAuth: a GET with these headers; 2xx passes, any other answer is the client's."""
+    """Its ForwardAuth: a GET with these headers; 2xx passes, any other answer goes to the
+    client."""
 
     def test_headers_as_it_sends_them(self):
         service = self.start("--rules", self.folder().write("rules.yaml", RULES),
@@ -515,7 +516,7 @@ class Spellings(support.SharedServiceTest):
     ARGUMENTS = ("--trusted-proxies", "127.0.0.0/8", "--resp", "127.0.0.1:0")
 
     def applied(self, path):
-        """The rules that apply to a PUT for this path, as each door says."""
+        """The rules that apply to a PUT for this path, according to each door."""
         check = self.service.check("api", permits=0, method="PUT", path=path)
         by_check = [rule["rule"] for rule in check.json["rules"]]
         headers = {"X-Forwarded-Method": "PUT", "X-Forwarded-Uri": path}
@@ -553,7 +554,7 @@ class Spellings(support.SharedServiceTest):
         path = "/api/v1/authorize/api?permits=0"
         answer = self.service.request("GET", path, headers=headers)
         self.assertEqual(list(parse_field(answer.header("RateLimit-Policy"))), ["api/puts/few"])
-        # Beside another one, it may be the client's own, or that other one.
+        # Beside another header, it may be the client's own, or that other one.
         headers["X-Original-URI"] = "/login"
         self.assertEqual(self.service.request("GET", path, headers=headers).status, 400)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Redis as whoever operates the service sees it: what the log says when it cannot be used, what the
-metrics tell of it, and what a key that somebody else wrote does at each door.
+"""Redis from an operator's point of view: what the log says when it cannot be used, what the
+metrics report about it, and what a foreign key does at each door.
 
 Usage: service_redis_test.py PROGRAM, with a Python that has grpcio
 """
@@ -26,7 +26,7 @@ def by_store(service):
 
 
 class Log(support.ServiceTest):
-    """Nobody asks the service for anything in these tests."""
+    """Nobody sends the service requests in these tests."""
 
     def test_says_at_once_that_redis_is_not_there_and_that_it_is_back(self):
         port = support.free_port()
@@ -46,7 +46,7 @@ class Log(support.ServiceTest):
         service = self.start("--store", redis.uri.replace("right", "wr0ng"))
         lines = eventually(lambda: service.log_lines(DOWN), "the log says so")
         self.assertIn("WRONGPASS", lines[0])
-        # It is tried again, less than once in a second, and each attempt is a connection.
+        # It is retried less than once per second, and each attempt is a connection.
         before = self.connections(redis)
         eventually(lambda: self.connections(redis) > before + 10, "it is tried again")
         self.assertLessEqual(len(service.log_lines(DOWN)), 1 + (time.monotonic() - began) // 60)
@@ -111,7 +111,7 @@ class Figures(support.ServiceTest):
         self.assertEqual(node["sluice_redis_server_memory_max_bytes"], 64 << 20)
         for name in ("memory_bytes", "received_bytes_total", "sent_bytes_total"):
             self.assertGreater(node[f"sluice_redis_server_{name}"], 100)
-        # However often it is scraped, Redis is asked once in ten seconds.
+        # However often it is scraped, Redis is asked once every ten seconds.
         for _ in range(50):
             service.metrics()
         calls = re.search(r"cmdstat_info:calls=(\d+)", redis.cli("info", "commandstats"))
@@ -159,7 +159,7 @@ class Figures(support.ServiceTest):
 
 class Calls(support.ServiceTest):
     def test_are_those_of_the_script_that_redis_got(self):
-        """A refused connection is no quick call."""
+        """A refused connection does not count as a fast call."""
         port = support.free_port()
         service = self.start("--store", f"redis://127.0.0.1:{port}", "--breaker-calls-min",
                              "1000000")
@@ -182,8 +182,8 @@ def rls_request(domain, key, value):
 
 
 class ForeignState(support.ServiceTest):
-    """What others wrote under the name of one state: an error of its own at every door, and nobody
-    else's business."""
+    """A foreign value under the name of one state: its own error at every door, and no effect on
+    others."""
 
     RULES = f"""
 ruleSets:
@@ -217,7 +217,7 @@ descriptors:
             "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
             request_serializer=lambda request: request, response_deserializer=lambda reply: reply)
 
-    # What each door says to a check: nothing if it was decided, or the code of its error.
+    # What each door answers to a check: nothing if it was decided, or the code of its error.
 
     def http_key(self, user):
         answer = self.service.get(target(CHECK, key=user))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that change while the service runs: how changes arrive, what they keep, and that nobody is
-left without an answer or sees half of one.
+"""Rules that change while the service runs: how changes arrive, what they preserve, and that nobody
+is left without an answer or sees a half-made change.
 
 Usage: service_reload_test.py PROGRAM
 """
@@ -16,7 +16,7 @@ import threading
 import support
 from support import AGES, Client, eventually, eventually_get, target
 
-# So far apart that only what is announced can be seen within the patience of a test.
+# So long that only announced changes arrive within a test's patience.
 NO_POLLING = ("--rules-poll-interval", "1h")
 
 
@@ -71,10 +71,10 @@ class BrokenFiles(ReloadTest):
         self.assertEqual(at, started)
         self.assertEqual(len(problems), 1)
         self.assertIn(path, problems[0])
-        # Not everybody is told where files lie and what is in them.
+        # Not everybody may see where files are and what they contain.
         self.assertNotIn(path, health)
         self.assertNotIn("s3cret", health)
-        # What the admin API changes meanwhile does not mend it.
+        # Changes through the admin API meanwhile do not fix it.
         document = {"id": "managed", "rules": []}
         self.assertEqual(service.admin("PUT", "/admin/v1/rule-sets/managed", document).status, 201)
         self.assert_state(service, False)
@@ -178,7 +178,7 @@ class HowChangesArrive(ReloadTest):
         os.remove(folder / "rules/one.yaml")
         eventually(lambda: service.log_lines("WARN", "rule sets are gone", "count=1", "names=one"),
                    "the log says so")
-        # A file that was emptied is none that is gone.
+        # An emptied file is not a deleted one.
         folder.replace("rules/two.yaml", "")
         folder.replace("rls/edge.yaml", "")
         eventually(lambda: service.log_lines("ERROR", "not valid", "edge.yaml:1:1"), "it is refused")
@@ -223,7 +223,7 @@ class HowChangesArrive(ReloadTest):
 
     def test_polling_finds_what_no_event_told(self):
         folder, elsewhere = self.folder(), self.folder()
-        # The watched folder holds a link to a file in a folder that is not watched.
+        # The watched folder has a link to a file in a folder that is not watched.
         os.symlink(elsewhere.write("real.yaml", rules(3)), folder / "rules.yaml")
         service = self.start("--rules", folder / "rules.yaml", "--rules-poll-interval", "100ms")
         elsewhere.write("real.yaml", rules(5))
@@ -233,7 +233,7 @@ class HowChangesArrive(ReloadTest):
         folder = self.folder()
         service = self.start("--rules", folder.write("rules.yaml", rules(3)),
                              "--rules-poll-interval", "20ms")
-        # A poll that found a file half written would load the whole one again.
+        # A poll that found a half-written file would load the complete one again.
         folder.replace("rules.yaml", rules(3))
         folder.write("other.txt", "x")
         folder.replace("rules.yaml", rules(4))
@@ -322,7 +322,7 @@ class WhatIsKept(ReloadTest):
         self.wait_for_limit(service, 2)
         self.assertEqual(self.allowed(service, 5), 0)
         self.assertEqual(self.allowed(service, 5, ip="192.0.2.2"), 2)
-        # Nor does going back and forth.
+        # Nor does changing back and forth.
         folder.replace("rules.yaml", rules(5))
         self.wait_for_limit(service, 5)
         self.assertEqual(self.allowed(service, 5), 1)
@@ -376,7 +376,7 @@ class UnderLoad(ReloadTest):
     THREADS = 6
 
     def generation(self, number):
-        """Rules whose every name and number tells the generation that they belong to."""
+        """Rules whose every name and number identifies their generation."""
         limit = 1_000_000 + number
         return f"""ruleSets:
   - id: api
@@ -408,7 +408,7 @@ class UnderLoad(ReloadTest):
         failures = []
 
         def hammer(thread):
-            # One connection for all: one that the service dropped would fail here.
+            # One connection for all: if the service dropped it, this would fail.
             client = Client(service.port, service.description)
             try:
                 while not over.is_set():
@@ -442,7 +442,7 @@ class UnderLoad(ReloadTest):
         if failures:
             raise failures[0]
         self.assertGreater(len(set().union(*seen)), self.GENERATIONS / 2)
-        # Nothing that was charged under one generation counts under another: all names differ.
+        # Nothing charged under one generation counts under another: all names differ.
         self.assertEqual(service.metric("sluice_reloads_total", result="invalid"), 0)
 
     def test_batches_are_of_one_generation(self):
@@ -461,7 +461,7 @@ class UnderLoad(ReloadTest):
 
 
 class Certificates(support.ServiceTest):
-    """Renewed certificates are for new connections; those that are open stay open."""
+    """Renewed certificates are for new connections; open ones stay open."""
 
     DOORS = ("http", "resp", "grpc")
 
@@ -479,7 +479,7 @@ class Certificates(support.ServiceTest):
         self.ports = self.service.announced()
 
     def connect(self, door, trusted):
-        """A connection whose certificate must be the one that is trusted."""
+        """A connection whose certificate must be the trusted one."""
         context = ssl.create_default_context(cafile=trusted)
         if door == "grpc":
             context.set_alpn_protocols(["h2"])

@@ -105,7 +105,7 @@ class Descriptors(RlsTest):
             for i in range(1_100))
         service = self.serve(many=many)
         series = [labels for name, labels in service.metrics() if name == DECISIONS]
-        # Each with five outcomes, and those that found no room together.
+        # Each with five outcomes, and the overflow together.
         self.assertEqual(len(series), 5 * (1_000 + 1))
         for i in range(1_100):
             ask(service, (f"k{i}", "x"), domain="many")
@@ -211,7 +211,7 @@ class Configuration(RlsTest):
         service = self.serve("--rls-merge-domains=true", a=EDGE, b=second)
         for key in ("user", "visitor"):
             self.assertEqual(ask(service, (key, "ann")).json["statuses"][0]["limitRemaining"], 4)
-        # What is checked before it is served is checked in the same way.
+        # `sluice validate` checks in the same way.
         config = folder.write("sluice.yaml", f"rules:\n  rlsPath: {folder / 'rls'}\n")
         for arguments, status in (((str(folder / "rls"),), 2), ((config,), 2),
                                   (("--rls-merge-domains", str(folder / "rls")), 0)):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rule sets in a Redis that is emptied, goes back in time, holds nonsense or is not there, and
-instances that change them at the same moment.
+"""Rule sets in a Redis that is emptied, goes back in time, holds garbage or is away, and instances
+that change them at the same moment.
 
 Usage: service_rule_store_test.py PROGRAM
 """
@@ -50,7 +50,7 @@ class RuleStoreTest(support.ServiceTest):
             self.assertEqual(answer.status, 201, answer)
 
     def away(self):
-        """A Redis that was there and is not: its port stays its own."""
+        """A Redis that is gone: its port stays reserved."""
         redis = self.redis()
         redis.kill()
         return redis
@@ -93,7 +93,7 @@ class Lost(RuleStoreTest):
         self.wait_for_health(service, "UP")
         self.assertEqual(self.limit_at(service), 5)
         self.assertEqual(service.metric("sluice_rule_store_up"), 1)
-        # An instance that comes later finds it.
+        # An instance that starts later finds it.
         self.assertEqual(self.limit_at(self.serve(redis)), 5)
 
     def test_what_is_removed_through_the_api_stays_so(self):
@@ -116,7 +116,7 @@ class Lost(RuleStoreTest):
         self.assertEqual(service.admin("PUT", SETS + "/shared", rule_set(7)).status, 200)
         self.assertEqual(service.admin("DELETE", SETS + "/removed").status, 200)
         newest = self.stored(redis)
-        # As a failover to a replica that had not heard, or yesterday's dump.
+        # As after a failover to a stale replica, or with yesterday's dump.
         redis.cli("hset", HASH, *[part for pair in backup.items() for part in pair])
         eventually(lambda: self.stored(redis) == newest, "the newest is written back")
         self.assertEqual(self.limit_at(service), 7)
@@ -167,7 +167,7 @@ class Start(RuleStoreTest):
         redis.restart()
         eventually(lambda: service.get("/health/ready").status == 200, "it is ready")
         self.assertEqual(service.get("/health").json["status"], "UP")
-        # From now on it is, whatever becomes of Redis.
+        # From now on it is, whatever happens to Redis.
         redis.kill()
         self.wait_for_health(service, "DEGRADED")
         self.assertEqual(service.get("/health/ready").status, 200)
@@ -255,7 +255,8 @@ class BadDocuments(RuleStoreTest):
         self.assertTrue(service.logged("ERROR", "is not valid and was left out",
                                        "rule_set=shared", "its last good version"))
 
-        # What is good is in force, here and at one that starts now; files are still taken.
+        # Valid rule sets are in force, here and at an instance that starts now; files are still
+        # taken.
         starter = self.serve(redis, "--rules", files)
         self.assertEqual(self.limit_at(service), 5)
         for each in (service, starter):
@@ -265,7 +266,7 @@ class BadDocuments(RuleStoreTest):
         folder.replace("rules.yaml", "ruleSets: [{id: filed}, {id: more}]\n")
         eventually(lambda: service.check("more").status == 200, "the files are taken")
 
-        # The others are changed as ever, and the bad ones mended or removed.
+        # The others can be changed as usual, and the bad ones fixed or removed.
         self.assertEqual(service.admin("PUT", SETS + "/other", rule_set(7, "other")).status, 200)
         self.assertEqual(service.admin("POST", SETS, rule_set(8, "new")).status, 201)
         self.assertEqual(service.admin("DELETE", SETS + "/other").status, 200)
@@ -294,7 +295,7 @@ class BadDocuments(RuleStoreTest):
         again = self.serve(redis, *arguments)
         self.assertEqual(self.limit_at(again), 5)
         self.assertEqual(self.rules_of(again)["rejected"], 1)
-        # What is lost is put back as it was, bad as it is: another may understand it.
+        # What is lost is put back as it was, even if invalid: another instance may understand it.
         before = self.stored(redis)
         redis.cli("flushall")
         eventually(lambda: self.stored(redis) == before, "it is written back")
@@ -325,7 +326,7 @@ class AtTheSameMoment(RuleStoreTest):
         self.services = [self.serve(self.store) for _ in range(2)]
 
     def statuses(self, method, target, body=None, headers=None):
-        """Asked of both instances, twice each, at once: the statuses, sorted."""
+        """Asks both instances, twice each, at once: returns the statuses, sorted."""
         def ask(number):
             return self.services[number % 2].admin(method, target, body(number) if body else None,
                                                    headers).status
@@ -363,7 +364,7 @@ class AtTheSameMoment(RuleStoreTest):
             self.assertEqual(self.statuses("DELETE", SETS + "/shared"), [200, 404, 404, 404])
 
     def test_edits_of_one_rule_set_are_all_made_or_refused(self):
-        """What enable and disable read and write back is what was there."""
+        """Enable and disable write back what they read."""
         self.create(self.services[0], (5, "shared"))
 
         def work(number):
@@ -422,10 +423,10 @@ class Answers(RuleStoreTest):
             self.assertEqual(answer.status, 503)
             return answer.json["error"]
 
-        # On a busy machine it may be the reading that takes too long.
+        # On a busy machine, reading may be what takes too long.
         error = eventually_get(put, lambda error: error["code"] == "OUTCOME_UNKNOWN", "it is told")
         self.assertIn("may have been changed or not", error["message"])
-        # What became of it is what Redis says, here and there.
+        # The outcome is what Redis has, here and there.
         eventually(lambda: service.admin("PUT", SETS + "/shared", rule_set(7)).status == 200,
                    "changes go on")
         eventually(lambda: self.limit_at(service) in (6, 7), "one of them is in force")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""API keys are nowhere in clear: not in a real Redis, nor in what it is sent, logs, metrics, answers
-and snapshots; and yet every door and instance finds the one budget of each.
+"""API keys never appear in clear: not in a real Redis, nor in what it is sent, logs, metrics,
+answers and snapshots; and yet every door and instance finds each key's one budget.
 
 Usage: service_secrets_test.py PROGRAM
 """
@@ -45,7 +45,7 @@ TRUST = ("--trusted-proxies", "127.0.0.1", "--trusted-headers", "X-API-Key")
 
 
 class Monitor(support.Process):
-    """All that a Redis is told, from now on."""
+    """Everything that a Redis is sent, from now on."""
 
     def __init__(self, redis):
         super().__init__(["redis-cli", "-p", str(redis.port), "monitor"])
@@ -71,7 +71,7 @@ class SecretsTest(support.ServiceTest):
                               timeout=support.PATIENCE).stdout
 
     def ask_everywhere(self, services):
-        """Takes one at each door, all that the key has; and returns what was answered."""
+        """Takes one at each door, all that the key has; returns the answers."""
         first, second = services[0], services[-1]
         answers = [
             first.check("api", apiKey=SECRET),
@@ -82,14 +82,14 @@ class SecretsTest(support.ServiceTest):
         said = [self.resp(second, "SLUICE.CHECK", "RULESET", "api", "APIKEY", SECRET, "DETAIL"),
                 self.resp(first, "SLUICE.CHECK", "RULESET", "api", "APIKEY", SECRET)]
         self.assertEqual([answer.status for answer in answers], [200] * 3)
-        # The budget is one: after these five it is used up at every door.
+        # It is one budget: after these five it is used up at every door.
         answers += [second.check("api", apiKey=SECRET),
                     first.request("GET", "/api/v1/authorize/api", headers={"X-API-Key": SECRET}),
                     first.check("api", attributes={"access_token": SECRET})]
         self.assertEqual([answer.status for answer in answers[3:]], [429, 429, 200])
         said.append(self.resp(first, "SLUICE.CHECK", "RULESET", "api", "APIKEY", SECRET))
         self.assertIn("keys/k", said[-1])
-        # Descriptors of the Rate Limit Service, as the door of gRPC decides them.
+        # Descriptors of the Rate Limit Service, decided like at the gRPC door.
         descriptors = {"domain": "edge", "descriptors": [
             {"entries": [{"key": "api_key", "value": SECRET}]}]}
         limited = [service.request("POST", "/json", descriptors)
@@ -98,7 +98,8 @@ class SecretsTest(support.ServiceTest):
         return said + [answer.body.decode() for answer in answers + limited]
 
     def look_and_reset(self, service):
-        """As an operator would, by the key itself and by what answers show; says what was shown."""
+        """As an operator would, by the key itself and by what answers show; returns what was
+        shown."""
         shown = []
         for key in (f"apikey:{SECRET}", f"apikey#{HASH}"):
             answer = service.admin("GET", target(KEYS, key=key))

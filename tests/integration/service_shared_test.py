@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What instances share through Redis beside state: rule sets, and knowing how many they are.
+"""What instances share through Redis besides state: rule sets, and how many they are.
 
 Usage: service_shared_test.py PROGRAM
 """
@@ -28,7 +28,7 @@ class SharedRules(support.ServiceTest):
         redis = self.redis()
         one, two = (self.start(*redis.patient_store(), "--rules-redis", "store",
                                *POLL_NEVER) for _ in range(2))
-        # A subscription that begins late looks by itself for what it missed.
+        # A late subscription looks by itself for what it missed.
         self.assertEqual(one.admin("POST", SETS, rule_set(5)).status, 201)
         eventually(lambda: self.limit_at(two) == 5, "the rule set at the other instance")
         self.assertEqual(two.admin("PUT", SETS + "/shared", rule_set(7)).status, 200)
@@ -37,7 +37,7 @@ class SharedRules(support.ServiceTest):
         self.assertEqual(listed["managedBy"], "Redis")
         self.assertTrue(listed["ruleSets"][0]["managed"])
 
-        # Rule sets survive the instances, and removing states does not touch them.
+        # Rule sets outlive the instances, and removing states does not touch them.
         redis.cli("set", "sluice:other", "x")
         purged = support.sluice("purge", "--store", redis.patient_uri, "--match", "*")
         self.assertEqual(purged.returncode, 0, purged.stderr)

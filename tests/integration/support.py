@@ -29,7 +29,7 @@ import openapi
 PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "sluice"
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
-# Long enough for a machine that is busy with other things; nothing waits for it to pass.
+# Long enough for a busy machine; nothing waits for it to pass.
 PATIENCE = 60.0
 
 # A window that no test run sees the end of.
@@ -37,7 +37,7 @@ AGES = "10000d"
 
 
 def main():
-    # Tests with a thousand connections need as many descriptors, here and in the service.
+    # Tests with a thousand connections need that many descriptors, here and in the service.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 16_384)), hard))
     os.environ.setdefault("LC_ALL", "C.UTF-8")
@@ -57,7 +57,7 @@ def eventually(condition, what, timeout=PATIENCE):
 
 
 def eventually_get(get, accept, what):
-    """Waits until `accept` takes what `get` returns, and returns that."""
+    """Waits until `accept` accepts what `get` returns, and returns that."""
     return eventually(lambda: [value for value in [get()] if accept(value)], what)[0]
 
 
@@ -65,9 +65,9 @@ HELD_PORTS = []
 
 
 def free_port():
-    """A port that is free, and stays so until a server takes it that was told to. It is bound to
-    the end of this process, though nobody listens: others who want any port get another one, and
-    servers set SO_REUSEADDR."""
+    """A free port, reserved until the server that is given it takes it. It stays bound until this
+    process ends, though nobody listens: others that ask for any port get another one, and servers
+    set SO_REUSEADDR."""
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind(("127.0.0.1", 0))
@@ -77,19 +77,19 @@ def free_port():
 
 def sluice(*arguments, env=None, stdin=""):
     """Runs a command of the program to its end."""
-    # A long replay with sanitizers takes a good part of a minute beside other tests.
+    # With sanitizers, a long replay takes a good part of a minute beside other tests.
     return subprocess.run([PROGRAM, *arguments], input=stdin, capture_output=True, text=True,
                           timeout=2 * PATIENCE, check=False, env=clean_environment(env))
 
 
 def clean_environment(extra=None):
-    """Without settings that whoever runs the tests may have in their environment."""
+    """Without settings from the environment of whoever runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
     return kept | (extra or {})
 
 
 class Folder:
-    """A folder that is gone afterwards, and files in it."""
+    """A folder that is removed afterwards, and files in it."""
 
     def __init__(self):
         self.path = tempfile.mkdtemp(prefix="sluice-test-")
@@ -108,11 +108,11 @@ class Folder:
         return path
 
     def replace(self, name, content):
-        """As editors and deployments do it: a reader sees the old file or the new one."""
+        """Like editors and deployments: a reader sees the old file or the new one."""
         os.rename(self.write(f".{name}.new", content), self / name)
 
     def remove(self):
-        """All of it, whoever writes into it at that moment."""
+        """Reads all of it, even while somebody writes into it."""
         gone = f"{self.path}.gone"
         with contextlib.suppress(FileNotFoundError):
             os.rename(self.path, gone)
@@ -131,7 +131,7 @@ class Process:
         self.run()
 
     def run(self):
-        """Starts it, again if it has ended; its output is then that of the new run."""
+        """Starts it, or restarts it if it has ended; its output is then that of the new run."""
         with open(self.stdout_path, "wb") as stdout, open(self.stderr_path, "wb") as stderr:
             self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL,
                                             stdout=stdout, stderr=stderr, env=self.env)
@@ -187,7 +187,7 @@ class Answer:
 
 
 class Client:
-    """One connection to a service. Never sends a request again."""
+    """One connection to a service. Never resends a request."""
 
     def __init__(self, port, description=None, host="127.0.0.1", timeout=PATIENCE):
         self.description = description
@@ -210,10 +210,10 @@ class Client:
 
 
 class Service(Process):
-    """The running service. Its doors are at ports that it told."""
+    """The running service. Its doors are at the ports that it reported."""
 
     def __init__(self, *arguments, env=None, wait=True, token=None):
-        """The token is for the first question alone, which is when it is up."""
+        """The token is only for the first request, which shows that it is up."""
         listeners = [part for flag in ("--http", "--admin") if flag not in arguments
                      for part in (flag, "127.0.0.1:0")]
         super().__init__([PROGRAM, "serve", *listeners, *arguments], env)
@@ -230,10 +230,10 @@ class Service(Process):
                 raise
 
     def announced(self):
-        """The ports of the doors that listen already."""
+        """The ports of the doors that already listen."""
         if not self.running():
             raise AssertionError(f"the service ended: {self.log()}")
-        # As a line of its own, or as the message of one of JSON.
+        # As a line of its own, or as the message of a JSON line.
         lines = re.findall(r'(?:^|")(\w+) listening on \S*:(\d+)(?:"}$|$)', self.output(), re.M)
         return {door: int(port) for door, port in lines}
 
@@ -242,7 +242,7 @@ class Service(Process):
                                "the service listens")
         self.port, self.admin_port = ports["http"], ports["admin"]
         self.resp_port, self.grpc_port = ports.get("resp"), ports.get("grpc")
-        # It is announced before its loops run; the first answer shows that they do.
+        # It is announced before its loops run; the first answer proves that they do.
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         document = self.request("GET", "/openapi.json", headers=headers).json
         self.description = openapi.Description(document)
@@ -289,23 +289,23 @@ class Service(Process):
         return self.get("/info").json["generation"]
 
     def log_lines(self, *parts):
-        """The lines with all of `parts` that are written already."""
+        """The lines with all of `parts` that are already written."""
         return [line for line in self.log().splitlines() if all(part in line for part in parts)]
 
     def logged(self, *parts, count=1):
         """The lines with all of `parts`, once there are `count`: lines are written a moment after
-        what they tell of."""
+        the event."""
         return eventually_get(lambda: self.log_lines(*parts), lambda lines: len(lines) >= count,
                               f"it logs {parts}")
 
     def stop(self):
-        """Asks it to end, and says with which status it did."""
+        """Asks it to end, and returns its exit status."""
         self.send(signal.SIGTERM)
         return self.wait()
 
 
 def verdicts(answer):
-    """Of each rule that applied to a check."""
+    """The entry of each rule that applied to a check."""
     return [rule["verdict"] for rule in answer.json["rules"]]
 
 
@@ -364,7 +364,7 @@ def parse_field(value):
 
 
 def make_certificate(folder, name):
-    """One that signs itself, for 127.0.0.1: NAME.pem and NAME.key in the folder."""
+    """A self-signed one for 127.0.0.1: NAME.pem and NAME.key in the folder."""
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
                     "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
                     f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
@@ -385,7 +385,7 @@ def make_client_certificate(folder, name, authority):
 
 
 class Redis(Process):
-    """A real redis-server; it can be killed and come back at the same port, with what it kept."""
+    """A real redis-server; it can be killed and come back at the same port, with its data."""
 
     def __init__(self, *arguments, port=None, password=None, env=None):
         self.port = port or free_port()
@@ -417,12 +417,12 @@ class Redis(Process):
 
     @property
     def patient_uri(self):
-        """For whoever must succeed, however busy the machine is."""
+        """For clients that must succeed, however busy the machine is."""
         return f"{self.uri}?timeout=60s&connect_timeout=60s"
 
     def patient_store(self):
         """Flags for a service that uses it and waits: for tests of exactness, in which a busy
-        machine must not make the policy of an outage step in."""
+        machine must not trigger the policy for outages."""
         return ("--store", self.patient_uri, "--deadline", "60s",
                 "--breaker-slow-after", "60s", "--breaker-slow-percent", "100")
 
@@ -439,8 +439,8 @@ class Redis(Process):
 
 
 class RedisCluster:
-    """Three masters without replicas: what one of them had is gone with it. They call one dead
-    after the time that is given; a busy machine must not make them do so."""
+    """Three masters without replicas: the data of one is gone with it. They declare one dead after
+    the given time; a busy machine must not make them do so."""
 
     def __init__(self, node_timeout_ms=15_000):
         self.nodes = []
@@ -512,7 +512,7 @@ class RawConnection:
         return data
 
     def read_answer(self):
-        """One answer with a Content-Length; what follows it stays for the next call."""
+        """One answer with a Content-Length; what follows it is kept for the next call."""
         line = self.reader.readline()
         match = re.match(rb"HTTP/1\.1 (\d{3}) [^\r]*\r\n$", line)
         if not match:
@@ -536,7 +536,7 @@ class RawConnection:
 
 
 def in_threads(count, work):
-    """Runs `work(number)` in as many threads, which start together; returns what each returned."""
+    """Runs `work(number)` in that many threads, which start together; returns the results."""
     barrier = threading.Barrier(count)
     results = [None] * count
     errors = []
@@ -559,7 +559,7 @@ def in_threads(count, work):
 
 
 class ServiceTest(unittest.TestCase):
-    """A test case whose services and servers are ended when it is over."""
+    """A test case that ends its services and servers when it is over."""
 
     def start(self, *arguments, **keywords):
         service = Service(*arguments, **keywords)

@@ -10,7 +10,7 @@
 
 namespace sluice::testing_support {
 
-// The text of the answer to a command about `key`, waited for.
+// Sends a command about `key`, and waits for the text of the answer.
 inline Expected<std::string> Ask(redis::Client& client, std::string command, std::string_view key) {
   std::promise<Expected<std::string>> answer;
   client.Send(std::move(command), key, [&](Expected<std::span<const redis::RespNode>> reply) {

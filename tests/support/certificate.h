@@ -10,7 +10,7 @@
 
 namespace sluice::testing_support {
 
-// A certificate for localhost and 127.0.0.1 that it signed itself, in a temporary folder.
+// A self-signed certificate for localhost and 127.0.0.1, in a temporary folder.
 class Certificate {
  public:
   Certificate() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded into a program, it shifts its wall clock: by as many seconds as the 64-bit number at
-// the start of the file $CLOCK_SHIFT_FILE says, at any moment anew, or without that file by an
-// hour.
+// Preloaded into a program, it shifts its wall clock by the number of seconds in the 64-bit number
+// at the start of the file $CLOCK_SHIFT_FILE, which may change at any moment, or without that file
+// by an hour.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>

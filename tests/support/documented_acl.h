@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The permissions that docs/reference/redis.md says are enough, for tests that run under them.
+// The permissions that docs/reference/redis.md documents as sufficient, for tests that run under
+// them.
 #pragma once
 
 #include <fstream>
@@ -9,14 +10,14 @@
 
 namespace sluice::testing_support {
 
-// The documented line for this user, with its password, as RedisServer::Cli takes it.
+// The documented line for this user, with its password, in the form that RedisServer::Cli takes.
 inline std::string DocumentedAcl(const std::string& user, const std::string& password) {
   std::ifstream docs(SLUICE_DOCS "/reference/redis.md");
   std::string line;
   while (!line.starts_with("ACL SETUSER " + user + " ")) {
     if (!std::getline(docs, line)) throw std::runtime_error("no ACL is documented for " + user);
   }
-  // Every word in quotes: the shell must not look inside.
+  // Every word in quotes: the shell must not interpret it.
   std::string quoted;
   std::istringstream words(line);
   for (std::string word; words >> word;) {

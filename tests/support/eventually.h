@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For what becomes true a moment later than the test can see it.
+// For conditions that become true a moment later than the test can see.
 #pragma once
 
 #include <chrono>

@@ -12,8 +12,8 @@
 
 namespace sluice::testing_support {
 
-// Listens on 127.0.0.1, tells everyone who connects the same, and then waits in silence: what may
-// stand behind an address where a Redis should be.
+// Listens on 127.0.0.1, sends the same to everyone who connects, and then waits in silence: what
+// may be at an address where a Redis should be.
 class FixedAnswerServer {
  public:
   explicit FixedAnswerServer(std::string answer) : answer_(std::move(answer)) {

@@ -29,13 +29,13 @@ class H2Client {
     bool closed = false;
     std::uint32_t close_code = 0;
 
-    // Of either; empty if it is not there.
+    // Of the headers or the trailers; empty if it is missing.
     std::string Field(std::string_view name) const;
     std::string grpc_status() const { return Field("grpc-status"); }
     std::string grpc_message() const { return Field("grpc-message"); }
     std::vector<std::string> Messages() const;
 
-    // What is sent.
+    // The request body.
     std::string body;
     std::size_t sent = 0;
     bool end = true;

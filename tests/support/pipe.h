@@ -10,7 +10,7 @@
 
 namespace sluice::testing_support {
 
-// A pipe of 64 KiB. Its reading end blocks.
+// A pipe of 64 KiB. Its read end blocks.
 class Pipe {
  public:
   explicit Pipe(int write_flags = 0) {
@@ -41,7 +41,7 @@ class Pipe {
     return filled;
   }
 
-  // Until every writing end is closed.
+  // Until every write end is closed.
   std::string ReadToEnd() const {
     std::string text;
     std::array<char, 65536> buffer;

@@ -14,8 +14,8 @@
 
 namespace sluice::testing_support {
 
-// A Redis of its own that decides at the time of a given clock, and answers before Apply returns:
-// for tests that know what is right at each moment.
+// Its own Redis, which decides at the time of a given clock, and answers before Apply returns: for
+// tests that know what is right at each moment.
 class RedisAtTime final : public Store {
  public:
   explicit RedisAtTime(const Clock& clock) : clock_(clock) {}

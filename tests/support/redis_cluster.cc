@@ -65,7 +65,7 @@ RedisCluster::RedisCluster(Options options) : options_(std::move(options)) {
   if (!WaitUntilOk()) throw std::runtime_error("the cluster does not come up");
 }
 
-// Every node sees all slots served, all others, and its replicas in step.
+// Every node sees all slots served, all others, and its replicas in sync.
 bool RedisCluster::WaitUntilOk() const {
   const std::string known = "cluster_known_nodes:" + std::to_string(nodes_.size());
   for (int tries = 0; tries < 2000; ++tries) {

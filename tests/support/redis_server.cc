@@ -21,8 +21,8 @@
 namespace sluice::testing_support {
 
 int FreePort() {
-  // Bound to the end of the process, though it does not listen: others who want any port get
-  // another one. Whoever asks for this one may have it, as servers set SO_REUSEADDR.
+  // Bound until the process ends, though it does not listen: others that ask for any port get
+  // another one. A server that asks for this one gets it, as servers set SO_REUSEADDR.
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -83,7 +83,7 @@ void RedisServer::StartWithoutWaiting() {
 }
 
 bool RedisServer::WaitUntilReady() const {
-  // Not another one that has the port.
+  // Not another one on the same port.
   const std::string process = "process_id:" + std::to_string(pid_) + "\r\n";
   bool ready = false;
   Eventually([&] {

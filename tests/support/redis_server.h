@@ -11,14 +11,14 @@
 
 namespace sluice::testing_support {
 
-// A port of 127.0.0.1 that is free, and stays so until a server takes it that was told to.
+// A free port of 127.0.0.1, reserved until the server that is given it takes it.
 int FreePort();
 
 // A real redis-server (or redis-sentinel) in a temporary folder, ended with the object.
 class RedisServer {
  public:
   struct Options {
-    std::vector<std::string> arguments = {};  // Further ones, as on its command line.
+    std::vector<std::string> arguments = {};  // Further command-line arguments.
     int port = 0;                             // 0: a free one.
     std::string host = "127.0.0.1";
     std::string scheme = "redis";
@@ -44,7 +44,7 @@ class RedisServer {
   void StartWithoutWaiting();
   void Kill();  // kill -9
   void Signal(int number) const;
-  bool WaitUntilReady() const;  // Whether it is, before it ends.
+  bool WaitUntilReady() const;  // Whether it is ready before it ends.
 
  private:
   bool HasEnded() const;

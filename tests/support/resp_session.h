@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session of the RESP door needs: an engine on a store in memory, with rules and a clock
-// that moves only when told to.
+// What a session of the RESP door needs: an engine on a memory store, with rules and a manual
+// clock.
 #pragma once
 
 #include <map>
@@ -53,7 +53,7 @@ inline std::shared_ptr<const service::Catalog> RespCatalog() {
 }
 
 struct RespEngine {
-  // Decisions are those of `store`, or else of `memory`.
+  // Decides with `store`, or else with `memory`.
   explicit RespEngine(Store* store = nullptr)
       : engine({.store = store ? *store : memory,
                 .metrics = metrics,
@@ -77,13 +77,13 @@ inline std::string RespCommand(std::initializer_list<std::string_view> arguments
   return bytes;
 }
 
-// Gives the bytes to the session as a connection would, and keeps what is left.
+// Passes the bytes to the session as a connection would, and keeps the rest.
 class RespPeer {
  public:
   explicit RespPeer(resp::Worker& worker)
       : session_(worker, {.id = 7, .address = "192.0.2.1"}, [this] { ready_ = true; }) {}
 
-  // The replies so far.
+  // Returns the replies so far.
   std::string Send(std::string_view bytes) {
     std::string out;
     arrived_ += bytes;
@@ -94,7 +94,7 @@ class RespPeer {
     return Send(RespCommand(arguments));
   }
 
-  // After the store has answered.
+  // Call this after the store has answered.
   std::string Resume() {
     std::string out;
     if (!std::exchange(ready_, false)) return out;
@@ -120,7 +120,7 @@ class RespPeer {
     if (progress.next == resp::Session::Next::kAgain) Go(out);
   }
 
-  std::string unread_;   // Stays where it is while the session waits.
+  std::string unread_;   // Must not move while the session waits.
   std::string arrived_;  // After that.
   bool ready_ = false;
   bool waiting_ = false;

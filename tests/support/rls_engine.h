@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine with domains of the Rate Limit Service on a store in memory, for tests.
+// An engine with domains of the Rate Limit Service on a memory store, for tests.
 #pragma once
 
 #include <memory>

@@ -22,12 +22,12 @@
 namespace sluice::testing_support {
 
 // Listens on 127.0.0.1 and answers each command as its script says, on one thread: while the script
-// takes its time, nothing is read from anybody.
+// runs, nothing is read from anybody.
 class ScriptedServer {
  public:
   using Arguments = std::vector<std::string>;
 
-  // Gives the encoded reply, or nothing to hang up.
+  // Returns the encoded reply, or nothing to hang up.
   using Script = std::function<std::optional<std::string>(const Arguments&)>;
 
   explicit ScriptedServer(Script script) : script_(std::move(script)) {
@@ -40,7 +40,7 @@ class ScriptedServer {
 
   std::uint16_t port() const { return port_; }
 
-  // Tells all who have subscribed, to whatever channel.
+  // Sends to everyone who has subscribed, to any channel.
   void Publish(std::string_view channel, std::string_view text) {
     const std::array<std::string_view, 3> message = {"message", channel, text};
     std::string bytes;
@@ -55,7 +55,7 @@ class ScriptedServer {
     });
   }
 
-  // Commands of which any argument contains this.
+  // The number of commands with an argument that contains this text.
   std::ptrdiff_t Received(std::string_view text) const {
     const std::scoped_lock lock(mutex_);
     return std::ranges::count_if(received_,
@@ -96,7 +96,7 @@ class ScriptedServer {
                                  });
   }
 
-  // Whether the peer is still there.
+  // Returns whether the peer is still there.
   bool AnswerAll(const std::shared_ptr<Peer>& peer) {
     while (peer->parser.Parse(peer->unread) == redis::RespParser::Status::kMessage) {
       Arguments command;

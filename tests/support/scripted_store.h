@@ -16,18 +16,18 @@
 
 namespace sluice::testing_support {
 
-// Decides as a memory store does, when and as the test says.
+// Decides like a memory store, when and how the test says.
 class ScriptedStore final : public Store {
  public:
   explicit ScriptedStore(const Clock* clock) : state(MemoryStore::Options{.clock = clock}) {}
   ~ScriptedStore() override { AnswerHeld(ErrorCode::kUnavailable); }
 
-  // The next calls: answered before Apply returns (with an error, if there is one), or held.
+  // The next calls: answered before Apply returns (with an error, if given), or held.
   void AnswerAtOnce() { Become(false, std::nullopt); }
   void Fail(ErrorCode code) { Become(false, code); }
   void Hold() { Become(true, std::nullopt); }
 
-  // Debits are held from now on, whatever becomes of the rest, until the next of the above.
+  // Holds debits from now on, whatever happens to the rest, until the next of the above.
   void HoldDebits() {
     const std::lock_guard lock(mutex_);
     hold_debits_ = true;
@@ -53,7 +53,7 @@ class ScriptedStore final : public Store {
 
   void Watch(OnRaised on_raised) override { raised = std::move(on_raised); }
 
-  // Answers what is held: as the state says, or with an error.
+  // Answers what is held: by the state, or with an error.
   void AnswerHeld(std::optional<ErrorCode> error = {}) {
     std::vector<Held> held;
     {
@@ -84,7 +84,7 @@ class ScriptedStore final : public Store {
   }
 
   MemoryStore state;
-  OnRaised raised;  // Tells the guard.
+  OnRaised raised;  // Notifies the guard.
   bool tells_state = true;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A blocking client of 127.0.0.1 that sends and reads bytes as they are told.
+// A blocking client of 127.0.0.1 that sends and reads raw bytes.
 #pragma once
 
 #include <arpa/inet.h>
@@ -21,10 +21,10 @@ namespace sluice::testing_support {
 
 class TcpClient {
  public:
-  // A read that takes longer than this is a failure of the test.
+  // A read that takes longer than this fails the test.
   static constexpr int kTimeoutSeconds = 30;
 
-  // `receive_bytes` bounds what the system takes in before it is read; 0: as usual.
+  // `receive_bytes` bounds what the system buffers before it is read; 0: the default.
   explicit TcpClient(std::uint16_t port, int receive_bytes = 0)
       : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const timeval timeout{.tv_sec = kTimeoutSeconds, .tv_usec = 0};
@@ -33,7 +33,7 @@ class TcpClient {
     if (receive_bytes > 0) {
       ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof(receive_bytes));
     }
-    // Bytes that are sent apart arrive apart.
+    // Bytes that are sent separately arrive separately.
     const int no_delay = 1;
     ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &no_delay, sizeof(no_delay));
     sockaddr_in address{};
@@ -49,7 +49,7 @@ class TcpClient {
   TcpClient& operator=(TcpClient&&) = delete;
   ~TcpClient() { Close(); }
 
-  // Whether all could be sent.
+  // Returns whether everything could be sent.
   bool Send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -65,7 +65,7 @@ class TcpClient {
     ssize_t got = 0;
     do {
       got = ::recv(fd_, piece.data(), piece.size(), 0);
-    } while (got < 0 && errno == EINTR);  // As it is when the program was stopped for a while.
+    } while (got < 0 && errno == EINTR);  // As after the program was stopped for a while.
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       throw std::runtime_error("nothing to read for too long");
     }
@@ -82,7 +82,7 @@ class TcpClient {
     }
   }
 
-  // Up to and with the text, and what came along; less only if the end came first.
+  // Up to and including the text, and whatever came with it; less only if the end came first.
   std::string ReadUntil(std::string_view text) {
     std::string all;
     while (all.find(text) == std::string::npos) {
@@ -95,7 +95,7 @@ class TcpClient {
 
   void EndSending() { ::shutdown(fd_, SHUT_WR); }
 
-  // As if the machine went away: the other side sees a reset.
+  // As if the machine disappeared: the other side sees a reset.
   void Abort() {
     const linger now{.l_onoff = 1, .l_linger = 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof(now));

@@ -8,7 +8,7 @@
 
 namespace sluice::testing_support {
 
-// An empty folder that is gone with the object, and all that is in it then.
+// An empty folder that is removed with the object, with everything in it.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

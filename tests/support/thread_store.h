@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store that answers from another thread, as one behind a network does.
+// A store that answers from another thread, like one behind a network.
 #pragma once
 
 #include <condition_variable>
@@ -17,8 +17,8 @@
 
 namespace sluice::testing_support {
 
-// Answers one call at a time while it is not held back, and all that are left when it ends: it has
-// to end before those to whom it answers.
+// Answers one call at a time while it is not held back, and all that are left when it ends: it must
+// end before those to whom it answers.
 class ThreadStore final : public Store {
  public:
   explicit ThreadStore(Store& store) : store_(store), thread_([this] { Run(); }) {}

@@ -46,7 +46,7 @@ std::optional<Breaker::Pass> Breaker::Admit(TimePoint now) {
   }
   if (state_ == State::kHalfOpen && probes_out_ >= options_.probes_max &&
       now >= last_probe_ + options_.probe_deadline) {
-    // None of them will be heard of; without this, nothing would ever be admitted again.
+    // None of them will be answered. Without this, nothing would ever be admitted again.
     Open(now, Reason::kProbeFailed, {});
   }
   switch (state_) {
@@ -65,7 +65,7 @@ std::optional<Breaker::Pass> Breaker::Admit(TimePoint now) {
 
 void Breaker::Record(const Pass& pass, const Result& result, TimePoint now) {
   if (pass.epoch != epoch_) return;
-  // A failure that took long is a failure; it does not count twice.
+  // A slow failure is a failure; it does not count twice.
   const bool slow = !result.failed && result.took >= options_.slow_after;
   if (!pass.probe) {
     Counts& slice = SliceAt(now);
@@ -77,8 +77,8 @@ void Breaker::Record(const Pass& pass, const Result& result, TimePoint now) {
     return;
   }
   --probes_out_;
-  // A store that is only slow would close the breaker and open it again at once, unless being slow
-  // does not matter.
+  // A store that is only slow would close the breaker and open it again at once, unless slowness is
+  // ignored.
   if (result.failed || (slow && options_.slow_percent <= 100)) {
     failing_ = result.failed && !result.missed;
     return Open(now, Reason::kProbeFailed, {});
@@ -93,7 +93,7 @@ void Breaker::GiveBack(const Pass& pass) {
   if (pass.probe && pass.epoch == epoch_) --probes_out_;
 }
 
-// The slice of this moment, after those that have left the window were emptied.
+// The slice of this moment, after emptying those that have left the window.
 Breaker::Counts& Breaker::SliceAt(TimePoint now) {
   const Micros length = options_.window / std::int64_t{kSlices};
   const std::int64_t number = now.time_since_epoch() / length;

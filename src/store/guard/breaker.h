@@ -11,8 +11,8 @@
 
 namespace sluice::guard {
 
-// Whether to ask a store, from how it has answered of late. A pure state machine: no clock, no
-// lock, no I/O; times come from outside and never go back.
+// Decides whether to ask a store, from its recent answers. A pure state machine: no clock, no lock,
+// no I/O; times come from outside and never go back.
 class Breaker {
  public:
   using State = GuardedStore::BreakerState;
@@ -20,15 +20,15 @@ class Breaker {
   using Transition = GuardedStore::Transition;
   using Options = GuardedStore::BreakerOptions;
 
-  // What became of a call.
+  // How a call ended.
   struct Result {
     bool failed = false;
     Micros took{0};
-    bool missed = false;  // Failed, but only in that its deadline passed.
+    bool missed = false;  // Failed only because its deadline passed.
   };
 
-  // Leave to make one call. It is followed by one Record at most: a call of which nothing is heard
-  // does no harm.
+  // Permission to make one call. At most one Record follows: a call that is never answered does no
+  // harm.
   struct Pass {
     std::uint64_t epoch;
     bool probe;
@@ -36,12 +36,12 @@ class Breaker {
 
   explicit Breaker(const Options& options);
 
-  // None: the store is not to be asked now. May begin to probe.
+  // None: the store must not be asked now. May begin to probe.
   std::optional<Pass> Admit(TimePoint now);
 
   void Record(const Pass& pass, const Result& result, TimePoint now);
 
-  // The call is not made after all: another may be.
+  // The call is not made after all, so that another may be.
   void GiveBack(const Pass& pass);
 
   // Remembered as the reason of the next failure.
@@ -49,7 +49,7 @@ class Breaker {
 
   State state() const { return state_; }
 
-  // Whether errors have opened it, and would have without any slow answer or missed deadline.
+  // Whether errors opened it, and would have without any slow answer or missed deadline.
   bool failing() const { return state_ != State::kClosed && failing_; }
 
   std::int64_t transitions() const { return transitions_; }
@@ -77,7 +77,7 @@ class Breaker {
   std::mt19937_64 random_;
 
   State state_ = State::kClosed;
-  std::uint64_t epoch_ = 0;  // Passes from before the last transition count no more.
+  std::uint64_t epoch_ = 0;  // Passes from before the last transition no longer count.
   std::int64_t transitions_ = 0;
   GuardedStore::TransitionCounts by_reason_{};
   std::optional<Transition> last_transition_;
@@ -88,7 +88,7 @@ class Breaker {
   std::array<Counts, kSlices> slices_;
   std::int64_t newest_slice_ = 0;
 
-  // Open. `open_time_` is without jitter; zero while all is well.
+  // Open. `open_time_` excludes jitter; zero while all is well.
   TimePoint open_until_;
   Micros open_time_{0};
   TimePoint closed_at_;

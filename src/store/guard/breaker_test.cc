@@ -221,9 +221,9 @@ TEST_F(BreakerTest, JitterAddsUpToItsPercentageAndFollowsTheSeed) {
   EXPECT_GT(seen.size(), 5U);
 }
 
-// Every sequence of events up to a length, from a breaker with small numbers. Whatever happened,
-// the bounds hold, each transition is one of those that exist, and a store that is well again is
-// asked again.
+// Every sequence of events up to a length, on a breaker with small numbers. Whatever happened, the
+// bounds hold, each transition is one of those that exist, and a store that has recovered is asked
+// again.
 class AllSequences {
  public:
   static constexpr int kEvents = 7;
@@ -300,7 +300,7 @@ class AllSequences {
             if (was_open) {
               ASSERT_GE(now - opened_at, Micros(10ms));
             }
-            if (event == 0) out.push_back(*pass);  // Else it is never heard of.
+            if (event == 0) out.push_back(*pass);  // Else it is never answered.
           }
           ASSERT_LE(std::ranges::count(out, true, &Breaker::Pass::probe), 2);
           break;
@@ -352,7 +352,7 @@ class AllSequences {
 
 TEST(BreakerSequences, HoldItsBoundsAndAlwaysRecover) { AllSequences().Run(); }
 
-// What it is open for, which decides what becomes of those that are turned away.
+// Why it is open, which decides how rejected requests are treated.
 TEST_F(BreakerTest, TellsErrorsFromMissedDeadlinesAndSlowAnswers) {
   constexpr Breaker::Result kMissed{.failed = true, .took = 20ms, .missed = true};
   for (const Breaker::Result& call : {kFailed, kMissed, kSlow}) {

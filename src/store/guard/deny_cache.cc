@@ -14,9 +14,9 @@ namespace {
 
 using core::WindowLog;
 
-// Whether nothing was added to the log between these two looks at it: what is added becomes the
-// newest, or adds to the newest, if that is of the same microsecond. What must leave for a cost to
-// fit is then the same by both.
+// Whether nothing was added to the log between these two observations: a new unit becomes the
+// newest entry, or adds to the newest if that has the same microsecond. If so, what must leave for
+// a cost to fit is the same for both.
 bool IsSameLog(const SeenState& before, const SeenState& after) {
   const auto was = core::StateOf<WindowLog>(before);
   const auto is = core::StateOf<WindowLog>(after);
@@ -46,7 +46,7 @@ DenyCache::Entry* DenyCache::Get(const Hash128& hash) const {
   return nullptr;
 }
 
-// The same, if it is of use now.
+// The same, if it is useful now.
 std::optional<DenyCache::Entry> DenyCache::Find(const Hash128& hash, const Limit& limit,
                                                 const Times& times) {
   const std::lock_guard lock(ShardOf(hash).lock);
@@ -57,8 +57,8 @@ std::optional<DenyCache::Entry> DenyCache::Find(const Hash128& hash, const Limit
   return *entry;
 }
 
-// WindowLog::State::leaves for this cost. If the store cannot be asked, it may be that of a lesser
-// cost, or the oldest of all, which must leave, too.
+// WindowLog::State::leaves for this cost. If the store cannot be asked, it may be that of a smaller
+// cost, or the oldest entry, since that must leave, too.
 std::optional<std::int64_t> DenyCache::LeavesOf(const Entry& known, const Limit& limit,
                                                 std::int64_t cost, const Times& times) {
   if (known.cost == cost) return known.leaves;
@@ -72,11 +72,11 @@ std::optional<std::int64_t> DenyCache::LeavesOf(const Entry& known, const Limit&
 // None: it does not follow from what is known.
 std::optional<Decision> DenyCache::Decide(const Entry& known, const Limit& limit, std::int64_t cost,
                                           const Times& times) {
-  // At most: it decided after it was asked. So it is never believed to deny for longer than it
-  // does.
+  // An upper bound: the store decided after it was asked. So a denial is never believed to last
+  // longer than it does.
   const std::int64_t now_us = known.seen.now_us() + times.now_us - known.at_us;
   const TimePoint now{Micros{now_us}};
-  if (core::IsSeenWhole(limit)) return core::Decide(limit, known.seen, now, cost);
+  if (core::IsSeenComplete(limit)) return core::Decide(limit, known.seen, now, cost);
   WindowLog::State log = WindowLog::At(limit, core::StateOf<WindowLog>(known.seen), now);
   const auto has_left = [&](std::int64_t time) {
     return time + limit.span().count() <= WindowLog::MomentUs(log, now);
@@ -98,7 +98,7 @@ std::optional<Decision> DenyCache::Look(const Hash128& hash, const Charge& charg
   if (!known) return std::nullopt;
   const auto decision = Decide(*known, *charge.limit, charge.cost, times);
   if (!decision || !decision->allowed) return decision;
-  // It does not stand in the way. If another does, nothing is taken from this one.
+  // This charge does not deny the request. If another one does, nothing is taken from this one.
   auto peek = Decide(*known, *charge.limit, 0, times);
   if (peek) peek->delay = Micros{0};
   return peek;
@@ -120,7 +120,7 @@ bool DenyCache::AnswerGroup(Request& request, const Times& times) {
   bool denied = false;
   for (std::size_t i = 0; i < size; ++i) {
     hashes[i] = HashOf(request.charges[i]);
-    // Costs on one state add up; that is for the store to do.
+    // Costs on one state add up; only the store can do that.
     if (std::find(hashes.begin(), hashes.begin() + i, hashes[i]) != hashes.begin() + i) {
       return false;
     }
@@ -157,9 +157,9 @@ DenyCache::Place DenyCache::PlaceOf(const Charge& charge) {
   return {.hash = hash, .version = shard.version};
 }
 
-// The numbers behind a name have changed: the store carries the state over to them, even if it is
-// only looked at. What was learned under the old ones must not come back with them, as in between
-// the budget may have recovered faster.
+// The numbers behind a name have changed: the store carries the state over to them, even if it only
+// peeks. What was learned under the old numbers must not come back with them, because the budget
+// may have recovered faster in between.
 void DenyCache::ForgetOther(Shard& shard, const Hash128& hash, const Limit& limit) {
   Entry* const entry = Get(hash);
   if (!entry || entry->limit == limit.fingerprint()) return;
@@ -174,7 +174,7 @@ void DenyCache::Learn(const Request& request, std::span<const Decision> each,
   if (request.outcome->allowed) {
     for (std::size_t i = 0; i < places.size(); ++i) {
       if (request.now || request.action == Action::kGive || request.action == Action::kReset) {
-        // Its numbers are those of another moment, or there is more than what is known says.
+        // The numbers are from another moment, or the budget has more left than is known.
         Invalidate(places[i].hash);
       } else {
         Refresh(places[i], request.charges[i], request.seen[i], asked_us);
@@ -188,7 +188,7 @@ void DenyCache::Learn(const Request& request, std::span<const Decision> each,
       if (places[i].hash == places[j].hash) return;
     }
   }
-  // Longer waits than any limit's may be as long as there are numbers for.
+  // The longest waits, longer than any limit's, are capped to avoid overflow.
   const Micros useful_for = std::min(request.outcome->retry_after, kSpanMax);
   for (std::size_t i = 0; i < places.size(); ++i) {
     const Limit& limit = *request.charges[i].limit;
@@ -200,7 +200,7 @@ void DenyCache::Learn(const Request& request, std::span<const Decision> each,
     entry.at_us = asked_us;
     entry.until_us = asked_us + useful_for.count();
     entry.seen = seen;
-    if (!core::IsSeenWhole(limit) && !each[i].allowed) {
+    if (!core::IsSeenComplete(limit) && !each[i].allowed) {
       entry.cost = request.charges[i].cost;
       entry.leaves = core::LeavesOf(limit, seen, each[i]);
     }
@@ -217,7 +217,7 @@ void DenyCache::Remember(const Place& place, Entry entry, Micros span) {
     const Entry* const old = Get(place.hash);
     if (old && old->at_us > entry.at_us) return;
     const bool known = old && old->limit == entry.limit;
-    // The other requests that this state is part of are denied for as long as they were.
+    // Other requests that this state is part of stay denied for as long as before.
     if (known) entry.until_us = std::max(entry.until_us, old->until_us);
     if (known && IsSameLog(old->seen, entry.seen)) {
       entry.generation = old->generation;
@@ -236,7 +236,7 @@ void DenyCache::Remember(const Place& place, Entry entry, Micros span) {
   Put(shard, *other);
 }
 
-// A charge was granted. If something was taken and the state is known, it is now known as `seen`.
+// A charge was granted. If it took something and the state is known, it is now known as `seen`.
 void DenyCache::Refresh(const Place& place, const Charge& charge, const SeenState& seen,
                         std::int64_t asked_us) {
   Shard& shard = ShardOf(place.hash);
@@ -251,7 +251,7 @@ void DenyCache::Refresh(const Place& place, const Charge& charge, const SeenStat
   entry->cost = 0;
 }
 
-// In place of what is there under the same hash, or else of what is believed no longer than others.
+// Replaces the entry with the same hash, or else the one that stops being believed first.
 void DenyCache::Put(Shard& shard, const Entry& entry) {
   const auto believed_until = [this](const Entry& other) {
     return std::min(other.until_us, other.at_us + trust_.count());
@@ -276,12 +276,12 @@ void DenyCache::Invalidate(const Hash128& hash) {
 }
 
 void DenyCache::Clear() {
-  // First of all, so that nothing from before finds its way into a set that was emptied.
+  // Before anything else, so that nothing older gets into a set that was already emptied.
   for (std::size_t i = 0; i < kShards; ++i) {
     const std::lock_guard lock(shards_[i].lock);
     ++shards_[i].version;
   }
-  // A set at a time: nobody waits for long.
+  // One set at a time, so that nobody waits for long.
   for (std::size_t set = 0; set < sets_; ++set) {
     Shard& shard = shards_[set % kShards];
     const std::lock_guard lock(shard.lock);

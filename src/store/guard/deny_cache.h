@@ -13,33 +13,33 @@
 
 namespace sluice::guard {
 
-// Remembers the states that a denial has shown, and answers its repeats.
+// Remembers the states behind a denial, and answers its repeats.
 //
-// What is kept is not the answer but each state as the store's decision left it, and the kernel
-// decides on that again, for any cost, as the store would: every number is the same for as long as
-// nobody else takes from the state. If a cost may fit, the store is asked.
+// It keeps not the answer but each state as the store's decision left it. The kernel decides on
+// that again, for any cost, as the store would: every number is the same as long as nobody else
+// takes from the state. If a cost may fit, the store is asked.
 //
-// A log shows less of itself:
-// - How much is in its window is known until the oldest of that leaves. Then the store is asked.
-// - When a cost will fit is known for each cost that was denied. The last one is remembered with
-//   the state and the others in entries of their own, which count while the state's entry is of the
-//   same generation: for as long as it is certain that nothing was added to the log.
+// Less is known of a log:
+// - How much is in its window is known until the oldest entry leaves. Then the store is asked.
+// - When a cost will fit is known for each cost that was denied. The last one is kept with the
+//   state. The others have entries of their own, which count while the state's entry is of the same
+//   generation: as long as nothing can have been added to the log.
 //
-// A request of several charges is answered if it is denied for sure and something is known of all
-// of its states; the store's denial of such a request teaches exactly that, and what is granted
-// later keeps it up to date.
+// A request of several charges is answered if it is certainly denied and something is known of all
+// of its states. The store's denial of such a request teaches exactly that, and later grants keep
+// it up to date.
 //
-// What is remembered is believed for a limited time, in case something made a budget larger that
-// nobody told of. After that it is still better than nothing, for when the store cannot be asked.
-// Then less will do of a log: costs greater than one that is denied are denied, too, for at least
-// as long, and at least what is known to be left remains.
+// What is remembered is trusted for a limited time, in case a budget grew and nobody reported it.
+// After that it is still better than nothing when the store cannot be asked. In that case less is
+// needed of a log: costs greater than a denied one are denied, too, for at least as long, and at
+// least what is known to be left remains.
 //
-// Thread-safe. Memory is fixed when it is made: sets of four entries, of which the one that is
-// believed for the shortest time makes room for a new one.
+// Thread-safe. Memory is allocated once: sets of four entries. A new entry replaces the one that
+// would stop being trusted first.
 class DenyCache {
  public:
-  // Where a state is remembered, as of a moment: what was learned from a question asked before the
-  // place was last invalidated is worth nothing.
+  // Where a state is remembered, as of a moment. What is learned from a question asked before the
+  // place was last invalidated is worthless.
   struct Place {
     Hash128 hash;
     std::uint32_t version;
@@ -50,28 +50,30 @@ class DenyCache {
     std::int64_t bytes = 0;
   };
 
-  // Room for at least `entries`; 0: remembers nothing. `trust` is how long it is believed.
+  // Room for at least `entries`; 0: remembers nothing. `trust` is how long an entry is trusted.
   DenyCache(std::size_t entries, Micros trust, const Seed& seed);
 
   bool enabled() const { return sets_ > 0; }
 
   enum class Age { kTrusted, kAny };
 
-  // Whether the request was answered: denied. kAny: even if the store has not confirmed it of late.
+  // Returns whether it answered the request with a denial. kAny: even if the store has not
+  // confirmed it lately.
   bool Answer(Request& request, TimePoint now, Age age = Age::kTrusted);
 
-  // To be taken before the store is asked.
+  // Call this before the store is asked.
   Place PlaceOf(const Charge& charge);
 
-  // What the store said to a request asked at `asked`, `each` being the numbers of its charges. It
-  // was asked for the states, too; if it tells none, there is nothing to be learned.
+  // Learns from the store's answer to a request asked at `asked`. `each` has the numbers of its
+  // charges. The request asked for the states, too; if the store reports none, there is nothing to
+  // learn.
   void Learn(const Request& request, std::span<const Decision> each, std::span<const Place> places,
              TimePoint asked);
 
-  // The state may have more left than was known.
+  // The state may have more left than is known.
   void Invalidate(const Hash128& hash);
 
-  // Any state may.
+  // Any state may have more left.
   void Clear();
 
   Hash128 HashOf(const Charge& charge) const { return StateHash(seed_, charge); }
@@ -82,17 +84,17 @@ class DenyCache {
   static constexpr std::size_t kWays = 4;
   static constexpr std::size_t kShards = 64;
 
-  // A state, under its hash; or what it said of another cost, under the hash of both.
+  // A state, under its hash; or what is known of another cost on it, under the hash of both.
   struct Entry {
     Hash128 hash;
     std::uint64_t limit;    // Fingerprint.
     std::int64_t at_us;     // When the store was asked, by our clock.
-    std::int64_t until_us;  // From when on it is of no use; 0: an empty entry.
+    std::int64_t until_us;  // From when on it is useless; 0: an empty entry.
     SeenState seen;         // By the store's clock.
 
     // Of a log.
     std::uint64_t generation;  // Never used again for this state.
-    std::int64_t cost;         // That was denied; 0: none.
+    std::int64_t cost;         // The denied cost; 0: none.
     std::int64_t leaves;       // Its WindowLog::State::leaves.
   };
 
@@ -110,7 +112,7 @@ class DenyCache {
   }
   Hash128 HashOf(const Hash128& state, std::int64_t cost) const;
 
-  // The moments between which a question must have been asked for its answer to be of use now.
+  // An answer is useful now if it was asked for between these moments.
   struct Times {
     std::int64_t since_us;
     std::int64_t now_us;

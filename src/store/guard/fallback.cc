@@ -48,7 +48,7 @@ Fallback::Fallback(const GuardedStore::Options& options, GuardedStore::Stats& st
 OnStoreFailure Fallback::PolicyOf(const Charge& charge, Cause cause) const {
   if (cause == Cause::kOutage) return charge.on_store_failure;
   if (charge.on_overload) return *charge.on_overload;
-  // Only what would pass undecided is decided otherwise.
+  // Overload changes the policy only of charges that would pass undecided.
   return charge.on_store_failure == OnStoreFailure::kFailOpen ? on_overload_
                                                               : charge.on_store_failure;
 }
@@ -68,7 +68,7 @@ std::optional<Fallback::Share> Fallback::FindShare(const Limit& limit) {
   const std::array<std::int64_t, 4> numbers = {static_cast<std::int64_t>(limit.algorithm()),
                                                limit.amount(), limit.refill(),
                                                limit.span().count()};
-  // No name that a person gives a limit begins like this.
+  // No name that a person gives a limit starts with this byte.
   static_assert(sizeof(numbers) + 1 == sizeof(share.name));
   share.name[0] = '\0';
   std::memcpy(share.name.data() + 1, numbers.data(), sizeof(numbers));
@@ -124,8 +124,8 @@ Expected<Decision> Fallback::DecideLocally(const Request& request, Cause cause,
 }
 
 std::int64_t Fallback::Decide(Request& request, const Error& error, Cause cause) {
-  // A debit, or giving back, is no question that another could answer. Nor may its costs be added
-  // up: each of them may be as large as there are numbers for.
+  // Nobody but the store can take a debit, or give back. Nor may these costs be added up: each of
+  // them may be the largest number there is.
   if (request.action != Action::kCheck) {
     FailClosed(request, error, cause);
     return 0;
@@ -149,8 +149,8 @@ std::int64_t Fallback::Decide(Request& request, const Error& error, Cause cause)
   if (local > 0) {
     const auto decided = DecideLocally(request, cause, each);
     if (!decided) {
-      // A cost above this instance's share would be granted by the store: no denial. Nor may it
-      // pass: that would be a way around the limit for whoever asks for much.
+      // The store would grant a cost above this instance's share, so it is not denied. Nor may it
+      // pass: large costs would be a way around the limit.
       FailClosed(request, error, cause);
       return 0;
     }
@@ -179,7 +179,7 @@ std::int64_t Fallback::Decide(Request& request, const Error& error, Cause cause)
 void Fallback::StartFrom(const Charge& charge, const LastSeen::Left& left) {
   const auto share = FindShare(*charge.limit);
   if (!share) return;
-  // A share is at least one unit, and so is what is left of one that is not used up.
+  // A share is at least one unit, and so is the rest of one that is not used up.
   const std::int64_t part =
       left.units == 0 ? 0 : std::max<std::int64_t>(1, left.units / instances_);
   Charge local = LocalCharge(charge, *share);

@@ -14,31 +14,31 @@
 
 namespace sluice::guard {
 
-// This instance's part of a limit among `instances`: amount / instances, at least 1, refilled at
-// exactly rate / instances. Error: kInvalidLimit, if the numbers of that are too large for exact
+// One instance's share of a limit among `instances`: amount / instances, at least 1, refilled at
+// exactly rate / instances. Error: kInvalidLimit, if its numbers are too large for exact
 // arithmetic.
 Expected<Limit> ShareOf(const Limit& limit, std::int64_t instances);
 
-// Decides instead of a store, as each charge's policy says.
+// Decides in place of a store, by each charge's policy.
 class Fallback {
  public:
-  // Uses `local`, `instances` and `on_overload`; counts what it decides in `stats`, which outlives
-  // it.
+  // Uses `local`, `instances` and `on_overload`. Counts what it decides in `stats`, which must
+  // outlive it.
   Fallback(const GuardedStore::Options& options, GuardedStore::Stats& stats);
 
-  // Who decides a charge.
+  // The policy that applies to a charge.
   OnStoreFailure PolicyOf(const Charge& charge, Cause cause) const;
 
-  // Answers a valid request; `error` and `cause` are why the store did not. Returns how many units
-  // were taken locally.
+  // Answers a valid request that the store did not answer because of `error` and `cause`. Returns
+  // how many units were taken locally.
   std::int64_t Decide(Request& request, const Error& error, Cause cause);
 
-  // The store has so much left of this charge's budget, as far as anybody knows: of the local share
-  // no more than its part of that is left from now on.
+  // The store has this much left of the charge's budget, as far as is known. From now on, the local
+  // share has at most its part of that left.
   void StartFrom(const Charge& charge, const LastSeen::Left& left);
 
-  // Units taken locally from this charge's state that count as used now. May be more than the share
-  // is, if that has become smaller since.
+  // Units taken locally from this charge's state that count as used now. May exceed the share, if
+  // that has shrunk since.
   std::int64_t Used(const Charge& charge);
 
   void Reset(const Charge& charge);
@@ -48,7 +48,7 @@ class Fallback {
   std::int64_t keys() const { return local_.GetStats().keys; }
 
  private:
-  // Local state goes by a name in any case, so that it stays with its key when shares change.
+  // Local state always has a name, so that it stays with its key when shares change.
   struct Share {
     Limit limit;
     std::array<char, 33> name;

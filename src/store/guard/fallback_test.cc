@@ -187,7 +187,7 @@ TEST_F(FallbackTest, ResetMakesTheShareWhole) {
   EXPECT_EQ(request.outcome->remaining, 4);
 }
 
-// A cost may exceed its limit there: two of them may exceed what a number holds.
+// Such a cost may exceed its limit, and two of them may overflow.
 TEST_F(FallbackTest, DebitsOfAnySizeAreNeitherDecidedNorAddedUp) {
   const Limit limit = *Limit::Parse("algorithm=fixed_window,limit=10,window=1m");
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();

@@ -15,31 +15,31 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Room beyond in_flight_max: for resets, and so that a store that left very many requests
-// unanswered can still be tried.
+// Places beyond in_flight_max: for resets, and so that a store that left very many requests
+// unanswered can still be probed.
 constexpr std::size_t kReserve = 1'024;
 constexpr std::size_t kReportMax = 128;      // States in one report.
 constexpr std::size_t kExpireMax = 256;      // Calls in one event, so that none takes long.
-constexpr std::size_t kKnownKeys = 1 << 18;  // Of a generation; 1 MiB for both.
+constexpr std::size_t kKnownKeys = 1 << 18;  // Per generation; 1 MiB for both.
 constexpr std::size_t kLastSeen = 1 << 15;   // 2 MiB.
-// Between reports that do not get through, and between looks at whether to probe. Reports that do
-// get through follow one another.
+// Between reports that fail, and between checks whether to probe. Successful reports follow each
+// other at once.
 constexpr auto kOwnCallEvery = 100ms;
 
 bool IsFull(const Error& error) { return error.code == ErrorCode::kStoreFull; }
 
-bool FoundItFull(const Request& request) {
+bool FoundStoreFull(const Request& request) {
   return !request.outcome && IsFull(request.outcome.error());
 }
 
-// Whether the store is to be asked less for it. Not for what others wrote under one state's name:
-// it serves all other requests. Nor if it is full: it still decides whatever takes no room.
+// Whether it counts against the store. A foreign value under one state's name does not: the store
+// serves all other requests. Nor does a full store: it still decides whatever takes no room.
 bool FailedStore(const Request& request) {
-  return Guard::IsFailure(request) && !FoundItFull(request) &&
+  return Guard::IsFailure(request) && !FoundStoreFull(request) &&
          request.outcome.error().code != ErrorCode::kForeignState;
 }
 
-// Of an error that the store answered with. What fills it up may be a flood of keys, which must not
+// The cause of an error that the store returned. A flood of keys may fill the store, and must not
 // turn limits off.
 Cause CauseOf(const Error& error) { return IsFull(error) ? Cause::kOverload : Cause::kOutage; }
 
@@ -116,14 +116,14 @@ StoreCall* Guard::Apply(std::span<Request> requests, Done& done, TimePoint now, 
   for (Request& request : requests) {
     if (!IsOpen(request)) continue;
     if (request.action == Action::kReset) ForgetReset(request);
-    const std::size_t grips = call ? call->grips.size() : 0;
+    const std::size_t scarce_before = call ? call->scarce_places.size() : 0;
     if (!call) {
       Reject(request, Rejection::kBreaker, now, actions);
     } else if (!Reserve(*call, request.charges, request.action)) {
       Reject(request, Rejection::kInFlight, now, actions);
     } else if (const auto why = Report(ledger_.TakeOf(request.charges), now, actions)) {
-      // What was granted without the store goes first: it would grant that again.
-      Unreserve(*call, grips);
+      // What was granted without the store goes first: the store would grant it again.
+      Unreserve(*call, scarce_before);
       Reject(request, *why, now, actions);
     } else {
       call->asked.push_back(&request);
@@ -143,7 +143,7 @@ StoreCall* Guard::Apply(std::span<Request> requests, Done& done, TimePoint now, 
 // A call, if the store may be asked.
 StoreCall* Guard::Admit(TimePoint now, Actions& actions) {
   const auto pass = breaker_.Admit(now);
-  Tell(actions);
+  AddChanges(actions);
   if (!pass) return nullptr;
   if (free_.empty()) free_.push_back(calls_.emplace_back(std::make_unique<StoreCall>()).get());
   StoreCall* const call = free_.back();
@@ -152,34 +152,34 @@ StoreCall* Guard::Admit(TimePoint now, Actions& actions) {
   return call;
 }
 
-// Takes a place for a request of these charges. A reset needs none of the shares that keys of a
-// flood compete for: operators reset many keys at once.
+// Takes a place for a request with these charges. A reset does not compete with floods of keys for
+// shares: operators reset many keys at once.
 bool Guard::Reserve(StoreCall& call, std::span<const Charge> charges, Action action) {
   if (call.pass.probe || action == Action::kReset) return places_.TakeBeyond(kReserve);
-  Places::Grip grip;
-  const auto taken = places_.Take([&] { return AskerOf(charges); }, grip);
-  if (taken == Places::Taken::kWithGrip) call.grips.push_back(grip);
+  Places::ScarcePlace place;
+  const auto taken = places_.Take([&] { return RequesterOf(charges); }, place);
+  if (taken == Places::Taken::kScarce) call.scarce_places.push_back(place);
   return taken != Places::Taken::kNo;
 }
 
-// Gives the last place back; the call had so many grips before it was taken.
-void Guard::Unreserve(StoreCall& call, std::size_t grips) {
-  places_.Release(1, std::span(call.grips).subspan(grips));
-  call.grips.resize(grips);
+// Gives the last place back; the call had `scarce_before` scarce places before it was taken.
+void Guard::Unreserve(StoreCall& call, std::size_t scarce_before) {
+  places_.Release(1, std::span(call.scarce_places).subspan(scarce_before));
+  call.scarce_places.resize(scarce_before);
 }
 
-// Several charges are a client of their own, and what limits them a limit: a limit that everybody
-// has in common does not make all of them one.
-Places::Asker Guard::AskerOf(std::span<const Charge> charges) const {
-  Places::Asker asker{.limit = 0, .client = 0, .known = true};
+// A combination of several charges counts as one client and as one limit: a limit that everybody
+// shares does not make everybody one client.
+Places::Requester Guard::RequesterOf(std::span<const Charge> charges) const {
+  Places::Requester requester{.limit = 0, .client = 0, .known = true};
   for (const Charge& charge : charges) {
     const Hash128 state = cache_.HashOf(charge);
-    asker.limit += charge.name.empty() ? charge.limit->fingerprint()
-                                       : std::hash<std::string_view>{}(charge.name);
-    asker.client += state.low;
-    asker.known = asker.known && known_.Contains(state);
+    requester.limit += charge.name.empty() ? charge.limit->fingerprint()
+                                           : std::hash<std::string_view>{}(charge.name);
+    requester.client += state.low;
+    requester.known = requester.known && known_.Contains(state);
   }
-  return asker;
+  return requester;
 }
 
 void Guard::Launch(StoreCall* call, TimePoint now) {
@@ -196,7 +196,7 @@ void Guard::Cancel(StoreCall* call) {
 }
 
 void Guard::Release(StoreCall* call) {
-  places_.Release(call->requests.size(), call->grips);
+  places_.Release(call->requests.size(), call->scarce_places);
   call->Clear();
   free_.push_back(call);
 }
@@ -227,13 +227,13 @@ StoreCall::Done Guard::OnAnswer(StoreCall* call, TimePoint now, Actions& actions
 void Guard::RecordAnswer(const StoreCall& call, TimePoint now, Actions& actions) {
   const auto failure = std::ranges::find_if(call.requests, FailedStore);
   const bool failed = failure != call.requests.end();
-  const auto full = std::ranges::find_if(call.requests, FoundItFull);
-  const auto found_full = std::count_if(full, call.requests.end(), FoundItFull);
+  const auto full = std::ranges::find_if(call.requests, FoundStoreFull);
+  const auto found_full = std::count_if(full, call.requests.end(), FoundStoreFull);
   if (found_full > 0) breaker_.set_last_failure(full->outcome.error());
   if (failed) breaker_.set_last_failure(failure->outcome.error());
   breaker_.Record(call.pass, {.failed = failed, .took = now - call.sent}, now);
   if (found_full > 0 && !call.own) overload_.Judge(false, found_full, now);
-  Tell(actions);
+  AddChanges(actions);
 }
 
 void Guard::HandBack(StoreCall& call, TimePoint now) {
@@ -258,8 +258,8 @@ void Guard::HandBack(StoreCall& call, TimePoint now) {
   }
 }
 
-// The store has answered this request: it knows its keys, and of those that came before it is worth
-// knowing what is left. Whoever comes once, as in a flood, is not to push them out.
+// The store has answered this request. It knows these keys, and for keys that came before it is
+// worth remembering what is left. Keys that come once, as in a flood, must not push them out.
 void Guard::Remember(const StoreCall& call, std::size_t i) {
   const Request& answered = call.requests[i];
   const auto places = call.PlacesOf(i);
@@ -295,10 +295,10 @@ void Guard::Expire(StoreCall* call, TimePoint now, Actions& actions) {
     }
     actions.done.push_back(std::move(call->done));
   }
-  Tell(actions);
+  AddChanges(actions);
 }
 
-// The store has answered what the policy decided at the deadline.
+// The store has answered a request that the policy decided at the deadline.
 void Guard::AccountLateAnswer(const StoreCall& call, TimePoint now) {
   stats_.abandoned -= static_cast<std::int64_t>(call.requests.size());
   if (call.own) {
@@ -336,10 +336,10 @@ void Guard::OnInlineAnswers(std::span<Request> requests, TimePoint now) {
 void Guard::Reject(Request& request, Rejection why, TimePoint now, Actions& actions) {
   const bool breaker = why == Rejection::kBreaker;
   ++(breaker ? stats_.breaker_rejections : stats_.in_flight_rejections);
-  // Only those who are limited are a flood.
+  // Only limited requests can be a flood.
   const bool checks = request.action == Action::kCheck;
   const Cause cause = checks ? overload_.Judge(breaker_.failing(), 1, now) : Cause::kOutage;
-  Tell(actions);
+  AddChanges(actions);
   if (cause == Cause::kOverload) {
     ++(breaker ? stats_.overload_breaker : stats_.overload_in_flight);
   }
@@ -358,7 +358,7 @@ void Guard::DecideFailed(Request& request, const Error& error, TimePoint now) {
   DecideFinally(request, error, CauseOf(error), now);
 }
 
-// Answers a request of which the store will not be heard any more.
+// Answers a request that the store will never answer.
 void Guard::DecideFinally(Request& request, const Error& error, Cause cause, TimePoint now) {
   const std::int64_t units = DecideByPolicy(request, error, cause, now);
   if (units == 0) return;
@@ -369,11 +369,11 @@ void Guard::DecideFinally(Request& request, const Error& error, Cause cause, Tim
   }
 }
 
-// Answers a request that the store has not; `error` says why. Returns how many units were taken
-// locally.
+// Answers a request that the store has not answered; `error` is the reason. Returns how many units
+// were taken locally.
 std::int64_t Guard::DecideByPolicy(Request& request, const Error& error, Cause cause,
                                    TimePoint now) {
-  // What was denied when the store could still be asked is denied until its time is over.
+  // What was denied while the store could be asked stays denied until the denial ends.
   if (cache_.Answer(request, now, DenyCache::Age::kAny)) {
     ++stats_.known_denied;
     request.source = Source::kDenyCache;
@@ -392,7 +392,7 @@ void Guard::StartFromLastSeen(const Request& request, Cause cause, TimePoint now
   }
 }
 
-// Notes what was taken locally, to be reported.
+// Records what was taken locally, to be reported.
 void Guard::AddUnreported(std::span<const Charge> charges, Cause cause, TimePoint now) {
   for (const Charge& charge : charges) {
     if (fallback_.PolicyOf(charge, cause) != OnStoreFailure::kLocal || charge.cost == 0) continue;
@@ -437,7 +437,7 @@ void Guard::Stop(TimePoint now, Actions& actions) {
 void Guard::CallIfDue(TimePoint now, Actions& actions) {
   next_own_call_ = now + kOwnCallEvery;
   overload_.EndIfCalm(now);
-  Tell(actions);
+  AddChanges(actions);
   if (ledger_.size() > 0) {
     Report(ledger_.Take(kReportMax), now, actions);
   } else {
@@ -445,9 +445,8 @@ void Guard::CallIfDue(TimePoint now, Actions& actions) {
   }
 }
 
-// Debits what was taken locally from the store. Units that the local share no longer counts as used
-// have come back in the meantime, here as there. Returns why not all of it is on its way, if it is
-// not.
+// Debits from the store what was taken locally. Units that the local share no longer counts as used
+// have recovered, here as in the store. Returns why not everything was sent, if so.
 std::optional<Guard::Rejection> Guard::Report(const std::vector<Ledger::Debt>& debts, TimePoint now,
                                               Actions& actions) {
   std::vector<Charge> charges;
@@ -462,7 +461,7 @@ std::optional<Guard::Rejection> Guard::Report(const std::vector<Ledger::Debt>& d
   }
   if (charges.empty()) return std::nullopt;
   StoreCall* const call = Admit(now, actions);
-  // A probe that is not answered takes one state's units with it, not those of many.
+  // A probe that is not answered loses the units of one state, not of many.
   const std::size_t most = !call ? 0 : call->pass.probe ? 1 : charges.size();
   const std::size_t sent =
       call ? SendOwn(call, std::span(charges).first(most), Action::kDebit, now, actions) : 0;
@@ -471,7 +470,7 @@ std::optional<Guard::Rejection> Guard::Report(const std::vector<Ledger::Debt>& d
   return sent == most ? Rejection::kBreaker : Rejection::kInFlight;
 }
 
-// Looks at a state of its own if the store is not asked otherwise.
+// Peeks at a state of its own if the store is not asked otherwise.
 void Guard::ProbeIfIdle(TimePoint now, Actions& actions) {
   if (breaker_.state() == Breaker::State::kClosed) return;
   if (now - last_asked_ < options_.breaker.idle_probe_after) return;
@@ -482,8 +481,7 @@ void Guard::ProbeIfIdle(TimePoint now, Actions& actions) {
   }
 }
 
-// A request for each charge, as far as there is room for more in flight. Returns for how many there
-// was.
+// Sends a request for each charge, as long as there is room in flight. Returns how many were sent.
 std::size_t Guard::SendOwn(StoreCall* call, std::span<const Charge> charges, Action action,
                            TimePoint now, Actions& actions) {
   std::vector<Request> requests(charges.size());
@@ -505,7 +503,7 @@ std::size_t Guard::SendOwn(StoreCall* call, std::span<const Charge> charges, Act
   return sent;
 }
 
-// What became of the units that were reported, whenever that is known. Returns whether all of it
+// Accounts for the units that were reported, once their fate is known. Returns whether all of them
 // got through.
 bool Guard::AccountOwn(const StoreCall& call, TimePoint now) {
   bool delivered = true;
@@ -527,14 +525,14 @@ bool Guard::AccountOwn(const StoreCall& call, TimePoint now) {
   return delivered;
 }
 
-// The next one may go: at once if this one got through. One that is not answered within its
-// deadline does not keep others from being tried.
+// Allows the next one: at once if this one got through. One that misses its deadline does not keep
+// others from being tried.
 void Guard::EndOwn(bool delivered, TimePoint now) {
   own_call_out_ = false;
   next_own_call_ = delivered ? now : now + kOwnCallEvery;
 }
 
-// What is used and unreported of these budgets here is void, and so is what is known of them.
+// Drops what was used locally and not reported of these budgets, and what is known of them.
 void Guard::ForgetReset(const Request& request) {
   for (const Charge& charge : request.charges) {
     fallback_.Reset(charge);
@@ -545,7 +543,7 @@ void Guard::ForgetReset(const Request& request) {
   }
 }
 
-// Again, when a reset is over, however it ended: what was asked before the store has reset it may
+// Does it again when a reset is over, however it ended: requests sent before the store reset may
 // have been answered since.
 void Guard::ForgetIfReset(const Request& answered) {
   if (answered.action != Action::kReset) return;
@@ -565,15 +563,15 @@ void Guard::ForgetLastSeen(const Charge* charge) {
   last_seen_.Clear();
 }
 
-// Notes what has changed since it was told last.
-void Guard::Tell(Actions& actions) {
-  if (breaker_.transitions() != transitions_told_) {
+// Adds what has changed since the last call.
+void Guard::AddChanges(Actions& actions) {
+  if (breaker_.transitions() != transitions_added_) {
     actions.transitions.push_back(*breaker_.last_transition());
-    transitions_told_ = breaker_.transitions();
+    transitions_added_ = breaker_.transitions();
   }
-  if (overload_.changes() != overload_changes_told_) {
+  if (overload_.changes() != overload_changes_added_) {
     actions.overload_changes.push_back(*overload_.last_change());
-    overload_changes_told_ = overload_.changes();
+    overload_changes_added_ = overload_.changes();
   }
 }
 

@@ -22,7 +22,7 @@
 
 namespace sluice::guard {
 
-// What is to be done after an event, in this order, besides what the event returns.
+// What to do after an event, in this order, besides what the event returns.
 struct Actions {
   std::vector<GuardedStore::Transition> transitions;           // Tell the observer.
   std::vector<GuardedStore::OverloadChange> overload_changes;  // Likewise.
@@ -34,15 +34,15 @@ struct Actions {
   }
 };
 
-// All that GuardedStore decides, as a state machine: no I/O, no thread, no lock, no clock. Whoever
-// drives it tells it what happened and when (times hardly go back), and does what it returns. The
-// same events give the same actions: chance comes from `seed`, and the time of local decisions
-// from the clock in Options::local.
+// Everything that GuardedStore decides, as a state machine: no I/O, no thread, no lock, no clock.
+// The driver reports what happened and when (times hardly ever go back), and does what it returns.
+// The same events give the same actions: randomness comes from `seed`, and the time of local
+// decisions from the clock in Options::local.
 //
-// A call that is to be sent belongs to the guard. The driver passes `requests` to the store, and
-// the call to OnAnswer, once, whenever the store has answered; until then it touches nothing else.
+// A call to be sent belongs to the guard. The driver passes `requests` to the store, and the call
+// to OnAnswer, once, when the store has answered. Until then it touches nothing else.
 //
-// Not thread-safe, except where it says so.
+// Not thread-safe, except where noted.
 class Guard {
  public:
   using Done = StoreCall::Done;
@@ -53,17 +53,17 @@ class Guard {
   // Requests arrive. First AnswerKnown, and then, if it returns false, Apply.
   //
   // AnswerKnown answers what needs no store: invalid requests, and repeats of denials. Returns
-  // whether these were all. Thread-safe.
+  // whether that was all. Thread-safe.
   bool AnswerKnown(std::span<Request> requests, TimePoint now);
 
   // Answers the others by policy, or returns a call for them, to be sent after those in `actions`.
-  // Null: all are answered. Otherwise `done` is taken and comes back when they are.
+  // Null: all are answered. Otherwise it takes `done`, and returns it when they are.
   StoreCall* Apply(std::span<Request> requests, Done& done, TimePoint now, Actions& actions);
 
-  // The store has answered. Returns what is to be called by now; empty if nobody waits any more.
+  // The store has answered. Returns the callback to run now; empty if nobody waits any more.
   Done OnAnswer(StoreCall* call, TimePoint now, Actions& actions);
 
-  // Requests that an inner store has answered inline, resets or failures among them.
+  // Requests that an inner store has answered inline, including resets and failures.
   void OnInlineAnswers(std::span<Request> requests, TimePoint now);
 
   // The time of NextWake has come.
@@ -72,26 +72,25 @@ class Guard {
   // When OnTimer has something to do. Changes with every event.
   TimePoint NextWake() const;
 
-  // Decides what still waits by policy. Only answers of the store may follow.
+  // Decides by policy what is still waiting. Only answers of the store may follow.
   void Stop(TimePoint now, Actions& actions);
 
   // Calls that the store has not answered.
   std::size_t calls_out() const { return calls_.size() - free_.size(); }
 
-  // A budget was made larger by others. Null: any may have been. Both are needed; the first one is
-  // thread-safe.
+  // Others made a budget larger. Null: any budget. Call both; the first one is thread-safe.
   void ForgetDenials(const Charge* charge);
   void ForgetLastSeen(const Charge* charge);
 
   void SetInstances(std::int64_t instances) { fallback_.SetInstances(instances); }
 
-  // Whether it is of use to be told of budgets that others made larger. Thread-safe.
+  // Whether it needs to know of budgets that others made larger. Thread-safe.
   bool remembers() const { return cache_.enabled(); }
 
   GuardedStore::Status GetStatus() const;
   GuardedStore::Stats GetStats() const;
 
-  // Whether the store, and not the request, is at fault. Thread-safe.
+  // Whether the store, not the request, is at fault. Thread-safe.
   static bool IsFailure(const Request& request) {
     return !request.outcome && request.outcome.error().outage();
   }
@@ -102,13 +101,13 @@ class Guard {
   // Asking the store.
   StoreCall* Admit(TimePoint now, Actions& actions);
   bool Reserve(StoreCall& call, std::span<const Charge> charges, Action action);
-  void Unreserve(StoreCall& call, std::size_t grips);
-  Places::Asker AskerOf(std::span<const Charge> charges) const;
+  void Unreserve(StoreCall& call, std::size_t scarce_before);
+  Places::Requester RequesterOf(std::span<const Charge> charges) const;
   void Launch(StoreCall* call, TimePoint now);
   void Cancel(StoreCall* call);
   void Release(StoreCall* call);
 
-  // What becomes of a call.
+  // The end of a call.
   void RecordAnswer(const StoreCall& call, TimePoint now, Actions& actions);
   void HandBack(StoreCall& call, TimePoint now);
   void Remember(const StoreCall& call, std::size_t i);
@@ -135,7 +134,7 @@ class Guard {
 
   void ForgetReset(const Request& request);
   void ForgetIfReset(const Request& answered);
-  void Tell(Actions& actions);
+  void AddChanges(Actions& actions);
 
   CallQueue& QueueOf(const StoreCall& call) { return call.pass.probe ? probes_ : waiting_; }
   Micros DeadlineOf(const StoreCall& call) const {
@@ -144,11 +143,11 @@ class Guard {
 
   const GuardedStore::Options options_;
 
-  // Has locks of its own, so that denials are repeated without any other.
+  // Has locks of its own, so that repeating a denial takes no other lock.
   DenyCache cache_;
   std::atomic<std::int64_t> cache_hits_ = 0;
 
-  GuardedStore::Stats stats_;  // But for what GetStats adds.
+  GuardedStore::Stats stats_;  // Except what GetStats adds.
   Fallback fallback_;
   Ledger ledger_;
   Places places_;
@@ -156,15 +155,15 @@ class Guard {
   LastSeen last_seen_;
   Breaker breaker_;
   Overload overload_;
-  std::int64_t transitions_told_ = 0;
-  std::int64_t overload_changes_told_ = 0;
+  std::int64_t transitions_added_ = 0;
+  std::int64_t overload_changes_added_ = 0;
 
   std::vector<std::unique_ptr<StoreCall>> calls_;
   std::vector<StoreCall*> free_;
   CallQueue waiting_;  // For their deadline, the earliest first.
   CallQueue probes_;   // Likewise.
 
-  bool own_call_out_ = false;  // One that is within its deadline.
+  bool own_call_out_ = false;  // One that has not missed its deadline.
   TimePoint next_own_call_;    // Not before.
   TimePoint last_asked_;       // By a caller.
 };

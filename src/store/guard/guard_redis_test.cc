@@ -74,7 +74,7 @@ class GuardRedisTest : public testing::Test {
     return limit.amount() - redis->Check({.key = key, .limit = &limit, .cost = 0})->remaining;
   }
 
-  // Far above what a healthy Redis takes on a busy machine.
+  // Far longer than a healthy Redis takes on a busy machine.
   GuardedStore::Options options{.deadline = 100ms,
                                 .breaker = {.minimum_calls = 5,
                                             .slow_percent = 101,
@@ -89,7 +89,7 @@ TEST_F(GuardRedisTest, StartsWithoutRedisAndReportsWhatWasTakenMeanwhile) {
   const int port = FreePort();
   options.instances = 2;
   Connect("redis://127.0.0.1:" + std::to_string(port) + kPatient);
-  // A busy machine may miss a deadline first, which does not tell yet.
+  // A busy machine may miss a deadline first, which proves nothing yet.
   ASSERT_TRUE(Eventually([&] { return Ask(kThousand, kOpen, "first").source == kPassed; }));
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(Ask(kThousand, kLocal).source, Source::kLocal);
@@ -104,8 +104,8 @@ TEST_F(GuardRedisTest, StartsWithoutRedisAndReportsWhatWasTakenMeanwhile) {
   EXPECT_EQ(UsedInRedis(kThousand), 20);
 }
 
-// A value that others wrote under a state's name fails the requests for that state, however many,
-// and says nothing of Redis.
+// A foreign value under a state's name fails the requests for that state, however many, and proves
+// nothing about Redis.
 TEST_F(GuardRedisTest, AForeignValueIsNoOutage) {
   const RedisServer server;
   options.deadline = 60s;
@@ -244,7 +244,7 @@ TEST_F(GuardRedisTest, AnExhaustedKeyIsDeniedWithoutTheServer) {
   options.breaker.failure_percent = 101;
   options.deny_cache_trust = kSpanMax;
   Connect(server.Uri(kPatient));
-  // Whoever begins to listen forgets what it remembered.
+  // A store that begins to listen forgets what it remembered.
   ASSERT_TRUE(Eventually([&] { return redis->GetStats().listening == 1 && StoreDecides(); }));
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(Ask(kFive, kClosed).outcome->allowed);
   const Answer denied = Ask(kFive, kClosed);
@@ -262,7 +262,7 @@ TEST_F(GuardRedisTest, AnExhaustedKeyIsDeniedWithoutTheServer) {
   EXPECT_TRUE(Ask(kFive, kClosed).outcome->allowed);
 }
 
-// Sends one request for each key and collects what becomes of them.
+// Sends one request for each key and collects the outcomes.
 class Burst {
  public:
   Burst(GuardedStore& guard, const Limit& limit, std::vector<std::string> keys)
@@ -303,8 +303,8 @@ std::vector<std::string> Keys(std::string_view prefix, int count, int times = 1)
   return keys;
 }
 
-// A burst of distinct keys at a server that does not keep up lets nobody pass undecided, takes no
-// places from clients that are known, and gives a client that was denied nothing.
+// A burst of distinct keys at a server that cannot keep up lets nobody pass undecided, takes no
+// places from known clients, and gives nothing to a client that was denied.
 TEST_F(GuardRedisTest, AFloodAtABusyServerDoesNotTurnLimitsOff) {
   constexpr int kFlood = 32'000;
   constexpr int kHonest = 100;
@@ -353,7 +353,7 @@ TEST_F(GuardRedisTest, AFloodAtABusyServerDoesNotTurnLimitsOff) {
   honest.AddGranted(granted);
   for (const auto& [key, units] : granted) EXPECT_LE(units, 5 + 2) << key;
 
-  // A report that is about to be sent is in neither of the counts that say what is left to do.
+  // A report that is about to be sent is in neither of the counts of what is left to do.
   ASSERT_TRUE(Eventually([&] {
     const auto stats = guard->GetStats();
     return stats.local_units == stats.reported_units + stats.charged_units;
@@ -363,7 +363,7 @@ TEST_F(GuardRedisTest, AFloodAtABusyServerDoesNotTurnLimitsOff) {
   EXPECT_EQ(UsedInRedis(kFive, "denied"), 5);
 }
 
-// The two algorithms that show the least of themselves.
+// The two algorithms that reveal the least about their state.
 TEST_F(GuardRedisTest, AnAttackWithManyCostsHardlyReachesTheServer) {
   constexpr std::int64_t kCosts = 10;
   const RedisServer server;
@@ -391,7 +391,7 @@ TEST_F(GuardRedisTest, AnAttackWithManyCostsHardlyReachesTheServer) {
       const auto direct = redis->Check({.key = "k", .limit = &limit, .cost = cost});
       EXPECT_FALSE(direct->allowed);
       EXPECT_EQ(cached.outcome->remaining, direct->remaining);
-      // As far apart as the moments of the two and the time that the server once took.
+      // The two may differ by the time between them, and by the time that the server once took.
       const Micros apart = std::chrono::ceil<Micros>(Steady::now() - began) + 1ms;
       for (const auto wait : {&Decision::retry_after, &Decision::reset_after}) {
         EXPECT_LE((*cached.outcome).*wait, *direct.*wait + apart);
@@ -401,7 +401,7 @@ TEST_F(GuardRedisTest, AnAttackWithManyCostsHardlyReachesTheServer) {
   }
 }
 
-// One of several instances. It never asks again by itself about what it remembers, and has time.
+// One of several instances. It never asks again by itself about what it remembers, and is patient.
 class Instance {
  public:
   explicit Instance(const std::string& uri)
@@ -431,7 +431,7 @@ class Instance {
     return ResetAndWait(guard_, {.key = key, .limit = &kFive});
   }
 
-  // What is left after it.
+  // Returns what is left afterwards.
   std::int64_t Give(std::string_view key, std::int64_t units) {
     const Charge charge{.key = key, .limit = &kFive, .cost = units};
     Request request{.charges = {&charge, 1}, .action = Action::kGive};
@@ -450,7 +450,8 @@ class Instance {
   GuardedStore guard_;
 };
 
-// What one instance makes larger, no other denies from memory, and only that.
+// When one instance makes a budget larger, no other denies it from memory; other budgets are
+// unaffected.
 void ExpectShared(const std::string& uri) {
   Instance one(uri);
   Instance two(uri);
@@ -502,11 +503,11 @@ TEST(GuardInstances, ForgetAllWhenTheyMayHaveMissedSomething) {
   server.Kill();
   EXPECT_EQ(instance.Deny("k"), Source::kDenyCache);
   EXPECT_TRUE(Eventually([&] { return instance.redis().GetStats().listening == 0; }));
-  server.Start();  // Without what it knew.
+  server.Start();  // Without its old state.
   EXPECT_TRUE(Eventually([&] { return instance.remembered() == 0; }));
 }
 
-// A reset that others may not have heard of does not look like a success.
+// A reset that others may not have heard of is not reported as a success.
 TEST(GuardInstances, SayThatAResetWasNotAnnounced) {
   const RedisServer server;
   Instance instance(server.Uri(kPatient));

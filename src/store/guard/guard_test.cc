@@ -38,7 +38,7 @@ struct Answer {
   std::vector<Decision> each;
 };
 
-// Drives a guard as GuardedStore does, in one thread and on a clock that moves only when told.
+// Drives a guard as GuardedStore does, in one thread and on a manual clock.
 class DrivenGuard final : public Store {
  public:
   DrivenGuard(Store& inner, const GuardedStore::Options& options, ManualClock& time)
@@ -73,7 +73,7 @@ class DrivenGuard final : public Store {
     }
   }
 
-  // Goes to when the timer is due next.
+  // Advances to when the timer is due next.
   void Wait() {
     if (guard_.NextWake() == Guard::kNever) return;
     time_.Set(std::max(time_.Now(), guard_.NextWake()));
@@ -160,14 +160,14 @@ class GuardTest : public testing::Test {
   GuardedStore::Status status() { return guard().guard().GetStatus(); }
   State breaker() { return status().breaker; }
 
-  // Lets time pass until it holds.
+  // Lets time pass until the condition holds.
   template <typename Condition>
   bool Eventually(const Condition& condition) {
     for (int i = 0; i < 1'000 && !condition(); ++i) guard().Wait();
     return condition();
   }
 
-  // Until all that was granted locally is reported, and places are free again.
+  // Until everything granted locally is reported, and places are free again.
   bool Settles() {
     return Eventually([this] {
       const auto now = stats();
@@ -214,7 +214,7 @@ TEST_F(GuardTest, HandsBackWhatTheStoreSays) {
   EXPECT_EQ(stats().in_flight, 0);
 }
 
-// Whoever asks for states gets the store's, whether the guard wants them for itself or not.
+// A caller that asks for states gets the store's, whether or not the guard needs them itself.
 TEST_F(GuardTest, HandsBackTheStatesThatTheStoreTells) {
   SeenState told;
   for (const std::size_t remembered : {0, 64}) {
@@ -404,7 +404,7 @@ TEST_F(GuardTest, AStateIsNotAskedForWhileItCannotBeReported) {
   ASSERT_EQ(breaker(), State::kOpen);
   store.Hold();
   time.Advance(1s);
-  // One probe is a report, by whoever comes first; the other one, a request, would need another.
+  // One probe is a report, sent by whoever comes first. A request would need another probe.
   const auto first = Start({{.key = "c", .limit = &kMany}});
   EXPECT_EQ(store.held(), 2U);
   EXPECT_EQ(Ask(kTen, kLocal, 1, "a").source, Source::kLocal);
@@ -809,7 +809,7 @@ TEST_F(GuardTest, BelievesWhatALogSaidOfEachCostForALimitedTime) {
     EXPECT_EQ(Ask(log, kClosed, cost).source, Source::kStore);
     time.Advance(4s);
   }
-  // The last one said that nothing has changed, but not this.
+  // The last answer showed that nothing has changed, but it was not for this cost.
   EXPECT_EQ(Ask(log, kClosed, 1).source, Source::kStore);
   for (const std::int64_t cost : {1, 2, 3}) {
     EXPECT_EQ(Ask(log, kClosed, cost).source, Source::kDenyCache);
@@ -1043,7 +1043,7 @@ TEST_F(GuardTest, UnderOverloadEachInstanceHasItsPartOfWhatIsLeft) {
   EXPECT_EQ(granted("d", 10), 0);
 }
 
-// What the store counts as used leaves a log when it would have left there.
+// What the store counts as used leaves the local log when it would have left the store's.
 TEST_F(GuardTest, UnderOverloadWhatIsUsedCountsForNoLongerThanAtTheStore) {
   options.in_flight_max = 1;
   const Limit log = *Limit::Parse("algorithm=sliding_window,limit=10,window=1h");
@@ -1058,7 +1058,7 @@ TEST_F(GuardTest, UnderOverloadWhatIsUsedCountsForNoLongerThanAtTheStore) {
   EXPECT_TRUE(Ask(log, kOpen).outcome->allowed);
   EXPECT_FALSE(Ask(log, kOpen).outcome->allowed);
   pass(10min);
-  // By now nothing was heard for so long that kOpen would pass undecided.
+  // By now the store was silent for so long that kOpen would pass undecided.
   EXPECT_EQ(Ask(log, kLocal).outcome->remaining, 8) << "all but what was granted here";
 }
 
@@ -1108,7 +1108,8 @@ TEST_F(GuardTest, ARuleMaySayWhatAnOverloadMeansToIt) {
   EXPECT_EQ(store.Remaining(kTen), 8) << "only what was decided locally";
 }
 
-// The trial in small: a burst of distinct keys, clients that the store knows, and one it denied.
+// The trial on a small scale: a burst of distinct keys, clients that the store knows, and one it
+// denied.
 TEST_F(GuardTest, AFloodOfFreshKeysNeitherPassesNorTakesThePlacesOfOthers) {
   options.in_flight_max = 64;
   for (const std::string& key : Keys("honest", 16)) Ask(kFour, kOpen, 1, key);
@@ -1125,7 +1126,7 @@ TEST_F(GuardTest, AFloodOfFreshKeysNeitherPassesNorTakesThePlacesOfOthers) {
   EXPECT_EQ(denied.By(Source::kDenyCache), 2);
   EXPECT_EQ(honest.done(), 0) << "they have places";
   EXPECT_GE(flood.done(), static_cast<int>(keys.size()) - 32);
-  time.Advance(20s);  // By now nobody would believe the denial if the store could be asked.
+  time.Advance(20s);  // By now nobody would trust the denial if the store could be asked.
   const Waiting again(guard(), kFour, "", {"denied"});
   EXPECT_EQ(again.By(Source::kDenyCache) + again.By(Source::kStore), 1);
 
@@ -1151,7 +1152,7 @@ TEST_F(GuardTest, FreshKeysThatAreAdmittedPushNoDenialOut) {
   for (const std::string& key : Keys("fresh", 1'000)) {
     ASSERT_TRUE(Ask(kTen, kOpen, 1, key).outcome->allowed);
   }
-  time.Advance(20s);  // Beyond what is believed without asking.
+  time.Advance(20s);  // Longer than a denial is trusted without asking.
   store.Hold();
   const Waiting taken(guard(), kMany, "", {"other"});
   const Answer denied = Ask(kTen, kOpen, 1, "denied");
@@ -1205,7 +1206,7 @@ TEST_F(GuardTest, SaysWhenAnOverloadBeginsAndWhenItIsOver) {
   EXPECT_EQ(stats().overloads, 1);
 }
 
-// The same machine as a list of events, without any driver.
+// The same state machine as a list of events, without a driver.
 class GuardEvents : public testing::Test {
  protected:
   // Asks for one unit of the key; returns the call for it.
@@ -1226,7 +1227,7 @@ class GuardEvents : public testing::Test {
     if (Guard::Done done = guard.OnAnswer(call, now, actions)) done();
   }
 
-  // Calls what is to be called, and returns the calls to send.
+  // Runs the callbacks, and returns the calls to send.
   std::vector<StoreCall*> Take() {
     for (Guard::Done& done : actions.done) done();
     return std::exchange(actions, {}).send;
@@ -1269,7 +1270,7 @@ TEST_F(GuardEvents, AnAnswerInTimeIsTheAnswer) {
 
 TEST_F(GuardEvents, ALateAnswerIsAccountedForAndNeverChargedTwice) {
   struct Case {
-    std::optional<ErrorCode> error;  // That the store answers with, late.
+    std::optional<ErrorCode> error;  // The store's late answer.
     std::int64_t charged, unreported, dropped;
   };
   for (const Case& late : {Case{{}, 1, 0, 0}, Case{ErrorCode::kUnavailable, 0, 1, 0},

@@ -24,14 +24,14 @@ class SteadyClock final : public Clock {
   }
 };
 
-// Whether an answer of a store that answers inline is nothing to the guard.
+// Whether the guard can ignore an answer of a store that answers inline.
 bool IsPlain(const Request& request) {
   return request.action != Action::kReset && !Guard::IsFailure(request);
 }
 
 }  // namespace
 
-// Drives a Guard: has its lock, its clock and a thread for its timer.
+// Drives a Guard: holds its lock, its clock and a thread for its timer.
 class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(Store& inner, const Options& options)
@@ -50,7 +50,7 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
   void Forget(const Charge* charge);
   void Stop();
 
-  // Runs `use` with the guard to itself.
+  // Runs `use` with exclusive access to the guard.
   template <typename Use>
   auto WithGuard(const Use& use) {
     const std::lock_guard lock(mutex_);
@@ -74,12 +74,12 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
 
   std::mutex mutex_;
   std::condition_variable timer_;
-  // Guarded by mutex_, but for what is thread-safe in the guard.
+  // Guarded by mutex_, except for the thread-safe methods of the guard.
   Guard guard_;
-  TimePoint wake_at_ = Guard::kNever;  // When the timer wakes up by itself; it is awake if min().
+  TimePoint wake_at_ = Guard::kNever;  // When the timer wakes by itself; min() while awake.
   bool stopping_ = false;
-  std::shared_ptr<Impl> self_;  // Once stopped, for as long as the store owes answers.
-  std::jthread timer_thread_;   // Not before there is something to wait for.
+  std::shared_ptr<Impl> self_;  // After Stop, while answers are outstanding.
+  std::jthread timer_thread_;   // Started when there is something to wait for.
 };
 
 void GuardedStore::Impl::ApplyInline(std::span<Request> requests) {
@@ -116,7 +116,7 @@ void GuardedStore::Impl::Send(StoreCall* call) {
   inner_.Apply(call->requests, [this, call] { OnAnswer(call); });
 }
 
-// While the store owes an answer, this object lives. From the end of the lock on it may be gone,
+// While answers are outstanding, this object lives. Once the lock is released it may be gone,
 // unless it is held here.
 void GuardedStore::Impl::OnAnswer(StoreCall* call) {
   const TimePoint now = clock_->Now();
@@ -137,7 +137,7 @@ void GuardedStore::Impl::OnAnswer(StoreCall* call) {
   if (done) done();
 }
 
-// Without the lock: all of these may come back here.
+// Without the lock: all of these may call back.
 void GuardedStore::Impl::Do(guard::Actions& actions) {
   for (const Transition& transition : actions.transitions) {
     if (on_transition_) on_transition_(transition);
@@ -149,7 +149,7 @@ void GuardedStore::Impl::Do(guard::Actions& actions) {
   for (auto& done : actions.done) done();
 }
 
-// After an event: it may have brought forward when the timer is needed. Requires the lock.
+// After an event, which may need the timer earlier. Requires the lock.
 void GuardedStore::Impl::WakeTimer() {
   if (stopping_ || guard_.NextWake() >= wake_at_) return;
   if (!timer_thread_.joinable()) timer_thread_ = std::jthread([this] { RunTimer(); });

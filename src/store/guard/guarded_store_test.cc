@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads, the clock and the end of it all; what is decided is in guard_test.cc.
+// Threads, the clock and destruction; guard_test.cc tests the decisions.
 #include "sluice/guarded_store.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ class GuardedStoreTest : public testing::Test {
 
   ManualClock wall{TimePoint{480'000h}};
   ScriptedStore store{&wall};
-  // Nothing that is to be answered by the store misses this, however busy the machine is.
+  // No answer of the store misses this deadline, however busy the machine is.
   GuardedStore::Options options{
       .deadline = 1min, .breaker = {.minimum_calls = 1'000'000}, .local = {.clock = &wall}};
   std::optional<GuardedStore> guard_;
@@ -101,7 +101,7 @@ TEST_F(GuardedStoreTest, CallsItsObserversWithoutALock) {
   store.Hold();
   for (int i = 0; i < 12; ++i) {
     Ask(kOpen);
-    store.AnswerHeld();  // Late, however busy the machine is: an overload, and no outage.
+    store.AnswerHeld();  // Late, however busy the machine is: an overload, not an outage.
   }
   EXPECT_EQ(transitions, 1);
   EXPECT_EQ(overloads, 1);
@@ -122,7 +122,7 @@ TEST_F(GuardedStoreTest, DestructionDecidesWhatWaitsAndOutlivesLateAnswers) {
   store.raised(&charge);  // Nobody is left to hear it.
 }
 
-// Answers inline, at times with a failure.
+// Answers inline, sometimes with a failure.
 class InlineStore final : public Store {
  public:
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
@@ -158,8 +158,8 @@ TEST_F(GuardedStoreTest, AroundAStoreThatAnswersInlineOnlyThePolicyIsAtWork) {
   EXPECT_EQ(inline_guard.GetStats().store_failures, 1);
 }
 
-// Callers, answers, deadlines, resets and changing instances at once; every caller is answered
-// exactly once, and what was taken locally is accounted for to the unit.
+// Callers, answers, deadlines, resets and changing instances at once. Every caller is answered
+// exactly once, and everything taken locally is accounted for to the unit.
 TEST(GuardConcurrency, AnswersEveryCallerOnce) {
   constexpr int kCallers = 3;
   std::atomic<int> asked = 0;

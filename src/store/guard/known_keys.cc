@@ -16,7 +16,7 @@ KnownKeys::KnownKeys(std::size_t generation)
       words_((generation * kBitsPerKey + 63) / 64),
       bits_(2 * words_) {}
 
-// All in one word: one line of the cache is touched.
+// All in one word, so that only one cache line is touched.
 std::uint64_t KnownKeys::BitsOf(const Hash128& hash) {
   std::uint64_t bits = 0;
   for (int i = 0; i < kBitsSet; ++i) bits |= std::uint64_t{1} << (hash.high >> (6 * i) & 63);
@@ -30,7 +30,7 @@ bool KnownKeys::Add(const Hash128& hash) {
   if ((word & bits) == bits) return true;
   word |= bits;
   if (++added_ == generation_max_) {
-    // The next one takes the place of the one before last.
+    // The next generation replaces the one before last.
     std::fill_n(Generation(++generation_), words_, 0);
     added_ = 0;
   }

@@ -9,16 +9,16 @@
 
 namespace sluice::guard {
 
-// Which states the store has answered for of late, in fixed memory: a Bloom filter that ages. A
-// state that was added is known until so many others were that it is of the generation before last;
-// of the others about one in a hundred seems to be known. Hashes are under a secret seed, so that
-// nobody can tell which.
+// Which states the store has answered for lately, in fixed memory: a Bloom filter that ages. A
+// state stays known until so many others were added that its generation is the one before last.
+// About one in a hundred other states seems to be known. Hashes use a secret seed, so that nobody
+// can tell which.
 class KnownKeys {
  public:
-  // A generation is over when it holds this many; 0: nothing is ever known.
+  // A generation is complete when it holds this many; 0: nothing is ever known.
   explicit KnownKeys(std::size_t generation = std::size_t{1} << 18);
 
-  // Returns whether it was there already, of this generation.
+  // Returns whether this generation already had it.
   bool Add(const Hash128& hash);
   bool Contains(const Hash128& hash) const;
 

@@ -21,7 +21,7 @@ LastSeen::Entry* LastSeen::Get(const Hash128& state) {
 
 void LastSeen::Note(const Hash128& state, const Limit& limit, std::int64_t remaining,
                     const SeenState& seen, TimePoint asked) {
-  // Of a budget that is fuller, a whole share is not much too much; and few are emptier.
+  // With more left, a full share is not much too generous; and few budgets have less left.
   if (sets_ == 0 || seen.now_us() < 0 || remaining > limit.amount() / 2) return;
   const std::int64_t asked_us = asked.time_since_epoch().count();
   Entry* entry = Get(state);
@@ -38,11 +38,11 @@ std::optional<LastSeen::Left> LastSeen::Find(const Hash128& state, const Limit& 
   if (now_us < known->at_us || now_us - known->at_us >= kSpanMax.count()) {
     return std::nullopt;
   }
-  // At most: the store decided after it was asked. So nothing counts as used for too long.
+  // An upper bound: the store decided after it was asked. So nothing counts as used for too long.
   const std::int64_t then_us = known->seen.now_us() + now_us - known->at_us;
   if (then_us > kTimeMax.time_since_epoch().count()) return std::nullopt;
   const TimePoint then{Micros{then_us}};
-  if (core::IsSeenWhole(limit)) {
+  if (core::IsSeenComplete(limit)) {
     return Left{core::Decide(limit, known->seen, then, 0).remaining, Micros{0}};
   }
   using core::WindowLog;

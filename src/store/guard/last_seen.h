@@ -12,28 +12,29 @@
 
 namespace sluice::guard {
 
-// What the store last told of budgets that are half used up and more, in fixed memory: local shares
-// start from it when the store cannot keep up, so that an overload does not make them whole. Sets
-// of four entries, of which the oldest makes room for a new one; what was pushed out is not known.
+// What the store last reported about budgets that are at least half used up, in fixed memory. Local
+// shares start from it when the store cannot keep up, so that an overload does not make budgets
+// full again. Sets of four entries; a new entry replaces the oldest one, which is then no longer
+// known.
 class LastSeen {
  public:
   // What is left of a budget, if nobody has taken from it since.
   struct Left {
     std::int64_t units;
-    Micros taken_ago;  // When the last of what is used was taken, at the latest; else 0.
+    Micros taken_ago;  // When the last used unit was taken, at the latest; else 0.
   };
 
   // Room for at least `entries`; 0: remembers nothing.
   explicit LastSeen(std::size_t entries);
 
-  // The store was asked at `asked` and left the state as it was seen, with `remaining` units.
+  // The store was asked at `asked` and left the state as in `seen`, with `remaining` units.
   void Note(const Hash128& state, const Limit& limit, std::int64_t remaining, const SeenState& seen,
             TimePoint asked);
 
   // None: nothing is known.
   std::optional<Left> Find(const Hash128& state, const Limit& limit, TimePoint now);
 
-  // The state may have more left than was known; or any state.
+  // The state may have more left than is known; Clear: any state may.
   void Forget(const Hash128& state);
   void Clear();
 

@@ -58,7 +58,7 @@ TEST_F(LastSeenTest, RemembersTheNewestOfBudgetsThatAreHalfUsedUp) {
 }
 
 TEST_F(LastSeenTest, TheOldestMakesRoomAndWhatIsForgottenIsGone) {
-  for (std::uint64_t i = 0; i < 5; ++i) Note(4 * i, 8, kStart + i * 1s);  // All of one set.
+  for (std::uint64_t i = 0; i < 5; ++i) Note(4 * i, 8, kStart + i * 1s);  // All in one set.
   const TimePoint now = kStart + 5s;
   EXPECT_EQ(Left(0, now), -1);
   for (std::uint64_t i = 1; i < 5; ++i) EXPECT_EQ(Left(4 * i, now), 2) << i;

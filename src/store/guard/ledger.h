@@ -13,7 +13,7 @@
 
 namespace sluice::guard {
 
-// What was taken locally and the store does not know of yet, by state. Bounded.
+// What was taken locally and not yet reported to the store, by state. Bounded.
 class Ledger {
  public:
   // Units of one state; owns what the charge pointed to.
@@ -28,13 +28,13 @@ class Ledger {
 
   enum class Added { kFirst, kAdded, kFull };
 
-  // Adds the charge's cost. kFirst: there was nothing before; kFull: not taken in.
+  // Adds the charge's cost. kFirst: the ledger was empty before; kFull: not added.
   Added Add(const Charge& charge);
 
   // Removes and returns some of it.
   std::vector<Debt> Take(std::size_t states_max);
 
-  // Removes and returns what concerns the states of these charges; free while there is nothing.
+  // Removes and returns the debts of these charges' states; costs nothing while there are none.
   std::vector<Debt> TakeOf(std::span<const Charge> charges);
 
   std::size_t size() const { return debts_.size(); }

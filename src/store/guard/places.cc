@@ -20,15 +20,15 @@ Places::Places(std::size_t max)
       fresh_max_(static_cast<std::uint32_t>(max / 4)),
       client_max_(static_cast<std::uint32_t>(max / 8)) {}
 
-bool Places::Share(const Asker& asker, std::size_t free, Grip& grip) {
-  grip = {.limit = static_cast<std::uint16_t>(asker.limit % kLimits),
-          .client = static_cast<std::uint16_t>(asker.client % kClients),
-          .known = asker.known};
+bool Places::Share(const Requester& requester, std::size_t free, ScarcePlace& place) {
+  place = {.limit = static_cast<std::uint16_t>(requester.limit % kLimits),
+           .client = static_cast<std::uint16_t>(requester.client % kClients),
+           .known = requester.known};
   const bool shared =
-      grip.known ? Add(known_of_[grip.limit], kLimitPerFree * free) : ShareFresh(grip.limit);
+      place.known ? Add(known_of_[place.limit], kLimitPerFree * free) : ShareFresh(place.limit);
   if (!shared) return false;
-  if (Add(clients_[grip.client], client_max_)) return true;
-  ReleaseLimit(grip);
+  if (Add(clients_[place.client], client_max_)) return true;
+  ReleaseLimit(place);
   return false;
 }
 
@@ -39,9 +39,9 @@ bool Places::ShareFresh(std::size_t limit) {
   return true;
 }
 
-void Places::ReleaseLimit(const Grip& grip) {
-  --(grip.known ? known_of_ : fresh_of_)[grip.limit];
-  if (!grip.known) --fresh_;
+void Places::ReleaseLimit(const ScarcePlace& place) {
+  --(place.known ? known_of_ : fresh_of_)[place.limit];
+  if (!place.known) --fresh_;
 }
 
 bool Places::TakeBeyond(std::size_t more) {
@@ -50,10 +50,10 @@ bool Places::TakeBeyond(std::size_t more) {
   return true;
 }
 
-void Places::Release(std::size_t count, std::span<const Grip> grips) {
-  for (const Grip& grip : grips) {
-    ReleaseLimit(grip);
-    --clients_[grip.client];
+void Places::Release(std::size_t count, std::span<const ScarcePlace> scarce_places) {
+  for (const ScarcePlace& place : scarce_places) {
+    ReleaseLimit(place);
+    --clients_[place.client];
   }
   taken_ -= count;
 }

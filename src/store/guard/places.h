@@ -8,28 +8,28 @@
 
 namespace sluice::guard {
 
-// The places in flight, and who may have one. While at most a quarter is taken, whoever comes.
-// Beyond that:
-// - fresh keys, of which the store has not heard of late, get another quarter together, so that a
-//   flood of them leaves half of all places to those that are known;
-// - a limit gets as many as twice the number that are free, of those for fresh keys and of all:
-//   alone two thirds of them, and less the more others want, so that there are always some left for
-//   the next;
+// The places in flight, and who may have one. While at most a quarter is taken, anybody may. Beyond
+// that:
+// - fresh keys, which the store has not answered for lately, get another quarter together, so that
+//   a flood of them leaves half of all places to known keys;
+// - a limit gets at most twice the number that are free, of those for fresh keys and of all. Alone,
+//   that is two thirds of them, and less the more others want, so that there are always some left
+//   for the next;
 // - a client gets an eighth of all.
-// A few places are not worth sharing: fewer than kSharedFrom go to whoever comes.
+// A few places are not worth sharing: fewer than kSharedFrom go to anybody.
 class Places {
  public:
   static constexpr std::size_t kSharedFrom = 32;
 
-  // Who asks. Those of one number are treated as one.
-  struct Asker {
+  // Who asks. Those with the same number are treated as one.
+  struct Requester {
     std::uint64_t limit;
     std::uint64_t client;
     bool known;
   };
 
-  // How a place is counted that was taken while they were scarce.
-  struct Grip {
+  // How a place that was taken while places were scarce is counted.
+  struct ScarcePlace {
     std::uint16_t limit;
     std::uint16_t client;
     bool known;
@@ -37,22 +37,22 @@ class Places {
 
   explicit Places(std::size_t max);
 
-  enum class Taken : std::uint8_t { kNo, kYes, kWithGrip };
+  enum class Taken : std::uint8_t { kNo, kYes, kScarce };
 
-  // Takes one. `asker` is called, and `grip` set, only while they are scarce.
-  template <typename AskerOf>
-  Taken Take(const AskerOf& asker, Grip& grip) {
+  // Takes one. `requester` is called, and `place` set, only while places are scarce.
+  template <typename RequesterOf>
+  Taken Take(const RequesterOf& requester, ScarcePlace& place) {
     const bool plenty = taken_ < plenty_;
-    if (!plenty && (taken_ >= max_ || !Share(asker(), max_ - taken_, grip))) return Taken::kNo;
+    if (!plenty && (taken_ >= max_ || !Share(requester(), max_ - taken_, place))) return Taken::kNo;
     ++taken_;
-    return plenty ? Taken::kYes : Taken::kWithGrip;
+    return plenty ? Taken::kYes : Taken::kScarce;
   }
 
-  // Whoever it is for, and `more` than the maximum.
+  // Takes one for anybody, up to `more` beyond the maximum.
   bool TakeBeyond(std::size_t more);
 
-  // Gives back this many, those of `grips` among them.
-  void Release(std::size_t count, std::span<const Grip> grips);
+  // Gives back `count` places, including those of `scarce_places`.
+  void Release(std::size_t count, std::span<const ScarcePlace> scarce_places);
 
   std::size_t taken() const { return taken_; }
 
@@ -61,9 +61,9 @@ class Places {
   static constexpr std::size_t kClients = 4'096;
   using Count = std::uint32_t;
 
-  bool Share(const Asker& asker, std::size_t free, Grip& grip);
+  bool Share(const Requester& requester, std::size_t free, ScarcePlace& place);
   bool ShareFresh(std::size_t limit);
-  void ReleaseLimit(const Grip& grip);
+  void ReleaseLimit(const ScarcePlace& place);
 
   // Constant after construction.
   const std::size_t max_;
@@ -72,7 +72,7 @@ class Places {
   const std::uint32_t client_max_;
 
   std::size_t taken_ = 0;
-  // Of those that are taken with a grip.
+  // Only places that were taken while they were scarce.
   Count fresh_ = 0;
   std::array<Count, kLimits> fresh_of_{};  // By limit.
   std::array<Count, kLimits> known_of_{};

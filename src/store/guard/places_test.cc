@@ -19,10 +19,10 @@ constexpr std::size_t kMax = 1'024;
 class PlacesTest : public testing::Test {
  protected:
   bool Take(std::uint64_t limit, std::uint64_t client, bool known) {
-    Places::Grip grip;
+    Places::ScarcePlace place;
     const Taken taken = places.Take(
-        [&] { return Places::Asker{.limit = limit, .client = client, .known = known}; }, grip);
-    if (taken == Taken::kWithGrip) grips.push_back(grip);
+        [&] { return Places::Requester{.limit = limit, .client = client, .known = known}; }, place);
+    if (taken == Taken::kScarce) scarce_places.push_back(place);
     return taken != Taken::kNo;
   }
 
@@ -34,13 +34,13 @@ class PlacesTest : public testing::Test {
   }
 
   Places places{kMax};
-  std::vector<Places::Grip> grips;
+  std::vector<Places::ScarcePlace> scarce_places;
   std::uint64_t next_client = 0;
 };
 
 TEST_F(PlacesTest, NobodyIsAskedForWhileTheyArePlenty) {
   for (std::size_t i = 0; i < kMax / 4; ++i) EXPECT_TRUE(Take(1, 1, false));
-  EXPECT_TRUE(grips.empty());
+  EXPECT_TRUE(scarce_places.empty());
 }
 
 TEST_F(PlacesTest, AFloodOfFreshKeysLeavesHalfToThoseThatAreKnown) {
@@ -79,8 +79,8 @@ TEST_F(PlacesTest, WhatIsGivenBackCanBeTakenAgain) {
     const int taken = Flood(1, 32'000, false);
     EXPECT_GE(taken, kMax * 4 / 10);
     EXPECT_FALSE(Take(1, 7, false));
-    places.Release(static_cast<std::size_t>(taken), grips);
-    grips.clear();
+    places.Release(static_cast<std::size_t>(taken), scarce_places);
+    scarce_places.clear();
     EXPECT_EQ(places.taken(), 0U);
   }
 }
@@ -96,10 +96,10 @@ TEST_F(PlacesTest, TheMaximumHoldsAndProbesHaveRoomBeyondIt) {
 
 TEST(FewPlaces, GoToWhoeverComes) {
   Places few(3);
-  Places::Grip grip;
-  const auto asker = [] { return Places::Asker{.limit = 1, .client = 1, .known = false}; };
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(few.Take(asker, grip), Taken::kYes);
-  EXPECT_EQ(few.Take(asker, grip), Taken::kNo);
+  Places::ScarcePlace place;
+  const auto requester = [] { return Places::Requester{.limit = 1, .client = 1, .known = false}; };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(few.Take(requester, place), Taken::kYes);
+  EXPECT_EQ(few.Take(requester, place), Taken::kNo);
 }
 
 Hash128 HashOf(std::uint64_t number) { return SipHash<1, 3>(Seed{1, 2}, std::array{number}, {}); }

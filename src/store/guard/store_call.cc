@@ -4,7 +4,7 @@
 namespace sluice::guard {
 namespace {
 
-// Assigning an empty list, or to a string an empty one, would keep the memory.
+// Assigning an empty list, or an empty string to a string, would keep the memory.
 template <typename... Containers>
 void Free(Containers&... containers) {
   (Containers().swap(containers), ...);
@@ -72,8 +72,8 @@ void StoreCall::Clear() {
   constexpr std::size_t kChargesKept = 1'024;
   constexpr std::size_t kBytesKept = 65'536;
   if (charges_.capacity() > kChargesKept || text_.capacity() > kBytesKept) {
-    Free(first_charge_, charges_, limits_, each_, seen_, places_, text_, asked, requests, grips,
-         local_units);
+    Free(first_charge_, charges_, limits_, each_, seen_, places_, text_, asked, requests,
+         scarce_places, local_units);
   }
   first_charge_.clear();
   charges_.clear();
@@ -82,7 +82,7 @@ void StoreCall::Clear() {
   text_.clear();
   asked.clear();
   requests.clear();
-  grips.clear();
+  scarce_places.clear();
   done = nullptr;
   own = false;
   decided = false;

@@ -16,9 +16,9 @@
 
 namespace sluice::guard {
 
-// One call of the inner store. It owns copies of all that the store works on, because a call that
-// is past its deadline goes on after its caller was answered. Used again and again: in steady state
-// none of this allocates.
+// One call of the inner store. It owns copies of everything that the store works on, because a call
+// that misses its deadline goes on after its caller was answered. Calls are reused: in steady state
+// nothing here allocates.
 struct StoreCall {
   using Done = std::move_only_function<void()>;
 
@@ -28,15 +28,15 @@ struct StoreCall {
   // Empties it, keeping its memory unless that is large.
   void Clear();
 
-  // The numbers of each charge of request `i`, and where its states are remembered, or would be.
+  // The numbers of each charge of request `i`, and where its states are or would be remembered.
   std::span<const Decision> EachOf(std::size_t i) const;
   std::span<const DenyCache::Place> PlacesOf(std::size_t i) const;
 
-  std::vector<Request*> asked;            // The caller's.
-  std::vector<Request> requests;          // The copies, for the store.
-  std::vector<Places::Grip> grips;        // Of those that were scarce when they were taken.
-  std::vector<std::int64_t> local_units;  // What the policy took locally for each request.
-  Done done;                              // The caller's. Carried along, never called here.
+  std::vector<Request*> asked;                     // The caller's.
+  std::vector<Request> requests;                   // The copies, for the store.
+  std::vector<Places::ScarcePlace> scarce_places;  // Of places taken while places were scarce.
+  std::vector<std::int64_t> local_units;           // What the policy took locally for each request.
+  Done done;                                       // The caller's. Kept here, never called here.
   bool own = false;      // A report or a probe of the guard itself: no caller waits for it.
   bool decided = false;  // By policy, because the deadline passed.
 
@@ -45,7 +45,7 @@ struct StoreCall {
   TimePoint sent;
   TimePoint deadline;
 
-  // Its neighbours in the queue of those that wait for their deadline.
+  // Neighbours in the queue of calls that wait for their deadline.
   StoreCall* previous = nullptr;
   StoreCall* next = nullptr;
 

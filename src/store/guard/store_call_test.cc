@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Of this process, as the allocator counts it.
+// Bytes in use by this process, as the allocator counts them.
 std::size_t BytesInUse() {
   const struct mallinfo2 info = mallinfo2();
   return info.uordblks + info.hblkhd;
@@ -30,9 +30,9 @@ TEST(StoreCall, GivesTheMemoryOfALargeBatchBack) {
   const std::size_t before = BytesInUse();
   for (Request& request : requests) call.asked.push_back(&request);
   call.Copy(cache);
-  call.grips.resize(requests.size());
+  call.scarce_places.resize(requests.size());
   call.Clear();
-  // Nothing but what the allocator itself keeps.
+  // Nothing except what the allocator itself keeps.
   EXPECT_LT(BytesInUse(), before + 4'096);
 }
 

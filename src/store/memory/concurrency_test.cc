@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several threads on one store. Each test proves that they did meet.
+// Several threads on one store. Each test proves that they really ran into each other.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -43,7 +43,7 @@ TEST(Concurrency, ExactlyTheLimitIsAdmittedByManyThreads) {
     MemoryStore store({.clock = &clock});
     std::vector<int> admitted(kThreads);
     OnAllThreads([&](int thread) {
-      // Until the budget is gone, so that threads that start late still take part.
+      // Until the budget is used up, so that threads that start late still take part.
       while (store.Check({.key = "k", .limit = &limit})->allowed) {
         ++admitted[static_cast<std::size_t>(thread)];
         if (admitted[static_cast<std::size_t>(thread)] % 64 == 0) std::this_thread::yield();

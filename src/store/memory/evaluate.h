@@ -12,7 +12,7 @@
 
 namespace sluice::memory {
 
-// A decision and the state that follows it if it is committed (not used for logs, which record it
+// A decision and the state that follows if it is committed (unused for logs, which record it
 // themselves).
 struct Evaluation {
   Decision decision;
@@ -44,7 +44,7 @@ Evaluation EvaluateAs(const Limit& limit, const Slot* slot, TimePoint now, std::
       limit, [&]<typename Kernel>(Kernel) { return EvaluateAs<Kernel>(limit, slot, now, cost); });
 }
 
-// Likewise, what there is to be told of the state.
+// Likewise, what can be reported about the state.
 inline SeenState See(const Limit& limit, const Slot* slot, TimePoint now) {
   return core::VisitKernel(limit, [&]<typename Kernel>(Kernel) {
     if (!slot) return core::See<Kernel>(limit, nullptr, now);

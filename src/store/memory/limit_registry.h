@@ -9,15 +9,15 @@
 
 namespace sluice::memory {
 
-// The limits under which a shard's states were written, numbered so that a slot names its own in 16
-// bits. A limit lives here as long as a slot refers to it.
+// The limits under which a shard's states were written, numbered so that a slot refers to its own
+// in 16 bits. A limit stays here as long as a slot refers to it.
 class LimitRegistry {
  public:
   static constexpr std::size_t kLimitsMax = 65'535;
 
   const Limit& operator[](std::uint16_t number) const { return entries_[number - 1].limit; }
 
-  // Whether `count` Acquires of new limits would succeed, this one among them.
+  // Whether `count` Acquires of new limits, including this one, would succeed.
   bool CanAcquire(const Limit& limit, std::size_t count) const {
     return numbers_.size() + count <= kLimitsMax || numbers_.contains(limit);
   }

@@ -20,7 +20,7 @@ using memory::See;
 using memory::Shard;
 using memory::Slot;
 
-// Locks any set of shards in ascending order, which no two threads can deadlock on.
+// Locks any set of shards in ascending order, so that no two threads can deadlock.
 class ShardLocks {
  public:
   explicit ShardLocks(std::span<Shard> shards) : shards_(shards) {}
@@ -51,7 +51,7 @@ memory::Identity IdentityOf(const Hash128& hash) {
   return {.hash = hash.low, .check = static_cast<std::uint32_t>(hash.high)};
 }
 
-MemoryStore::Options Sane(MemoryStore::Options options) {
+MemoryStore::Options WithinBounds(MemoryStore::Options options) {
   options.keys_max = std::max<std::int64_t>(1, options.keys_max);
   options.recovered_kept_for = std::max(Micros{0}, options.recovered_kept_for);
   if (!options.clock) options.clock = &SystemClock();
@@ -61,9 +61,9 @@ MemoryStore::Options Sane(MemoryStore::Options options) {
 }  // namespace
 
 MemoryStore::Impl::Impl(const Options& options, const Seed& seed)
-    : options_(Sane(options)), seed_(seed), shards_(std::make_unique<Shard[]>(kShards)) {
+    : options_(WithinBounds(options)), seed_(seed), shards_(std::make_unique<Shard[]>(kShards)) {
   totals_.log_entries_max = options_.log_entries_max;
-  // Shards are equal but for chance, which the sketch allows for.
+  // Shards get equal shares except for chance, which the sketch allows for.
   totals_.sketch_lines = memory::Sketch::LinesFor(options_.keys_max / std::int64_t{kShards} + 1);
   for (Shard& shard : shards()) shard.set_totals(&totals_);
 }
@@ -81,8 +81,8 @@ bool MemoryStore::Impl::HasRoom(const Limit& limit, std::int64_t new_keys) const
          !(memory::IsLog(limit) && totals_.LogsFull());
 }
 
-// Room for one more key besides `new_keys`, by dropping what has recovered if need be. Bounded:
-// what is dropped need not be of the kind that room is wanted for.
+// Makes room for one more key besides `new_keys`, by dropping recovered state if necessary.
+// Bounded: what is dropped may not be of the kind that room is needed for.
 bool MemoryStore::Impl::MakeRoom(Shard& own, const Limit& limit, TimePoint now,
                                  std::int64_t new_keys) {
   constexpr int kReclaimsMax = 4;
@@ -93,7 +93,7 @@ bool MemoryStore::Impl::MakeRoom(Shard& own, const Limit& limit, TimePoint now,
   return HasRoom(limit, new_keys);
 }
 
-// The slot to decide on, or null for an untouched budget, or for one that the sketch decides on
+// The slot to decide on. Null for an untouched budget, and for one that the sketch decides on
 // because there is no room for a new key. `new_keys` are new in the same request. Requires the
 // shard's lock.
 Slot* MemoryStore::Impl::Resolve(Place& place, const Limit& limit, TimePoint now,
@@ -115,7 +115,7 @@ Slot* MemoryStore::Impl::Resolve(Place& place, const Limit& limit, TimePoint now
   return nullptr;
 }
 
-// Sweeps a bit of the shard whose turn it is, with traffic or without. Never waits for its lock, so
+// Sweeps a bit of the shard whose turn it is, with or without traffic. Never waits for its lock, so
 // that the caller may hold others.
 std::size_t MemoryStore::Impl::SweepNext(TimePoint horizon, std::size_t slots) {
   Shard& shard = shards_[sweep_next_.fetch_add(1, std::memory_order_relaxed) % kShards];
@@ -123,14 +123,14 @@ std::size_t MemoryStore::Impl::SweepNext(TimePoint horizon, std::size_t slots) {
   return lock ? shard.Sweep(horizon, slots) : 0;
 }
 
-// Makes room for one key by dropping recovered state, of this shard or of any that is not locked.
-// Bounded work: after a vain search the next one waits a while, so that a flood of new keys costs
+// Makes room for one key by dropping recovered state of this shard or of any that is not locked.
+// Bounded work: after a failed search the next one waits a while, so that a flood of new keys costs
 // little.
 bool MemoryStore::Impl::Reclaim(Shard& own, TimePoint now) {
   constexpr std::int64_t kPauseUs = 1'000;
   const std::int64_t now_us = now.time_since_epoch().count();
   const std::int64_t pause_us = reclaim_after_us_.load(std::memory_order_relaxed) - now_us;
-  // A longer one is of a clock that was set back since.
+  // A longer pause means that the clock was set back since.
   if (pause_us > 0 && pause_us <= kPauseUs) return false;
 
   const TimePoint horizon = Horizon(now);
@@ -142,7 +142,8 @@ bool MemoryStore::Impl::Reclaim(Shard& own, TimePoint now) {
   return false;
 }
 
-// Inlined into both that ask for one charge: a call would show in what a check costs.
+// Inlined into both callers that decide one charge: a call would be noticeable in the cost of a
+// check.
 [[gnu::always_inline]] inline Expected<Decision> MemoryStore::Impl::Decide(const Charge& charge,
                                                                            Place place,
                                                                            TimePoint now) {
@@ -177,7 +178,7 @@ bool MemoryStore::Impl::Reclaim(Shard& own, TimePoint now) {
   return decision;
 }
 
-// Decides on whatever there is of a place that was resolved. Changes nothing.
+// Decides on whatever is known at a resolved place. Changes nothing.
 Evaluation MemoryStore::Impl::EvaluateAt(const Place& place, const Limit& limit, TimePoint now,
                                          std::int64_t cost) {
   Shard& shard = shards_[place.shard];
@@ -196,7 +197,7 @@ Expected<Decision> MemoryStore::Impl::Check(const Charge& charge, std::optional<
   return Decide(charge, place, now);
 }
 
-// A few at a time: while one is decided, the states of those after it are on their way from memory.
+// A few at a time: while one is decided, the states of the next are being fetched from memory.
 void MemoryStore::Impl::Apply(std::span<Request> requests) {
   constexpr std::size_t kAhead = 16;
   const auto is_plain = [](const Request& request) {
@@ -237,7 +238,7 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
   for (const Charge& charge : charges) {
     if (!IsValid(charge, now, action)) return std::unexpected(Invalid(charge, now, action));
   }
-  // A request that can never be granted leaves no trace: not even states are carried over to it.
+  // A request that can never be granted leaves no trace: not even states are carried over for it.
   std::array<Place, kChargesMax> places;
   StateHasher hasher(seed_);
   for (std::size_t i = 0; i < charges.size(); ++i) places[i] = PlaceOf(hasher.Of(charges[i]));
@@ -255,7 +256,7 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
     request.existed = *existed;
   }
 
-  // Charges of one state are of one place; the first of them is to take for all.
+  // Charges of one state have one place; the first of them takes for all.
   std::int64_t new_keys = 0;
   for (std::size_t i = 0; i < charges.size(); ++i) {
     if (group.first[i] != i) {
@@ -290,7 +291,7 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
     const memory::Identity& identity = places[i].identity;
     Shard& shard = shards_[places[i].shard];
     if (!allowed) {
-      // Those that would have let it pass are not charged either, and say so.
+      // Charges that would have passed are not charged either, and report that.
       if (decisions[i].allowed) decisions[i] = EvaluateAt(places[i], limit, now, 0).decision;
       decisions[i].delay = Micros{0};
     } else if (costs[i] == 0 || group.first[i] != i) {
@@ -298,7 +299,7 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
     } else if (places[i].sketched) {
       shard.TakeFromSketch(identity, limit, now, Horizon(now), costs[i]);
     } else {
-      // Looked up again: making room for one key may have moved the others.
+      // Look it up again: making room for one key may have moved the others.
       shard.Commit(shard.Find(identity), identity, limit, next[i], now, costs[i]);
     }
   }
@@ -316,7 +317,7 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
   return core::Combine(std::span(decisions).first(charges.size()));
 }
 
-// What the sketch says is a bound that others may share: it cannot be lowered. Requires the locks.
+// A bound in the sketch may be shared with others, so it cannot be lowered. Requires the locks.
 void MemoryStore::Impl::GiveBack(std::span<const Charge> charges, std::span<const Place> places,
                                  TimePoint now) {
   for (std::size_t i = 0; i < charges.size(); ++i) {
@@ -344,8 +345,8 @@ Expected<bool> MemoryStore::Impl::Forget(std::span<const Place> places, TimePoin
   }
   if (!shared) return existed;
   return std::unexpected(Error{ErrorCode::kStoreFull,
-                               "the store is full, and what this key has used is noted together "
-                               "with what others have; it cannot be told apart"});
+                               "the store is full, and this key shares its record of use with "
+                               "others, who would be reset, too"});
 }
 
 MemoryStore::Stats MemoryStore::Impl::GetStats() const {

@@ -16,14 +16,14 @@ namespace sluice {
 
 class MemoryStore::Impl {
  public:
-  // Enough that threads seldom meet and that copying or growing one shard takes well under a
-  // millisecond at ten million keys; few enough that all their headers stay in a core's cache.
+  // Enough that threads seldom meet, and that copying or growing one shard takes well under a
+  // millisecond at ten million keys. Few enough that all shard headers stay in a core's cache.
   static constexpr std::size_t kShards = 256;
 
   Impl(const Options& options, const Seed& seed);
 
   Expected<Decision> Check(const Charge& charge, std::optional<TimePoint> at);
-  // Any request, as of `now`; its outcome is returned.
+  // Decides any request as of `now`, and returns its outcome.
   Expected<Decision> Decide(Request& request, TimePoint now);
   void Apply(std::span<Request> requests);
   Stats GetStats() const;
@@ -38,7 +38,7 @@ class MemoryStore::Impl {
   struct Place {
     std::size_t shard;
     memory::Identity identity;
-    bool sketched = false;  // There is no room for a slot: the shard's sketch decides.
+    bool sketched = false;  // No room for a slot: the shard's sketch decides.
   };
 
   static bool SameState(const Place& a, const Place& b) {
@@ -66,7 +66,7 @@ class MemoryStore::Impl {
 
   memory::Totals totals_;
   std::atomic<std::uint32_t> sweep_next_ = 0;       // The shard whose turn it is.
-  std::atomic<std::int64_t> reclaim_after_us_ = 0;  // No use in looking before.
+  std::atomic<std::int64_t> reclaim_after_us_ = 0;  // No point in looking before.
 };
 
 }  // namespace sluice

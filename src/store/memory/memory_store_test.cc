@@ -186,7 +186,7 @@ TEST_F(MemoryStoreTest, AFloodOfFreshKeysResetsNoLiveCounter) {
     clock_.Advance(10us);
   }
   for (int i = 0; i < kLive; ++i) EXPECT_FALSE(check("victim" + std::to_string(i)).allowed);
-  // Each cell of the sketch has the limit's own budget; then keys share what there is.
+  // Each cell of the sketch has the limit's full budget; beyond that, keys share.
   EXPECT_LE(admitted, 2 * (24 * kLive + 256 * 80));
   EXPECT_LE(store->GetStats().keys, kLive);
   EXPECT_GT(store->GetStats().overflow_decisions, 190'000);
@@ -221,7 +221,7 @@ TEST_F(MemoryStoreTest, BoundsWhatLogsRememberAndKeepsTheirLimits) {
     ASSERT_EQ(decision->reset_after, 1h);
   }
   EXPECT_LE(store->GetStats().log_entries, 2048) << "room doubles as it grows";
-  // The newest of those that were noted together leaves last.
+  // The newest of the merged requests leaves last.
   const auto denied = store->Check({.key = "k", .limit = &limit, .cost = 4'900});
   EXPECT_FALSE(denied->allowed);
   EXPECT_EQ(denied->retry_after, 1h);
@@ -261,7 +261,7 @@ TEST_F(MemoryStoreTest, LogsFindRoomAgainOnceTheirRequestsHaveLeft) {
     return store->Check({.key = key, .limit = &limit});
   };
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(check(std::to_string(i))->allowed);
-  // Full: the sketch decides on strangers, and those who are there keep theirs.
+  // Full: the sketch decides on new keys, and existing keys keep theirs.
   for (int i = 0; i < 1000; ++i) EXPECT_TRUE(check("new" + std::to_string(i))->allowed);
   EXPECT_EQ(store->GetStats().overflow_decisions, 1000);
   EXPECT_EQ(store->Check({.key = "7", .limit = &limit, .cost = 0})->remaining, 4);
@@ -289,7 +289,7 @@ TEST_F(MemoryStoreTest, AGroupNeverTakesTheStorePastItsBound) {
 
 TEST_F(MemoryStoreTest, ForgetsLimitsThatNoStateRefersTo) {
   const auto store = Make();
-  // Many more different limits over time than a shard could number at once.
+  // Over time, many more different limits than a shard could number at once.
   for (int i = 1; i <= 200'000; ++i) {
     const Limit limit = Bucket(i, 1000, 1us);
     ASSERT_TRUE(store->Check({.key = "k", .limit = &limit, .name = "n"}));
@@ -349,7 +349,7 @@ TEST_F(MemoryStoreTest, ApplyAnswersEveryRequestAndThenSaysSo) {
 // Defect 18: a limit's numbers change while its name, and so its state, stays.
 class ChangedLimit : public MemoryStoreTest {
  protected:
-  // Takes `used` units under `before` and says what remains under `after` at the same moment.
+  // Takes `used` units under `before`; returns what remains under `after` at the same moment.
   std::int64_t RemainingAfterChange(const Limit& before, std::int64_t used, const Limit& after) {
     const auto store = Make();
     store->Check({.key = "k", .limit = &before, .name = "n", .cost = used}).value();

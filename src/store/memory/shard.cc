@@ -16,7 +16,7 @@ bool Recovered(const Limit& limit, const Packed& state, TimePoint now) {
   });
 }
 
-// A state under a limit that counts in the same units; none if it does not. See core/kernel.h.
+// The state under a limit that counts in the same units; none if `to` does not. See core/kernel.h.
 std::optional<Packed> Carry(const Limit& from, const Packed& state, const Limit& to) {
   if (core::KernelOf(from) != core::KernelOf(to)) return std::nullopt;
   return core::VisitKernel(to, [&]<typename Kernel>(Kernel) -> std::optional<Packed> {
@@ -29,8 +29,7 @@ std::optional<Packed> Carry(const Limit& from, const Packed& state, const Limit&
   });
 }
 
-// What a state says of itself at a moment: how much is used, and the moment, which is not before
-// its newest time.
+// How much of a state is used, and at what moment, which is not before its newest time.
 struct Usage {
   std::int64_t used;
   TimePoint now;
@@ -89,7 +88,7 @@ void Shard::FreeLog(const Slot& slot) {
 void Shard::Commit(Slot* slot, const Identity& identity, const Limit& limit, const Packed& next,
                    TimePoint now, std::int64_t cost) {
   if (!slot) {
-    // Whatever allocates comes before the first change.
+    // Everything that allocates comes before the first change.
     Packed state = next;
     std::unique_ptr<Log> log;
     if (IsLog(limit)) {

@@ -17,25 +17,25 @@
 
 namespace sluice::memory {
 
-// Sums over all shards that the bounds are checked against.
+// Sums over all shards, which are checked against the bounds.
 struct Totals {
   std::atomic<std::int64_t> keys = 0;
   std::atomic<std::int64_t> log_entries = 0;
 
   // Constant once the shards are in use.
   std::int64_t log_entries_max = 0;
-  std::size_t sketch_lines = 0;  // Of each shard.
+  std::size_t sketch_lines = 0;  // Per shard.
 
   bool LogsFull() const { return log_entries.load(std::memory_order_relaxed) >= log_entries_max; }
 };
 
-// Sweeping goes on half a slot per decision, so that recovered state is gone after twice as many
-// decisions as there are slots. Many slots at a time: the first of a stretch costs a cache miss and
-// those after it hardly anything.
+// Sweeping advances half a slot per decision, so that recovered state is gone after twice as many
+// decisions as there are slots. It takes many slots at a time: the first of them costs a cache
+// miss, the others hardly anything.
 inline constexpr std::uint32_t kDecisionsPerSweep = 64;
 inline constexpr std::size_t kSlotsPerSweep = 32;
 
-// A part of the keys with its lock. All methods but those of the lock require that it is held.
+// A part of the keys with its lock. All methods except those of the lock require that it is held.
 class alignas(128) Shard {
  public:
   Shard() = default;
@@ -59,29 +59,30 @@ class alignas(128) Shard {
   void Convert(Slot* slot, const Limit& limit, TimePoint now);
 
   // Stores an admitted request of positive cost; `slot` is null for a new identity. When all logs
-  // together remember as much as they may, a log that would grow notes it with its newest request,
-  // which then counts from now on: it grants less than it could, and never more.
+  // together remember as much as they may, a log that would grow adds the request to its newest
+  // entry, which then counts from now on: it grants less than it could, and never more.
   void Commit(Slot* slot, const Identity& identity, const Limit& limit, const Packed& next,
               TimePoint now, std::int64_t cost);
 
-  // Gives back up to `units` of what was taken from the state in `slot`, which is under this limit.
+  // Gives back up to `units` of what was taken from the state in `slot`, which has this limit.
   void GiveBack(Slot* slot, const Limit& limit, TimePoint now, std::int64_t units);
 
   void Erase(Slot* slot);
 
-  // What the sketch knows of identities that have no slot. It is made when it is first needed, and
-  // dropped by a sweep once all that it holds has recovered.
+  // What the sketch knows about identities that have no slot. The sketch is made when it is first
+  // needed; a sweep drops it once everything in it has recovered.
   bool has_sketch() const { return sketch_ != nullptr; }
   Bound BoundOf(const Identity& identity, TimePoint horizon) const;
   void TakeFromSketch(const Identity& identity, const Limit& limit, TimePoint now,
                       TimePoint horizon, std::int64_t units);
   Sketch::Forgot ForgetInSketch(const Identity& identity, TimePoint horizon);
 
-  // Gives an identity a slot with what the sketch knows of it, or null if it has used nothing. The
-  // sketch keeps it too, until it has recovered: it may be of others as well. Requires has_sketch.
+  // Gives an identity a slot with what the sketch knows about it; null if it has used nothing. The
+  // sketch keeps its entry, too, until it has recovered, because others may share it. Requires
+  // has_sketch.
   Slot* MoveFromSketch(const Identity& identity, const Limit& limit, TimePoint horizon);
 
-  // The other way, with other numbers: for want of a number for that limit.
+  // Moves a state to the sketch, under `limit`, because the registry has no number for that limit.
   void MoveToSketch(Slot* slot, const Limit& limit, TimePoint now, TimePoint horizon);
 
   // Looks at the next `count` slots and drops the states that had recovered by `horizon`. Returns
@@ -96,7 +97,7 @@ class alignas(128) Shard {
     return table_.bytes() + limits_.bytes() + (sketch_ ? sketch_->bytes() : 0);
   }
 
-  // Takes in the states of a snapshot: first how many, then each, in the order of their hashes.
+  // Takes in the states of a snapshot: first their number, then each, ordered by hash.
   void Reserve(std::size_t size) { table_.Reserve(size); }
   bool crowded() const { return table_.crowded(); }
   void Restore(const Identity& identity, const Limit& limit, const Packed& state);

@@ -14,7 +14,7 @@ namespace {
 
 using core::CeilDiv;
 
-// Cells keep times to 48 or 36 bits of the 52 there are, rounded up.
+// Cells keep 48 or 36 of the 52 bits of a time, rounded up.
 constexpr int kBucketShift = 4;   // 16 us
 constexpr int kWindowShift = 16;  // 66 ms
 constexpr int kPartsBits = 12;
@@ -30,20 +30,20 @@ bool IsBucket(const Limit& limit) { return limit.rate() > 0; }
 
 std::int64_t Us(TimePoint now) { return now.time_since_epoch().count(); }
 
-// When a bucket is full, in its ticks. Where windows have left their mark, it is empty until then.
+// When a bucket is full, in its ticks. If windows share the bound, the bucket is empty until then.
 std::int64_t FullAt(const Limit& limit, const Bound& bound) {
   const std::int64_t until = CeilDiv(bound.until_us, limit.tick().count());
   const bool flows = bound.parts == Bound::kFlowsBack || bound.until_us == 0;
   return flows ? until : until + CeilDiv(limit.whole(), limit.rate());
 }
 
-// Likewise, seen from now.
+// Likewise, but not before now.
 std::int64_t FullAt(const Limit& limit, const Bound& bound, TimePoint now) {
   return std::max(FullAt(limit, bound), Us(now) / limit.tick().count());
 }
 
-// Empty at the moment from which it takes until then to be full: that is right at any later moment,
-// and grants nothing at an earlier one, whichever way the clock is set.
+// The bucket is empty at the moment from which it fills up exactly by then. That is right at any
+// later moment, and grants nothing at an earlier one, whichever way the clock is set.
 core::Bucket::State StateAs(core::Bucket, const Limit& limit, const Bound& bound) {
   const std::int64_t full_at = FullAt(limit, bound);
   const std::int64_t empty_at =
@@ -54,25 +54,25 @@ core::Bucket::State StateAs(core::Bucket, const Limit& limit, const Bound& bound
           .time = empty_at};
 }
 
-// Units used of a window until its bound ends.
+// Units of a window that are used until its bound ends.
 std::int64_t UnitsOf(const Limit& limit, const Bound& bound) {
   if (bound.parts == Bound::kFlowsBack) return limit.amount();
-  // What was rounded up to parts is rounded down to units: none of those that were taken is lost.
+  // Rounded up to parts, and down to units: no unit that was taken is lost.
   return static_cast<std::int64_t>(static_cast<__int128>(bound.parts) * limit.amount() /
-                                   Bound::kPartsWhole);
+                                   Bound::kPartsFull);
 }
 
 std::int64_t UsedOf(const Limit& limit, const Bound& bound, TimePoint now) {
   return bound.until_us <= Us(now) ? 0 : UnitsOf(limit, bound);
 }
 
-// What a window has noted ends with a window; only rounding takes it further.
+// A window's bound ends with a window; only rounding extends it.
 template <typename Window>
 typename Window::State StateAs(Window, const Limit& limit, const Bound& bound) {
   return Window::UsedUntil(limit, UnitsOf(limit, bound), bound.until_us);
 }
 
-// When what is taken from a window now has left it. May be more than a cell can keep.
+// When what is taken from a window now will have left it. May be later than a cell can store.
 std::int64_t LeftAt(const Limit& limit, TimePoint now) {
   return core::VisitKernel(limit, [&]<typename Kernel>(Kernel) -> std::int64_t {
     if constexpr (std::is_same_v<Kernel, core::Bucket>) {
@@ -83,7 +83,7 @@ std::int64_t LeftAt(const Limit& limit, TimePoint now) {
   });
 }
 
-// How many units more a cell could keep.
+// How many more units a cell could record.
 std::int64_t RoomIn(const Limit& limit, const Bound& bound, TimePoint now) {
   if (!IsBucket(limit)) return LeftAt(limit, now) <= kUntilMaxUs ? limit.amount() : 0;
   const std::int64_t ticks = kUntilMaxUs / limit.tick().count() - FullAt(limit, bound, now);
@@ -117,10 +117,10 @@ Bound Larger(const Bound& a, const Bound& b) {
   const std::int64_t until_us = std::max(a.until_us, b.until_us);
   const bool both_flow = a.parts == Bound::kFlowsBack && b.parts == Bound::kFlowsBack;
   if (both_flow) return {.until_us = until_us, .parts = Bound::kFlowsBack};
-  // A bucket and a window have no measure in common but "all".
+  // A bucket and a window have no common measure except "everything".
   const bool one_flows = a.parts == Bound::kFlowsBack || b.parts == Bound::kFlowsBack;
   return {.until_us = until_us,
-          .parts = one_flows ? Bound::kPartsWhole : std::max(a.parts, b.parts)};
+          .parts = one_flows ? Bound::kPartsFull : std::max(a.parts, b.parts)};
 }
 
 Decision Decide(const Limit& limit, const Bound& bound, TimePoint now, std::int64_t cost) {
@@ -140,11 +140,11 @@ Decision Decide(const Limit& limit, const Bound& bound, TimePoint now, std::int6
 
 Bound Take(const Limit& limit, const Bound& bound, TimePoint now, std::int64_t units) {
   if (!IsBucket(limit)) {
-    // More than all of it is as good as all.
+    // More than everything counts as everything.
     const std::int64_t used =
         std::min(limit.amount(), UsedOf(limit, bound, now) + std::min(units, limit.amount()));
     const auto parts = static_cast<std::int64_t>(
-        (static_cast<__int128>(used) * Bound::kPartsWhole + limit.amount() - 1) / limit.amount());
+        (static_cast<__int128>(used) * Bound::kPartsFull + limit.amount() - 1) / limit.amount());
     const Bound taken{.until_us = RoundUp(std::min(LeftAt(limit, now), kUntilMaxUs), kWindowShift),
                       .parts = parts};
     return bound.until_us <= Us(now) ? taken : Larger(bound, taken);
@@ -197,7 +197,7 @@ Sketch::Sketch(std::size_t lines)
 Sketch::~Sketch() { FreeZeroed(cells_, bytes()); }
 
 Sketch::Places Sketch::Look(const Identity& identity, std::int64_t horizon_us) const {
-  // Two hashes make four, as good as independent ones.
+  // Two hashes make four that are as good as independent.
   const auto hash = static_cast<std::uint32_t>(identity.hash);
   const auto step = static_cast<std::uint32_t>(identity.hash >> 32) | 1;
   const std::uint64_t tag = identity.check & kTagMask;
@@ -216,19 +216,19 @@ Sketch::Places Sketch::Look(const Identity& identity, std::int64_t horizon_us) c
       if (cell.Free(horizon_us)) {
         if (++free == 1) first_free = &cell;
       } else if (cell.tag() == tag) {
-        // There may be two, of strangers: it is not known which of them is its own.
+        // There may be two, one of a stranger: nobody knows which of them is its own.
         places.own = &cell;
         places.bound = Larger(places.bound, cell.bound());
         places.shared = places.shared || cell.shared();
       }
     }
-    // Into the emptiest: that keeps any from being full for as long as can be.
+    // The emptiest line is used, which puts off for as long as possible that any line is full.
     if (free > most_free) {
       most_free = free;
       places.free = first_free;
     }
   }
-  // An identity that once had to share may be noted there, whatever else there is by now.
+  // An identity that once had to share may be recorded there, wherever else it is by now.
   if (!places.home->Free(horizon_us) && places.home->shared()) {
     if (!places.own) places.own = places.home;
     places.bound = Larger(places.bound, places.home->bound());

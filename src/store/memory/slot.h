@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a state lies in memory: 32 bytes, two to a cache line.
+// The memory layout of a state: 32 bytes, two to a cache line.
 #pragma once
 
 #include <bit>
@@ -12,7 +12,7 @@
 
 namespace sluice::memory {
 
-// What a table knows of a key: 96 bits of its hash. Among ten million keys of a store, the chance
+// How a table identifies a key: 96 bits of its hash. Among ten million keys of a store, the chance
 // that any two share state is below 10^-15.
 struct Identity {
   std::uint64_t hash;
@@ -47,8 +47,9 @@ struct alignas(32) Slot {
 };
 static_assert(sizeof(Slot) == 32);
 
-// Two numbers are kept as they are. Of three, the first takes 52 bits, and the others 46 each: the
-// top 12 bits of b and the low 34 of c hold the second; the rest of c and all of a hold the third.
+// Two numbers are stored as they are. Of three, the first takes 52 bits, and the others 46 each:
+// the top 12 bits of b and the low 34 of c hold the second; the rest of c and all of a hold the
+// third.
 template <typename State>
 [[gnu::always_inline]] inline Packed Pack(const State& state) {
   const auto numbers = std::bit_cast<core::NumbersOf<State, std::uint64_t>>(state);
@@ -104,7 +105,7 @@ typename Kernel::State StateIn(const Limit& limit, const Packed& packed, TimePoi
   }
 }
 
-// A state as a slot keeps it. A log is made of what is known of it, and is the caller's.
+// A state as a slot stores it. A log is built from what is known of it; the caller owns it.
 template <typename Kernel>
 Packed Keep(const Limit& limit, const typename Kernel::State& state) {
   if constexpr (kIsLog<Kernel>) {

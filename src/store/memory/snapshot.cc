@@ -44,7 +44,7 @@ Error IoError(const std::filesystem::path& path, std::string_view what) {
 
 Error Damaged(std::string what) { return {ErrorCode::kSnapshotDamaged, std::move(what)}; }
 
-// What is copied of a shard while its lock is held; everything slower happens without it.
+// What is copied from a shard under its lock; everything slower happens without the lock.
 struct Image {
   std::vector<Slot> slots;
   std::unordered_map<std::uint16_t, Limit> limits;
@@ -74,7 +74,7 @@ struct Image {
     }
   }
 
-  // The entries of all logs as they are written; see the head of snapshot.h.
+  // The entries of all logs in the file's format; see the head of snapshot.h.
   std::string EncodeLogs() {
     std::string records;
     std::size_t at = 0;
@@ -141,7 +141,7 @@ class AtomicFile {
         ::open(temporary_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (fd < 0) return std::unexpected(IoError(temporary_, "cannot create"));
     // The lock keeps a second writer out. One that opened the file before it was renamed must not
-    // write either: what it holds is the finished snapshot by now.
+    // write either: its file has become the finished snapshot.
     struct stat opened;
     struct stat named;
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0 || ::fstat(fd, &opened) != 0 ||
@@ -152,7 +152,7 @@ class AtomicFile {
           Error{ErrorCode::kIo, text::Cat("snapshot ", path_.native(), ": already being written")});
     }
     fd_ = fd;
-    // What lay there may be anyone's: it becomes ours alone, or is not used.
+    // The file that was there may belong to anyone: it becomes ours alone, or is not used.
     if (!S_ISREG(opened.st_mode) || opened.st_uid != ::geteuid() || ::fchmod(fd_, 0600) != 0 ||
         ::ftruncate(fd_, 0) != 0) {
       return std::unexpected(
@@ -192,7 +192,7 @@ class AtomicFile {
       return std::unexpected(IoError(path_, "cannot rename"));
     }
     committed_ = true;
-    // The new name reaches the disk with its directory.
+    // Syncing the directory puts the new name on disk.
     const auto parent = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
     const int directory = ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const bool synced = directory >= 0 && ::fsync(directory) == 0;
@@ -208,7 +208,7 @@ class AtomicFile {
   bool committed_ = false;
 };
 
-// Reads numbers off a payload; every read past its end is an error that sticks.
+// Reads numbers from a payload. A read past its end is an error, and stays one.
 class Payload {
  public:
   explicit Payload(std::string_view bytes) : bytes_(bytes) {}
@@ -245,7 +245,7 @@ Expected<std::string> ReadBlock(std::FILE* file, std::uint32_t kind, std::size_t
   const auto length = fields.Get<std::uint64_t>();
   if (!expected_block) return std::unexpected(Damaged("a block is missing or out of place"));
 
-  // Read in pieces, so that a length that lies costs no more memory than the file is long.
+  // Read in pieces, so that a false length costs no more memory than the file is long.
   constexpr std::uint64_t kPiece = 1 << 20;
   std::string payload;
   while (payload.size() < length) {
@@ -277,7 +277,8 @@ Expected<Limit> DecodeLimit(Payload& payload) {
   return Limit::Make(static_cast<Algorithm>(algorithm), amount, refill, span);
 }
 
-// Whether the arithmetic may trust the state: a checksum proves who wrote it, not what.
+// Whether the arithmetic may trust the state: a checksum shows who wrote it, not whether it is
+// valid.
 bool Valid(const Limit& limit, const Packed& packed, TimePoint now) {
   return core::VisitKernel(limit, [&]<typename Kernel>(Kernel) {
     if constexpr (kIsLog<Kernel>) {
@@ -299,7 +300,7 @@ Expected<std::unique_ptr<core::Log>> DecodeLog(Payload& records, std::uint64_t c
         units < 1 || units > kExactMax - sum) {
       return std::unexpected(Damaged("a log is not in order"));
     }
-    // The longest window forgets nothing on the way in.
+    // With the longest window, nothing is forgotten while reading.
     log->Add(kSpanMax, TimePoint{Micros{time}}, units);
     newest = time;
     sum += units;
@@ -307,9 +308,9 @@ Expected<std::unique_ptr<core::Log>> DecodeLog(Payload& records, std::uint64_t c
   return log;
 }
 
-// Whether the clock was set back since a state was written: it is further ahead than its budget
-// takes to be whole, and than a second. Holding time for it would lock its key out, and it is taken
-// for an untouched budget; see docs/adr/0008.
+// Whether the clock was set back since a state was written: the state is ahead by more than its
+// budget takes to be full again, and by more than a second. Waiting for it would lock its key out,
+// so the budget counts as untouched; see docs/adr/0008.
 bool LiesTooFarAhead(const Limit& limit, const Packed& state, TimePoint now) {
   return core::VisitKernel(limit, [&]<typename Kernel>(Kernel) {
     const auto known = StateIn<Kernel>(limit, state, now, 0);
@@ -343,7 +344,7 @@ Expected<std::int64_t> DecodeShard(std::string_view bytes, Shard& shard, TimePoi
   std::uint64_t hash = 0;
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto slot = payload.Get<Slot>();
-    // Hashes ascend, and real ones are neither equal nor crowded.
+    // Hashes ascend, and genuine ones are neither equal nor crowded.
     if (slot.limit >= limits.size() || (i > 0 && slot.hash <= hash) || shard.crowded()) {
       return std::unexpected(Damaged("a state is out of place"));
     }
@@ -461,7 +462,7 @@ Expected<std::unique_ptr<MemoryStore::Impl>> LoadSnapshot(const std::filesystem:
   if (store) return store;
   if (std::ferror(file.get())) return std::unexpected(IoError(path, "cannot read"));
 
-  // Set aside, so that the next save does not destroy what may still be of use.
+  // Set aside, so that the next save does not destroy data that may still be useful.
   const std::filesystem::path aside = path.native() + ".damaged";
   const bool renamed = ::rename(path.c_str(), aside.c_str()) == 0;
   return std::unexpected(Damaged(

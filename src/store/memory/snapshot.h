@@ -12,9 +12,9 @@
 //              `limit` counts in this block's limits, and b of a log is the number of its entries
 //   end     := states:u64
 //
-// The checksum covers kind, index, length and payload. A file that breaks any of this is refused
-// whole. The seed is in it, since the identities mean nothing without: the file is readable by its
-// owner alone.
+// The checksum covers kind, index, length and payload. A file that breaks any of these rules is
+// refused as a whole. It contains the seed, because the identities mean nothing without it, so only
+// its owner can read the file.
 #pragma once
 
 #include <cstdint>

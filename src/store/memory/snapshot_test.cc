@@ -93,7 +93,7 @@ TEST_F(SnapshotTest, RestoresEveryBudgetExactly) {
   ASSERT_TRUE(restored) << restored.error().message;
   EXPECT_EQ((*restored)->GetStats().keys, keys);
   EXPECT_EQ(PeekAll(**restored, 1000), before);
-  // And once more, with everything in another place.
+  // Once more, with everything in another place.
   EXPECT_EQ((*restored)->Save(path_).value(), keys);
   EXPECT_EQ(PeekAll(*Restore().value(), 1000), before);
 }
@@ -103,13 +103,13 @@ TEST_F(SnapshotTest, RestoresAnEmptyStore) {
   EXPECT_EQ(Restore().value()->GetStats().keys, 0);
 }
 
-// As after a clock that was ten years ahead when the states were written.
+// As if the clock was ten years ahead when the states were written.
 TEST_F(SnapshotTest, DropsStatesThatNoClockThatIsRightHasWritten) {
   const std::vector<Limit> limits = {
       *Limit::TokenBucket({10, 10, 60s}), *Limit::LeakyBucket({10, 10, 60s}),
       *Limit::Gcra({9, 10, 60s}),         *Limit::FixedWindow({10, 60s}),
       *Limit::SlidingWindow({10, 60s}),   *Limit::SlidingWindowCounter({10, 60s})};
-  // No further ahead than its window, and less than a second: such states are kept.
+  // No further ahead than its window, or less than a second: such states are kept.
   const Limit day = *Limit::TokenBucket({10, 10, 24h});
   const Limit quick = *Limit::FixedWindow({10, 1ms});
   MemoryStore store(options_);
@@ -141,7 +141,7 @@ TEST_F(SnapshotTest, IsReadableByItsOwnerAlone) {
   MakeStore(10)->Save(path_).value();
   const auto owner_alone = std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
   EXPECT_EQ(std::filesystem::status(path_).permissions(), owner_alone);
-  // Also if something lay in its way.
+  // Also if another file is in the way.
   const std::filesystem::path temporary = path_.native() + ".tmp";
   std::ofstream(temporary) << "old";
   std::filesystem::permissions(temporary, std::filesystem::perms::all);
@@ -173,10 +173,10 @@ TEST_F(SnapshotTest, AFailedSaveLeavesTheOldSnapshot) {
   EXPECT_THAT(refused.error().message, HasSubstr("already being written"));
   EXPECT_EQ(ReadFile(), old);
   ::close(fd);
-  // It died: what it left behind does not matter.
+  // It died, and what it left behind does not matter.
   EXPECT_TRUE(MakeStore(20)->Save(path_));
   EXPECT_FALSE(std::filesystem::exists(temporary));
-  // No folder, no snapshot.
+  // Without the folder, no snapshot.
   const auto nowhere = MakeStore(1)->Save(folder_.path() / "missing" / "snapshot");
   EXPECT_EQ(nowhere.error().code, ErrorCode::kIo);
 }
@@ -222,7 +222,7 @@ TEST_F(SnapshotTest, EveryFlippedBitIsRefused) {
 TEST_F(SnapshotTest, SwappedBlocksAreRefused) {
   MakeStore(0)->Save(path_).value();
   const std::string good = ReadFile();
-  // Without states all shard blocks are alike but for their number: 16 + 12 + 8 bytes.
+  // Without states, all shard blocks differ only in their number: 16 + 12 + 8 bytes.
   constexpr std::size_t kHeaderBlock = 16 + 32 + 8;
   constexpr std::size_t kShardBlock = 16 + 12 + 8;
   std::string bad = good;
@@ -231,7 +231,7 @@ TEST_F(SnapshotTest, SwappedBlocksAreRefused) {
   EXPECT_FALSE(Read(bad));
 }
 
-// A file whose checksums are right and whose contents are not: written by a bug or by malice.
+// A file with valid checksums and invalid contents, written by a bug or by an attacker.
 class ForgedSnapshotTest : public SnapshotTest {
  protected:
   template <typename Number>

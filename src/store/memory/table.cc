@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t kCapacityMin = 8;
 
-// How far the last run may reach past the last home. At the highest load, 64 are exceeded once in
-// 10^15 tables and 8 once in a hundred.
+// How far the last run may extend past the last home. At the highest load, it exceeds 64 slots once
+// in 10^15 tables, and 8 once in a hundred.
 constexpr std::size_t Slack(std::size_t capacity) {
   return std::clamp<std::size_t>(capacity / 8, 8, 64);
 }
@@ -23,7 +23,7 @@ Slot* AllocateSlots(std::size_t count) {
 
 void Free(Slot* slots, std::size_t count) { FreeZeroed(slots, count * sizeof(Slot)); }
 
-// Above a load of 25/32 searches get long; see the class comment for the lower end.
+// Above a load of 25/32, searches get long; see the class comment for the lower end.
 constexpr std::size_t SizeMax(std::size_t capacity) { return capacity * 25 / 32; }
 
 constexpr std::size_t Grown(std::size_t capacity) { return capacity + capacity / 8 + kCapacityMin; }
@@ -52,7 +52,7 @@ Slot* Table::Insert(const Identity& identity) {
 }
 
 void Table::Erase(Slot* slot) {
-  // What follows without a gap and is not at home moves back by one.
+  // Slots that follow without a gap and are not at home move back by one.
   Slot* next = slot + 1;
   while (!next->empty() && Home(next->hash, capacity_) < static_cast<std::size_t>(next - slots_)) {
     ++next;

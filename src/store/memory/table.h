@@ -9,12 +9,12 @@
 
 namespace sluice::memory {
 
-// Open addressing with linear probing, the slots in the order of their hashes.
+// Open addressing with linear probing, the slots ordered by hash.
 //
 // A hash's home is hash * capacity / 2^64, which grows with the hash. Keeping the slots sorted
-// therefore costs a short shift on insertion, and gives much: a search for an absent key ends as
-// early as one for a present key, growing is one sequential pass that may grow by any factor (an
-// eighth at a time keeps the load between 0.69 and 0.78), and nothing wraps around.
+// therefore costs only a short shift on insertion. In return, a search for an absent key ends as
+// early as one for a present key, growing is one sequential pass by any factor (an eighth at a time
+// keeps the load between 0.69 and 0.78), and nothing wraps around.
 //
 // Not thread-safe; the shard's lock guards it.
 class Table {
@@ -27,7 +27,7 @@ class Table {
   std::size_t size() const { return size_; }
   std::size_t bytes() const { return slot_count() * sizeof(Slot); }
 
-  // The slots, empty ones among them, in the order of their hashes.
+  // All slots, including empty ones, ordered by hash.
   std::span<Slot> slots() { return {slots_, capacity_ == 0 ? 0 : capacity_ + slack_}; }
   std::span<const Slot> slots() const { return const_cast<Table*>(this)->slots(); }
 
@@ -50,15 +50,15 @@ class Table {
 
   void Erase(Slot* slot);
 
-  // Makes room for `size` slots at once. Needed before inserting many in the order of their hashes:
-  // a table that grew with them would be crowded at its end all the way.
+  // Makes room for `size` slots at once. Needed before inserting many ordered by hash: a table that
+  // grew with them would be crowded at its end all the time.
   void Reserve(std::size_t size);
 
-  // Gives memory back after most slots were erased. To be called when erasures have been even over
-  // the table, as after a whole sweep: what is left must be, too.
+  // Gives memory back after most slots were erased. Call it only when erasures were spread evenly
+  // over the table, as after a full sweep, because what is left must be spread evenly, too.
   void ShrinkIfSparse();
 
-  // A hint for the processor; safe without the lock, since a stale address does no harm.
+  // A hint for the processor. Safe without the lock, since a stale address does no harm.
   void Prefetch(std::uint64_t hash) const {
     const Slot* slots = __atomic_load_n(&slots_, __ATOMIC_RELAXED);
     const std::uint64_t capacity = __atomic_load_n(&capacity_, __ATOMIC_RELAXED);
@@ -79,7 +79,7 @@ class Table {
 
   Slot* slots_ = nullptr;
   std::uint64_t capacity_ = 0;  // Homes.
-  std::size_t slack_ = 0;       // Slots past the last home, for those that were pushed on.
+  std::size_t slack_ = 0;       // Slots past the last home, for slots that were pushed along.
   std::size_t size_ = 0;
 };
 

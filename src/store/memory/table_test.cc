@@ -31,7 +31,7 @@ void ExpectSame(Table& table, const std::map<Key, std::uint64_t>& expected) {
 
 class TableAgainstMap : public testing::TestWithParam<int> {};
 
-// Hashes from a range of `bits` bits at the top: few bits make long runs and equal hashes.
+// Hashes use only the top `bits` bits: few bits make long runs and equal hashes.
 TEST_P(TableAgainstMap, AgreesAfterAnySequenceOfChanges) {
   std::mt19937_64 random(7);
   Table table;
@@ -40,7 +40,7 @@ TEST_P(TableAgainstMap, AgreesAfterAnySequenceOfChanges) {
     const Key key{random() >> (64 - GetParam()) << (64 - GetParam()), random() % 4};
     Slot* slot = table.Find({key.first, key.second});
     ASSERT_EQ(slot != nullptr, expected.contains(key));
-    // First it grows, then it shrinks.
+    // It first grows, then shrinks.
     const bool grow = random() % 10 < (step < 30'000 ? 8u : 2u);
     if (slot && !grow) {
       table.Erase(slot);

@@ -12,8 +12,8 @@ namespace sluice::memory {
 
 inline constexpr std::size_t kLineBytes = 64;
 
-// Large blocks come straight from the operating system: freed, they go back to it at once, and
-// growing shards leave no holes behind in the heap.
+// Large blocks come straight from the operating system. When freed, they go back to it at once, and
+// growing shards leave no holes in the heap.
 inline constexpr std::size_t kMappedBytesMin = 64 * 1024;
 
 inline void* AllocateZeroed(std::size_t bytes) {

@@ -9,20 +9,20 @@
 namespace sluice::redis {
 
 // How stores that share a Redis tell each other, by PUBLISH, that a budget was made larger than
-// what was taken from it and the time say: a RESP array of the state's key, name and limit. Any
-// other message means any state.
+// time and use explain: a RESP array of the state's key, name and limit. Any other message means
+// any state.
 
 std::string AnnouncementChannel(std::string_view prefix);
 
 // The message; null: any state. At most kAnnouncementBytesMax long.
 std::string AnnouncementOf(const Charge* charge);
 
-// The command that tells all who listen.
+// The command that sends it to everyone who listens.
 std::string AnnounceCommand(std::string_view prefix, const Charge* charge);
 
 inline constexpr std::size_t kAnnouncementBytesMax = kKeyBytesMax + kNameBytesMax + 512;
 
-// Calls `on_raised` once. A message that is not understood means any state, which is never wrong.
+// Calls `on_raised` once. A message that cannot be parsed means any state, which is always safe.
 void ReadAnnouncement(std::string_view message, const Store::OnRaised& on_raised);
 
 }  // namespace sluice::redis

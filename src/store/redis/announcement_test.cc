@@ -13,7 +13,7 @@ namespace {
 
 const Limit kLimit = *Limit::Parse("algorithm=gcra,burst=5,count=3,period=7s");
 
-// What others make of a message: the key and name of one state, or none for any.
+// How others understand a message: the key and name of one state, or none for any.
 struct Heard {
   int times = 0;
   std::optional<std::string> key;

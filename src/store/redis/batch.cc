@@ -31,14 +31,14 @@ std::string SignatureOf(const Limit& limit) {
                    limit.rate(), ":", limit.tick().count());
 }
 
-// How many the script says of a state.
+// How many numbers the script returns for a state.
 std::size_t NumbersOf(const Limit& limit) {
   return core::VisitKernel(limit, []<typename Kernel>(Kernel) {
     return core::NumbersOf<typename Kernel::State>{}.size();
   });
 }
 
-// A state as the script returned it, moved on request by request.
+// A state as the script returned it, advanced request by request.
 class Budget {
  private:
   using Numbers = std::array<std::int64_t, 4>;
@@ -61,10 +61,10 @@ class Budget {
     std::ranges::transform(numbers, numbers_.begin(), &RespNode::number);
   }
 
-  // An untouched one.
+  // An untouched budget.
   Budget(const Limit& limit, TimePoint now) : limit_(limit), now_(now), numbers_(kUntouched) {}
 
-  // Whether the kernels may be asked about it.
+  // Whether it is safe to pass it to the kernels.
   bool is_sound() const {
     return Visit([&]<typename Kernel>(Kernel, const typename Kernel::State* state) {
       return !state || Kernel::IsSound(limit_, *state, now_);
@@ -77,7 +77,7 @@ class Budget {
     });
   }
 
-  // Decides, and moves on if the request was admitted.
+  // Decides, and advances if the request was admitted.
   Decision Take(std::int64_t cost, bool admitted) {
     return Visit([&](auto kernel, const auto* state) {
       const auto step = kernel.Decide(limit_, state, now_, cost);
@@ -93,7 +93,7 @@ class Budget {
     });
   }
 
-  // When the last request took; see Receipt.
+  // When the last request took its units; see Receipt.
   std::int64_t When() const {
     return Visit([&](auto kernel, const auto* state) {
       return std::max(now_.time_since_epoch().count(),
@@ -134,15 +134,15 @@ Batch::Step Batch::StepOf(const Task& task) {
   std::unreachable();
 }
 
-// Whether it is gone after this batch. While its slot moves, a script cannot touch a key again that
-// it has removed: whatever comes after goes in the next one.
+// Whether this batch resets the state last. While its slot moves, a script cannot touch a key again
+// that it has removed, so whatever comes next on it goes in the next batch.
 bool Batch::WasReset(const std::string& key) const {
   const auto last = last_operation_.find(key);
   return last != last_operation_.end() && operations_[last->second].step == Step::kReset;
 }
 
-// The operation that a single charge can join: the last one on its state, if that asks for the
-// same. What is given back, or was there before a reset, is told for each request.
+// The operation that a single charge can join: the last one on its state, if it is the same. Giving
+// back and resets are reported for each request.
 Batch::Operation* Batch::Foldable(const std::string& key, Step step, const Part& part) {
   if (step == Step::kGive || step == Step::kReset) return nullptr;
   const auto last = last_operation_.find(key);
@@ -250,7 +250,7 @@ Batch::Added Batch::AddGroup(const Task& task, std::string_view prefix) {
   }
   keys.resize(parts.size());
   if (parts.size() == 1) {
-    // After all one state, so that no state occurs twice in a run of single ones.
+    // They are all one state, after all. So no state occurs twice in a run of single charges.
     if (Operation* last = Foldable(keys.front(), StepOf(task), parts.front())) {
       Append(*last, task);
       return Added::kTaken;
@@ -276,7 +276,7 @@ std::span<const Batch::Part> Batch::PartsOf(const Operation& operation) const {
   return std::span(parts_).subspan(operation.first_part, operation.parts);
 }
 
-// The first that takes from this part.
+// The first charge of this part.
 const Charge& Batch::ChargeOf(const Operation& operation, const Task& task,
                               std::size_t part) const {
   const auto part_of = std::span(part_of_charge_).subspan(operation.first_charge);
@@ -292,7 +292,7 @@ const Charge* Batch::AnnouncedCharge(const Operation& operation, std::size_t par
 
 void Batch::AppendCommand(std::string& out, std::string_view sha,
                           std::string_view announce_prefix) const {
-  // Twice over the same: the header says how many there are.
+  // Two passes over the same arguments, because the header has to say how many there are.
   std::size_t count = 0;
   PutArguments(sha, announce_prefix, [&](const auto&) { ++count; });
   AppendArrayHeader(out, count);
@@ -371,7 +371,7 @@ Expected<void> Batch::Decode(std::span<const RespNode> reply) {
   if (!is_number(reply.front()) || !core::InRange(now_us, kTimeMax.time_since_epoch().count())) {
     return unexpected_reply();
   }
-  // All of it, before the first outcome is set.
+  // Check all of it before the first outcome is set.
   std::size_t at = 1;
   for (const Operation& operation : operations_) {
     const RespNode& status = reply[at];
@@ -400,7 +400,7 @@ Expected<void> Batch::Decode(std::span<const RespNode> reply) {
   return {};
 }
 
-// What the script, or the library after it, cannot take for a state.
+// Something that the script, or the library after it, cannot read as a state.
 Error Batch::Foreign(const Operation& operation, std::size_t part) const {
   return {ErrorCode::kForeignState,
           text::Cat("the Redis key ", text::Quote(keys_[operation.first_part + part]),
@@ -414,7 +414,7 @@ void Batch::FailOperation(const Operation& operation, const Error& error) {
   }
 }
 
-// Its budgets are untouched.
+// Its budgets are now untouched.
 void Batch::AnswerReset(const Operation& operation, TimePoint now, bool existed) {
   Request& request = *requests_[operation.first_request].task.request;
   std::array<Decision, kChargesMax> each;
@@ -442,7 +442,7 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
   const auto decide = [&](Budget& budget, const Task& task, std::size_t part, bool allowed) {
     const std::int64_t cost = parts_[part].cost;
     if (step == Step::kDebit) return budget.Take(std::min(cost, budget.Look(0).remaining), true);
-    if (step == Step::kGive) return budget.Look(0);  // It is what was left.
+    if (step == Step::kGive) return budget.Look(0);  // The script returned the state after it.
     const bool takes = allowed && step != Step::kLook;
     Decision decision = budget.Take(cost, takes);
     if (takes && cost > 0 && task.receipts) {
@@ -453,7 +453,7 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
                                 .charge = &ChargeOf(operation, task, part - operation.first_part)});
     }
     if (takes) return decision;
-    // Those that would have let it pass are not charged either, and say so.
+    // Charges that would have passed are not charged either, and report that.
     if (decision.allowed) decision = budget.Look(0);
     decision.delay = Micros{0};
     return decision;

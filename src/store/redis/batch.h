@@ -15,7 +15,7 @@
 
 namespace sluice::redis {
 
-// What a request took of one state, so that it can be given back.
+// What a request took from one state, so that it can be given back.
 struct Receipt {
   std::string key;
   Limit limit;
@@ -24,13 +24,13 @@ struct Receipt {
   const Charge* charge = nullptr;  // Of the request, to be announced. Null: any state.
 };
 
-// What is to be done with a request.
+// What to do with a request.
 struct Task {
   enum class Kind : std::uint8_t {
-    kApply,  // As the request says; a check that took something leaves receipts, if there is room.
+    kApply,  // The request's action; a check that takes units leaves receipts, if there is room.
     kLook,   // Take nothing, and answer as a denial would: each charge's own numbers as they are.
-    // Give the receipts back. Of the request, only `now`, `outcome` and the charges that the
-    // receipts point to are used; the outcome says "allowed" if nothing stays taken.
+    // Give the receipts back. Only `now`, `outcome` and the charges that the receipts point to are
+    // used of the request. The outcome is "allowed" if nothing stays taken.
     kRefund,
   };
 
@@ -39,35 +39,35 @@ struct Task {
   std::vector<Receipt>* receipts = nullptr;
 };
 
-// Requests on their way through one call of the script: what to send, and what the reply means. No
-// I/O. Equal requests on one state are folded into one operation; how many of them were admitted is
-// dealt out in the order in which they came.
+// Requests in one call of the script: what to send, and what the reply means. No I/O. Equal
+// requests on one state are folded into one operation. The number admitted is dealt out in the
+// order of arrival.
 class Batch {
  public:
   static constexpr std::size_t kKeysMax = 1024;
 
-  // Takes the request in unless it is invalid, in which case its outcome says so, and the request
-  // counts as answered.
+  // Takes the request unless it is invalid, in which case its outcome is set and it counts as
+  // answered.
   enum class Added { kTaken, kAnswered, kFull };
 
-  // The request stays alive until it is answered. kFull: the batch has no room, or decides as of
-  // another moment than the request asks for; nothing was taken.
+  // The request must stay alive until it is answered. kFull: nothing was taken, because the batch
+  // has no room, or decides as of a different moment.
   Added Add(const Task& task, std::string_view prefix, std::size_t operations_max);
 
   bool empty() const { return operations_.empty(); }
   std::size_t operations() const { return operations_.size(); }
   std::size_t requests() const { return requests_.size(); }
 
-  // In the order in which they came.
+  // In the order of arrival.
   const Task& task(std::size_t number) const { return requests_[number].task; }
 
-  // The command that calls the script. Resets and what is given back are announced to the stores of
-  // this prefix, unless it is empty.
+  // The command that calls the script. Resets and giving back are announced to the stores of this
+  // prefix, unless it is empty.
   void AppendCommand(std::string& out, std::string_view sha,
                      std::string_view announce_prefix = {}) const;
 
-  // Sets the outcome of every request from the script's reply; an operation that fails does not
-  // concern the others. Error: kStoreError if the reply is not what the script returns, in which
+  // Sets the outcome of every request from the script's reply. An operation that fails does not
+  // affect the others. Error: kStoreError if the reply is not what the script returns, in which
   // case no outcome is set.
   Expected<void> Decode(std::span<const RespNode> reply);
 

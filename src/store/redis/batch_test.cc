@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library makes of the script's replies, those that no script of ours would give among
-// them.
+// How the library interprets the script's replies, including those that our script never gives.
 #include "store/redis/batch.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +28,7 @@ std::vector<RespNode> ReplyOf(std::vector<RespNode> nodes) {
   return nodes;
 }
 
-// The outcome of one check under `limit` whose status and state the script says are `numbers`.
+// The outcome of one check under `limit` when the script returns `numbers` as status and state.
 Expected<Decision> OutcomeOf(const Limit& limit, const std::vector<std::int64_t>& numbers,
                              std::int64_t cost = 1) {
   const Charge charge{.key = "k", .limit = &limit, .cost = cost};
@@ -83,7 +82,6 @@ TEST(Batch, TakesNoNumbersForAStateThatNoStateHas) {
   }
 }
 
-// Whatever numbers come, they are decided within the limit or refused.
 TEST(Batch, TakesNothingThatComesAfterAResetOfItsState) {
   const std::array charges = {Charge{.key = "k", .limit = &kWindow},
                               Charge{.key = "o", .limit = &kWindow}};
@@ -99,6 +97,7 @@ TEST(Batch, TakesNothingThatComesAfterAResetOfItsState) {
   EXPECT_EQ(batch.Add({.request = &other}, "p", 9), Batch::Added::kTaken);
 }
 
+// Any numbers are decided within the limit, or refused.
 TEST(Batch, DecidesWithinTheLimitOrNotAtAll) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -119,7 +118,7 @@ TEST(Batch, DecidesWithinTheLimitOrNotAtAll) {
     }
     const auto outcome = OutcomeOf(*limits[kind], numbers, static_cast<std::int64_t>(random() % 6));
     if (!outcome) {
-      // The second: its numbers say otherwise than the script did.
+      // kStoreError: the numbers contradict the script's decision.
       ASSERT_TRUE(outcome.error().code == ErrorCode::kForeignState ||
                   outcome.error().code == ErrorCode::kStoreError);
       continue;
@@ -151,7 +150,7 @@ TEST(Batch, AnErrorOfOneRequestIsItsOwn) {
   EXPECT_EQ(requests[1].outcome.error().code, ErrorCode::kStoreFull);
   EXPECT_EQ(requests[2].outcome.error().code, ErrorCode::kForeignState);
 
-  // What is no reply of the script at all is one error for the call.
+  // A reply that cannot be the script's is one error for the whole call.
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     std::vector<RespNode> other = nodes;
     other[i] = {};

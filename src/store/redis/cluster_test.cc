@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store on real Redis Clusters: what goes wrong with them is a typed error or a recovery, and
-// no count is lost.
+// The store on real Redis Clusters: whatever goes wrong is a typed error or a recovery, and no
+// count is lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ using testing_support::RedisCluster;
 const Limit kFive = *Limit::Parse("algorithm=fixed_window,limit=5,window=1d");
 const Limit kMany = *Limit::Parse("algorithm=fixed_window,limit=1000000,window=1d");
 
-// Shared by the tests that leave it as it was.
+// Shared by the tests that leave it unchanged.
 RedisCluster& Cluster() {
   static RedisCluster cluster;
   return cluster;
@@ -58,7 +58,7 @@ std::uint16_t SlotOfKey(std::string_view key) {
   return redis::SlotOf(redis::KeyPrefix("sluice", key));
 }
 
-// Keys that lie in one slot. A client that does not choose its keys by the million cannot do this.
+// Keys in one slot. A client that cannot try keys by the million cannot do this.
 std::vector<std::string> KeysInSlot(std::uint16_t slot, std::size_t count) {
   std::vector<std::string> keys;
   for (int i = 0; keys.size() < count; ++i) {
@@ -68,7 +68,7 @@ std::vector<std::string> KeysInSlot(std::uint16_t slot, std::size_t count) {
   return keys;
 }
 
-// Until it decides about this key again, for as long as a failover may take.
+// Until it decides on this key again, for as long as a failover may take.
 bool Recovers(RedisStore& store, const std::string& key) {
   return Eventually(
       [&] { return store.Check({.key = key, .limit = &kMany, .cost = 0}).has_value(); });
@@ -139,16 +139,16 @@ TEST(RedisCluster, KeepsHostileKeysApartAndChoosesTheirSlotsItself) {
   EXPECT_EQ(store->Check({.key = std::string(1 << 20, 'k'), .limit = &kFive}).error().code,
             ErrorCode::kInvalidKey);
   EXPECT_EQ(store->Check({.key = "", .limit = &kFive}).error().code, ErrorCode::kInvalidKey);
-  // With a hash tag of its own, a client would send all of these to one master.
+  // If its own hash tags worked, a client could send all of these to one master.
   std::set<std::uint16_t> slots;
   for (int i = 0; i < 100; ++i) slots.insert(SlotOfKey("{victim}" + std::to_string(i)));
   EXPECT_GT(slots.size(), 90u);
 }
 
-// All that many threads do with one store, until told to stop.
+// What many threads do with one store, until stopped.
 class Load {
  public:
-  // `ask` decides once, and says how it went.
+  // `ask` decides once, and records the result.
   Load(int threads, std::function<void(int thread)> ask) {
     for (int i = 0; i < threads; ++i) {
       threads_.emplace_back([this, ask, i] {
@@ -281,7 +281,7 @@ TEST(RedisCluster, GroupsOverSeveralSlotsAdmitExactlyAndChargeAllOrNothing) {
   EXPECT_EQ(300 - store->Check({.key = "everyone", .limit = &shared, .cost = 0})->remaining, sum);
   EXPECT_GT(denied, 0);
   EXPECT_EQ(store->GetStats().refunds_lost, 0);
-  // Debits take part by part what there is.
+  // Debits take what is left from each part.
   Request debit{.charges = {}, .action = Action::kDebit};
   const std::vector<Charge> charges = {{.key = "everyone", .limit = &shared, .cost = 1000},
                                        {.key = "user:0", .limit = &own, .cost = 1}};
@@ -351,7 +351,7 @@ TEST(RedisCluster, NeedsNoMoreThanTheDocumentedAcl) {
     }
   };
   all();
-  // While the slot moves, the target has to be told (ASKING).
+  // While the slot moves, the target needs an ASKING.
   Cluster().MoveSlot(kSlot, 1);
   all();
   Cluster().MoveSlot(kSlot, 0);
@@ -457,7 +457,7 @@ TEST(RedisClusterFailover, SurvivesAMasterThatIsKilledUnderLoad) {
   for (int i = 0; i < kKeys; ++i) {
     const std::int64_t count = admitted[static_cast<std::size_t>(i)];
     const bool survived = SlotOfKey(key_of(i)) > 16'384 / 3;
-    // What the dead master had not told its replica is granted again: at most one budget.
+    // What the dead master had not replicated is granted again: at most one budget.
     EXPECT_LE(count, survived ? kLimit : 2 * kLimit) << key_of(i);
     // What was charged without an answer is missing from our count.
     EXPECT_GE(count, kLimit - unknown) << key_of(i);
@@ -497,8 +497,8 @@ TEST(RedisClusterFailover, SaysThatItIsDownAndComesBack) {
   EXPECT_TRUE(Recovers(*store, KeysInSlot(0, 1).front()));
 }
 
-// Many requests over two masters want the last token of one of them, so that the others give back
-// what they took from the other one, which dies meanwhile.
+// Many requests over two masters want the last token of one of them. So the others give back what
+// they took from the other master, which dies meanwhile.
 TEST(RedisClusterFailover, AdmitsNothingTwiceWhenAMasterIsLostBetweenTakingAndGivingBack) {
   RedisCluster cluster(
       {.arguments = {"--appendonly", "yes", "--appendfsync", "always"}, .replicas = false});

@@ -18,8 +18,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kLoadsMax = 8;  // How often a call is made again because the script was not there.
-constexpr auto kTryAgainPause = 10ms;  // The first; later ones are twice as long each.
+constexpr int kLoadsMax = 8;  // How often a call is repeated because the script was missing.
+constexpr auto kTryAgainPause = 10ms;  // The first; each later one is twice as long.
 constexpr int kPauseDoublingsMax = 3;
 
 Error TooMany(std::size_t waiting) {
@@ -32,7 +32,7 @@ void Add(std::atomic<std::int64_t>& counter, std::size_t count = 1) {
 
 }  // namespace
 
-// A batch on its way.
+// A batch in flight.
 class Dispatcher::ScriptCall : public Exchange {
  public:
   ScriptCall(Dispatcher& dispatcher, const Waiting& first, std::shared_ptr<Round> its_round)
@@ -48,7 +48,7 @@ class Dispatcher::ScriptCall : public Exchange {
   void OnLateReply() override { dispatcher_.Release(*this); }
 
   const std::uint16_t slot;
-  const bool alone;  // As Waiting has it.
+  const bool alone;  // As in Waiting.
   Batch batch;
   std::vector<Asker> askers;     // Of the batch's requests, in order.
   std::shared_ptr<Round> round;  // Null once it has paused.
@@ -59,7 +59,7 @@ class Dispatcher::ScriptCall : public Exchange {
   Dispatcher& dispatcher_;
 };
 
-// Once, however many calls found the script missing. They follow it on the same connection.
+// Sent once, however many calls found the script missing. They follow it on the same connection.
 class Dispatcher::ScriptLoad : public Exchange {
  public:
   ScriptLoad(Dispatcher& dispatcher, NodeId where) : dispatcher_(dispatcher), where_(where) {}
@@ -151,7 +151,7 @@ void Dispatcher::ExpireWaiting(Moment now) {
   }
 }
 
-// One for each charge, or none if the request has a shape that is refused anyway.
+// One slot for each charge, or none if the request has an invalid shape, which is refused anyway.
 std::vector<std::uint16_t> Dispatcher::SlotsOf(const Request& request) const {
   std::vector<std::uint16_t> slots;
   if (request.charges.size() > kChargesMax) return slots;
@@ -171,8 +171,8 @@ void Dispatcher::Route(Request& request, Caller& caller) {
   StartSpan(request, slots, {.caller = &caller});
 }
 
-// Those who set the time, tests and replays, rely on the order of their requests even over several
-// slots: a request that spans some waits for all before it, and all after it wait for it.
+// Callers that set the time, tests and replays, rely on the order of their requests even across
+// slots. A request over several slots waits for all before it, and all after it wait for it.
 bool Dispatcher::PumpOrdered() {
   bool busy = false;
   while (!ordered_.empty() && !ordered_span_) {
@@ -191,8 +191,8 @@ bool Dispatcher::PumpOrdered() {
 
 void Dispatcher::Enqueue(const Task& task, std::uint16_t slot, Asker asker) {
   Lane& lane = lanes_[router_.OwnerOf(slot)];
-  // By deadline, which is the order of arrival: later steps of a request come before others that
-  // came after it.
+  // By deadline, which is the order of arrival: later steps of a request go before requests that
+  // arrived after it.
   auto place = lane.waiting.end();
   if (const Moment deadline = DeadlineOf(asker);
       !lane.waiting.empty() && deadline < DeadlineOf(lane.waiting.back().asker)) {
@@ -226,7 +226,7 @@ void Dispatcher::Finish(Asker asker, Moment now) {
 
 void Dispatcher::StartSpan(Request& request, std::span<const std::uint16_t> slots, Asker asker) {
   const std::uint16_t slot = slots.empty() ? 0 : slots.front();
-  // One slot, or something that the batch refuses, asks for no more than one call.
+  // A single slot, or a request that the batch refuses, needs only one call.
   if (std::ranges::adjacent_find(slots, std::not_equal_to{}) == slots.end() ||
       FirstInvalidInGroup(request)) {
     return Enqueue({.request = &request}, slot, asker);
@@ -251,7 +251,7 @@ void Dispatcher::RunParts(SpanRun& run, Task::Kind step, Moment deadline) {
   }
 }
 
-// Its last part was answered.
+// The last part was answered.
 void Dispatcher::EndStep(SpanRun& run, Moment now) {
   switch (run.step) {
     case Task::Kind::kLook:
@@ -263,7 +263,7 @@ void Dispatcher::EndStep(SpanRun& run, Moment now) {
           run.span.parts(), [](const Span::Part& part) { return !part.receipts.empty(); });
       if (refunds == 0) break;
       Add(counters_.refunds, static_cast<std::size_t>(refunds));
-      // What was taken has to go back however long the request has taken already.
+      // What was taken must be given back, however long the request has taken already.
       return RunParts(run, Task::Kind::kRefund, now + endpoint_.command_timeout);
     }
     case Task::Kind::kRefund:
@@ -297,7 +297,7 @@ bool Dispatcher::PumpReady(Moment now) {
       calls.front()->round->open = calls.size();
       for (const auto& call : calls) {
         lane->sent += call->batch.requests();
-        // Nobody waits longer than the one who has waited longest.
+        // The oldest request sets the deadline for all.
         router_.Send(call, call->slot, DeadlineOf(call->askers.front()), now);
       }
     }
@@ -305,8 +305,8 @@ bool Dispatcher::PumpReady(Moment now) {
   return !ready.empty();
 }
 
-// What goes in the next round: no more than its share of all that is open, so that there is as much
-// in every round, and one can be answered while the others are decided.
+// Collects the next round: no more than its share of all open requests, so that rounds are equally
+// large, and one can be answered while the others are decided.
 std::vector<std::shared_ptr<Dispatcher::ScriptCall>> Dispatcher::Gather(Lane& lane, Moment now) {
   const auto round = std::make_shared<Round>(lane);
   std::vector<std::shared_ptr<ScriptCall>> calls;
@@ -358,14 +358,15 @@ void Dispatcher::OnReply(ScriptCall& call, const Reply& reply, Moment now) {
   if (!call.expired()) Release(call);
 }
 
-// One that never left says nothing of Redis, and one whose connection broke nothing of its speed.
+// A call that was never sent proves nothing about Redis, and one whose connection broke proves
+// nothing about its speed.
 void Dispatcher::CountCall(const ScriptCall& call, bool answered, Moment now) {
   if (!call.sent()) return;
   Add(counters_.calls);
   if (answered || call.expired()) call_times_.push_back(now - call.sent_at());
 }
 
-// Whether the call is made again. It was not executed.
+// Whether the call is repeated. It was not executed.
 bool Dispatcher::TryAgain(ScriptCall& call, std::string_view error, Moment now) {
   if (error.starts_with("NOSCRIPT")) {
     if (call.loads++ == kLoadsMax) return false;
@@ -374,8 +375,8 @@ bool Dispatcher::TryAgain(ScriptCall& call, std::string_view error, Moment now) 
     return true;
   }
   if (!error.starts_with("TRYAGAIN")) return false;
-  // The slot is moving and some of its keys have moved already: no node has all of them. What can
-  // go on its own does.
+  // The slot is moving, and some of its keys have moved already: no node has all of them. Requests
+  // that can go on their own do.
   if (call.batch.operations() > 1) {
     Lane& lane = call.round->lane;
     for (std::size_t i = call.batch.requests(); i > 0; --i) {
@@ -388,8 +389,8 @@ bool Dispatcher::TryAgain(ScriptCall& call, std::string_view error, Moment now) 
     Release(call);
     return true;
   }
-  // A group has to wait. As long as the slot moves, which may be long, others are not to wait for
-  // its place in a round; and many that pause are not to keep the master busy.
+  // A group has to wait. The slot may keep moving for long. Others must not wait for this call's
+  // place in a round, and many paused calls must not keep the master busy.
   const auto pause = kTryAgainPause * (1 << std::min(call.pauses++, kPauseDoublingsMax));
   if (call.round) {
     waiting_ += call.batch.requests();
@@ -406,7 +407,7 @@ void Dispatcher::LoadScript(NodeId node, Moment now) {
                now + endpoint_.command_timeout, now);
 }
 
-// Nothing of the call is on its way any more.
+// Nothing of the call is in flight any more.
 void Dispatcher::Release(ScriptCall& call) {
   if (call.round) return LeaveRound(call);
   waiting_ -= call.batch.requests();
@@ -420,7 +421,7 @@ void Dispatcher::LeaveRound(ScriptCall& call) {
 }
 
 void Dispatcher::CountFailure(const Error& error) {
-  if (error.code == ErrorCode::kForeignState) return;  // Redis does what it should.
+  if (error.code == ErrorCode::kForeignState) return;  // Redis works as it should.
   Add(error.code == ErrorCode::kOutcomeUnknown ? counters_.unanswered : counters_.unavailable);
 }
 

@@ -23,12 +23,13 @@
 
 namespace sluice::redis {
 
-// Brings requests to Redis: gathers what waits for each master into calls of the script, spreads
-// requests over the slots of a Cluster, loads the script where it is missing, and keeps the
+// Brings requests to Redis: gathers what waits for each master into calls of the script, splits
+// requests over the slots of a Cluster, loads the script where it is missing, and enforces the
 // deadlines of what waits.
 //
-// A state machine without I/O, thread or clock, on top of a Router. Whoever runs it calls Advance
-// after each event and when NextWake has come, and does what TakeAnswered and TakeCallTimes say.
+// A state machine without I/O, thread or clock, on top of a Router. Its driver calls Advance after
+// each event and at NextWake, runs what TakeAnswered returns, and reports what TakeCallTimes
+// returns.
 class Dispatcher {
  public:
   using Done = std::move_only_function<void()>;
@@ -37,21 +38,22 @@ class Dispatcher {
   Dispatcher(const Dispatcher&) = delete;
   Dispatcher& operator=(const Dispatcher&) = delete;
 
-  // Takes the requests in; the next Advance sends them. They stay alive until TakeAnswered returns
-  // `done`, which is never run here.
+  // Takes the requests; the next Advance sends them. They must stay alive until TakeAnswered
+  // returns `done`, which is never run here.
   void Apply(std::span<Request> requests, Done&& done, Moment now);
 
-  // Refuses requests, because `waiting` wait already. From any thread.
+  // Refuses requests, because `waiting` are already waiting. From any thread.
   void RefuseAll(std::span<Request> requests, std::size_t waiting);
 
-  // Answers all that waits with kUnavailable, and all that comes later. Stops the router, too.
+  // Answers everything that waits, and everything that comes later, with kUnavailable. Stops the
+  // router, too.
   void Stop();
 
   // Does what is due.
   void Advance(Moment now);
   Moment NextWake() const;
 
-  // Whose requests are all answered. `out` is empty; its room is used again.
+  // The callbacks whose requests are all answered. `out` must be empty; its memory is reused.
   void TakeAnswered(std::vector<Done>& out) { answered_.swap(out); }
 
   // See RedisStore::Options::on_call.
@@ -83,14 +85,14 @@ class Dispatcher {
 
   struct SpanRun;
 
-  // Who is told that a request is answered: whoever called Apply, or the span that it is a part of.
+  // Who learns that a request is answered: the caller of Apply, or the span that it is a part of.
   struct Asker {
     Caller* caller = nullptr;
     SpanRun* span = nullptr;
     bool ordered = false;  // See PumpOrdered.
   };
 
-  // A request over several slots, in the midst of one of its steps.
+  // A request over several slots, in the middle of one of its steps.
   struct SpanRun {
     SpanRun(Request& whole, std::span<const std::uint16_t> slots, Asker who)
         : span(whole, slots), request(whole), asker(who) {}
@@ -108,10 +110,10 @@ class Dispatcher {
     Task task;
     Asker asker;
     std::uint16_t slot;
-    bool alone = false;  // Not to be sent with others, whose keys may be on another node.
+    bool alone = false;  // Must not be sent with others, whose keys may be on another node.
   };
 
-  // What waits for one master, and how much of it is on its way. A round is all that was sent at
+  // What waits for one master, and how much is in flight. A round is everything that was sent at
   // once: one call of the script for each slot.
   struct Lane {
     std::deque<Waiting> waiting;
@@ -125,7 +127,7 @@ class Dispatcher {
     std::size_t open = 0;  // Calls without an answer.
   };
 
-  // A request with a moment of its own, in a Cluster: see PumpOrdered.
+  // A request with its own time, in a Cluster; see PumpOrdered.
   struct Ordered {
     Request* request;
     Caller* caller;
@@ -175,7 +177,7 @@ class Dispatcher {
 
   std::deque<Ordered> ordered_;
   std::size_t ordered_open_ = 0;
-  bool ordered_span_ = false;  // One is open, which all others wait for.
+  bool ordered_span_ = false;  // A span is open, which all others wait for.
 
   std::vector<Done> answered_;
   std::vector<std::chrono::nanoseconds> call_times_;

@@ -37,7 +37,7 @@ struct SentCommand {
   bool Has(std::string_view word) const { return std::ranges::find(words, word) != words.end(); }
 };
 
-// What the script would reply if every budget were untouched, or used up.
+// The script's reply if every budget were untouched, or used up.
 std::string ScriptReply(const std::vector<std::string>& words, bool admits) {
   const auto number = [&](std::size_t at) { return std::stoll(words.at(at)); };
   std::vector<std::int64_t> numbers = {kMidnight};
@@ -117,7 +117,7 @@ class DispatcherTest : public testing::Test {
     for (auto& done : answered) done();
   }
 
-  // Asks for one request; its place in requests_.
+  // Adds one request; returns its index in requests_.
   std::size_t Ask(const std::vector<std::string>& keys, std::int64_t cost = 1,
                   std::optional<TimePoint> at = {}, Action action = Action::kCheck) {
     auto& held = requests_.emplace_back();
@@ -165,7 +165,7 @@ class DispatcherTest : public testing::Test {
     return held.request.outcome->allowed ? "allowed" : "denied";
   }
 
-  // The first number at `from` or later whose key `k<number>` is in an even or odd slot.
+  // The first `k<number>`, from `from` on, whose slot is even or odd.
   static std::string KeyIn(int parity, int from = 0) {
     for (int i = from;; ++i) {
       const std::string key = text::Cat("k", i);
@@ -212,7 +212,7 @@ TEST_F(DispatcherTest, GathersWhileTwoCallsAreOnTheirWay) {
   Run();
   EXPECT_EQ(sent_.size(), 2u);
   AnswerFirst();
-  // 4 wait and 1 is on its way: 3 go, the rest waits for its turn.
+  // 4 wait and 1 is in flight: 3 go, the rest waits for its turn.
   ASSERT_EQ(sent_.size(), 2u);
   EXPECT_EQ(sent_[1].words[2], "3");
   AnswerFirst();
@@ -281,7 +281,7 @@ TEST_F(DispatcherTest, DoesNotKnowTheOutcomeOfWhatWasSentAndNotAnswered) {
   EXPECT_EQ(Outcome(waiting), "open");
   EXPECT_EQ(dispatcher_->TakeCallTimes().size(), 2u);
   EXPECT_EQ(Count(counters().unanswered), 2);
-  // Both still count as on their way: no more is sent to a server that does not answer.
+  // Both still count as in flight: nothing more is sent to a server that does not answer.
   EXPECT_EQ(sent_.size(), 2u);
   Run(10ms);
   EXPECT_EQ(Outcome(waiting), "UNAVAILABLE");
@@ -484,7 +484,7 @@ TEST_F(DispatcherTest, HasTheScriptAnnounceWhatIsGivenBackAndReset) {
     AnswerFirst();
     EXPECT_EQ(Outcome(request), "allowed");
   }
-  // Nothing is given: there is nothing to tell.
+  // Nothing is given back, so nothing is announced.
   Ask({"k"}, 0, {}, Action::kGive);
   Run();
   EXPECT_FALSE(sent_[0].Has("sluice:reset"));
@@ -498,7 +498,7 @@ class DispatcherSpanTest : public DispatcherTest {
     Run();
   }
 
-  // Both parts of the step that is on its way.
+  // Expects both parts of the step in flight.
   void ExpectStep(std::string_view step) {
     ASSERT_EQ(sent_.size(), 2u);
     EXPECT_TRUE(sent_[0].Has(step) && sent_[1].Has(step)) << step;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whoever was told that there was no answer acts on it: what was not executed until then must not
-// be executed afterwards.
+// A caller that was told "no answer" acts on it: what was not executed by then must never be
+// executed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ using Arguments = ScriptedServer::Arguments;
 
 const Limit kMany = *Limit::Parse("algorithm=fixed_window,limit=1000000,window=1d");
 
-// What every server says to those who connect.
+// What every server replies to new connections.
 std::optional<std::string> Greet(const Arguments& command) {
   if (command[0] == "PING") return "+PONG\r\n";
   if (command[0] == "CLIENT") return "+OK\r\n";
@@ -38,15 +38,15 @@ std::optional<std::string> Greet(const Arguments& command) {
   return std::nullopt;
 }
 
-// A Cluster in which all slots move to another master while the first one hesitates over a command
-// that mentions "late-one". All others are answered with an error.
+// A Cluster in which all slots move to another master while the first one is slow to answer a
+// command that mentions "late-one". All others are answered with an error.
 class MovingCluster {
  public:
   std::string Uri(const std::string& query) const {
     return "redis://127.0.0.1:" + std::to_string(old_.port()) + "?mode=cluster&" + query;
   }
 
-  // Ends the hesitation.
+  // Lets the first master answer.
   void Move() { may_move_.set_value(); }
 
   const ScriptedServer& old_master() const { return old_; }
@@ -93,7 +93,7 @@ TEST(GivenUp, ACheckDoesNotFollowItsSlot) {
   ASSERT_TRUE(Eventually([&] { return answer("warm").message == "Redis says \"ERR old\""; }));
   ASSERT_EQ(answer("late-one").code, ErrorCode::kOutcomeUnknown);
   cluster.Move();
-  // Had the late one been sent on, it would have been before this one.
+  // Had the late one been sent on, it would have come before this one.
   ASSERT_TRUE(Eventually([&] { return answer("next-one").message == "Redis says \"ERR new\""; }));
   EXPECT_EQ(cluster.old_master().Received("late-one"), 1);
   EXPECT_EQ(cluster.new_master().Received("late-one"), 0);
@@ -113,7 +113,7 @@ TEST(GivenUp, ACommandDoesNotFollowItsSlot) {
   EXPECT_EQ(cluster.new_master().Received("late-one"), 0);
 }
 
-// Sets it when its scope ends, so that nobody waits for it after a failure.
+// Sets it at the end of the scope, so that nobody waits for it after a failure.
 class SetAtEnd {
  public:
   explicit SetAtEnd(std::promise<void>& promise) : promise_(promise) {}
@@ -126,7 +126,7 @@ class SetAtEnd {
 };
 
 // Whether a command was given up while it waited for another one to be written. If the machine
-// stalls, the connection may be dropped before its time is over.
+// stalls, the connection may be dropped too early.
 bool ACommandIsGivenUpWhileItWaits() {
   constexpr std::size_t kMoreThanSocketsHold = 40 << 20;
   std::promise<void> answered;
@@ -137,7 +137,7 @@ bool ACommandIsGivenUpWhileItWaits() {
     answering.wait_for(1min);
     return std::nullopt;
   });
-  // Longer than a connection has to last for another one to be made at once.
+  // Longer than a connection must last for the next one to be made at once.
   const auto client =
       Client::Create("redis://127.0.0.1:" + std::to_string(server.port()) + "?timeout=1100ms")
           .value();
@@ -164,7 +164,7 @@ TEST(GivenUp, ACommandThatWaitedForAnotherOneToBeWrittenIsNotSentOnTheNextConnec
   EXPECT_TRUE(seen);
 }
 
-// What broke off was the loading of the script; the request was never sent.
+// Loading the script failed; the request was never sent.
 TEST(RedisStore, WhatIsNotSentForWantOfAConnectionIsNotInDoubt) {
   const ScriptedServer server([](const Arguments& command) -> std::optional<std::string> {
     if (command[0] == "SCRIPT") return std::nullopt;

@@ -17,9 +17,9 @@ std::string_view FirstCharacter(std::string_view text) {
   return text.substr(0, std::max<std::size_t>(text::Utf8Length(text), 1));
 }
 
-// Takes time for the product of both lengths at most: only the last star needs to be tried again,
-// since what matched up to it matches as early as it can. Goes by whole characters, or else a star
-// could end within one, whose other bytes would then pass for several.
+// Takes time at most proportional to the product of both lengths: only the last star needs to be
+// retried, since everything before it matched as early as possible. Compares whole characters,
+// because otherwise a star could end inside one, whose remaining bytes would then pass for several.
 bool GlobMatch(std::string_view pattern, std::string_view text) {
   std::optional<std::string_view> after_star;
   std::string_view retry;
@@ -44,8 +44,8 @@ bool GlobMatch(std::string_view pattern, std::string_view text) {
   return pattern.find_first_not_of('*') == std::string_view::npos;
 }
 
-// Finds what starts with this text. Escaped keys hold no other characters that SCAN takes
-// specially.
+// A SCAN pattern for keys that start with this text. Escaped keys hold no other characters that are
+// special to SCAN.
 std::string StartsWith(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -60,18 +60,18 @@ std::string StartsWith(std::string_view text) {
 KeyPattern::KeyPattern(std::string_view prefix, std::string_view pattern)
     : start_(text::Cat(prefix, ":{")),
       pattern_(pattern),
-      whole_(pattern.find_first_of(kWildcards) == std::string_view::npos
-                 ? KeyPrefix(prefix, pattern)
-                 : std::string()) {}
+      key_prefix_(pattern.find_first_of(kWildcards) == std::string_view::npos
+                      ? KeyPrefix(prefix, pattern)
+                      : std::string()) {}
 
 std::string KeyPattern::ScanPattern() const {
-  if (!whole_.empty()) return StartsWith(whole_);
+  if (!key_prefix_.empty()) return StartsWith(key_prefix_);
   const std::string_view pattern = pattern_;
   return StartsWith(start_ + Escape(pattern.substr(0, pattern.find_first_of(kWildcards))));
 }
 
 bool KeyPattern::Matches(std::string_view redis_key) const {
-  if (!whole_.empty()) return redis_key.starts_with(whole_);
+  if (!key_prefix_.empty()) return redis_key.starts_with(key_prefix_);
   if (!redis_key.starts_with(start_)) return false;
   const std::string_view rest = redis_key.substr(start_.size());
   const std::string_view stored = rest.substr(0, rest.find('}'));

@@ -6,10 +6,10 @@
 
 namespace sluice::redis {
 
-// sluice.lua, put into the program when it is built.
+// sluice.lua, embedded at build time.
 extern const std::string_view kScript;
 
-// What SCRIPT LOAD answers to it.
+// The reply of SCRIPT LOAD to it.
 std::string ScriptSha();
 
 }  // namespace sluice::redis

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store on a Cluster that answers when a test says so, as a distant or a busy one may.
+// The store on a Cluster that answers when a test lets it, like a distant or a busy one.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -18,7 +18,7 @@ namespace {
 using testing_support::ScriptedServer;
 using Arguments = ScriptedServer::Arguments;
 
-// A Cluster of one master, whose script says what it answers to all but those who connect.
+// A Cluster of one master whose script answers everything except new connections.
 class ScriptedCluster {
  public:
   explicit ScriptedCluster(ScriptedServer::Script script) : script_(std::move(script)) {}
@@ -48,7 +48,7 @@ TEST(ScriptedCluster, IsPurgedWithoutWaitingForOneSlotAfterAnother) {
     const std::string key = text::Cat("sluice:{", i, "}:n");
     page += text::Cat("$", key.size(), "\r\n", key, "\r\n");
   }
-  // Nothing is answered before all has come.
+  // Nothing is answered before everything has arrived.
   std::size_t named = 0;
   std::string answers;
   const ScriptedCluster cluster([&](const Arguments& command) -> std::optional<std::string> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A failover, in the orders of events that real Sentinels bring about only now and then: real
-// masters, and Sentinels that say what they are told to.
+// A failover, in orders of events that real Sentinels produce only now and then: real masters, and
+// Sentinels that answer as instructed.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -35,7 +35,7 @@ class Sentinel {
   std::string address() const { return "127.0.0.1:" + std::to_string(server_.port()); }
   const ScriptedServer& server() const { return server_; }
 
-  // Answers this from now on.
+  // Answers with this master from now on.
   void Name(const RedisServer& master) { master_ = master.port(); }
 
   void AnnounceSwitch(const RedisServer& from, const RedisServer& to) {
@@ -68,7 +68,7 @@ class Sentinel {
   ScriptedServer server_{[this](const auto& command) { return Answer(command); }};
 };
 
-// With timeouts that no test waits for.
+// With timeouts that no test reaches.
 std::unique_ptr<RedisStore> Open(const std::string& sentinels) {
   return RedisStore::Create(
              {.uri = "redis-sentinel://" + sentinels + "/main?timeout=10s&connect_timeout=3600s"})
@@ -77,7 +77,7 @@ std::unique_ptr<RedisStore> Open(const std::string& sentinels) {
 
 Expected<Decision> Check(RedisStore& store) { return store.Check({.key = "k", .limit = &kFive}); }
 
-// Until what is decided is written there.
+// Until decisions are written there.
 bool WritesTo(RedisStore& store, const RedisServer& master) {
   return Eventually([&] { return Check(store) && master.Cli("dbsize") == "1\n"; });
 }
@@ -96,7 +96,7 @@ TEST(SentinelSwitch, EndsTheAttemptToConnectToTheOldMaster) {
   EXPECT_TRUE(WritesTo(*store, next));
 }
 
-// What is announced through the store is heard by the listener only if both are at the same master.
+// The listener hears what the store announces only if both use the same master.
 TEST(SentinelSwitch, BringsTheStoreAndTheListenerToTheNewMaster) {
   const RedisServer old;
   const RedisServer next;
@@ -109,7 +109,7 @@ TEST(SentinelSwitch, BringsTheStoreAndTheListenerToTheNewMaster) {
       Eventually([&] { return sentinel.IsListenedTo() && store->GetStats().listening == 1; }));
   sentinel.Name(next);
   sentinel.AnnounceSwitch(old, next);
-  // Neither is told to leave by the old master, which lives on as a master of its own.
+  // The old master, which lives on as a master, does not make either of them leave.
   EXPECT_TRUE(WritesTo(*store, next));
   EXPECT_TRUE(
       Eventually([&] { return store->Reset({.key = "k", .limit = &kFive}) && *heard > 0; }));
@@ -127,7 +127,7 @@ TEST(SentinelSwitch, IsHeardThoughTheListenerWasFaster) {
   ASSERT_TRUE(WritesTo(*store, old));
   ASSERT_TRUE(Eventually([&] { return sentinel.IsListenedTo(); }));
   ASSERT_TRUE(listens_to(old));
-  // Sentinels name the new master a little before they announce it.
+  // Sentinels name the new master slightly before they announce it.
   sentinel.Name(next);
   old.Cli("client kill type pubsub");
   ASSERT_TRUE(listens_to(next));

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The one script of the Redis store: decides groups of charges atomically, at one moment, and writes
--- what was admitted. It mirrors the kernels in src/core; where a name there differs, a comment says
--- so. Change both, and the conformance tests, together.
+-- The only script of the Redis store: decides groups of charges atomically, at one moment, and
+-- writes what was admitted. It mirrors the kernels in src/core; comments give the names that differ
+-- there. Change both, and the conformance tests, together.
 --
--- KEYS   One state for each charge, in the order of the charges in ARGV. All are declared: the script
---        touches nothing else.
+-- KEYS   One state for each charge, in the order of the charges in ARGV. All are declared: the
+--        script touches nothing else.
 -- ARGV   now       Microseconds since the epoch, for tests and replay; '' for the server's TIME.
 --        limits    How many follow, each as five arguments:
 --          signature amount unit rate tick
@@ -14,55 +14,56 @@
 --        Then runs of groups, to the end. A run is
 --          action groups charges repeat (limit cost){charges}
 --                  `groups` groups of `charges` charges each. Every group is one request, asked
---                  `repeat` times in a row; `limit` counts from 1. No state occurs twice in a group.
+--                  `repeat` times in a row; `limit` counts from 1. No state occurs twice in one.
 --                  The action is
 --                    check   take all costs, or nothing if any does not fit
---                    hold    the same, to be given back perhaps
---                    debit   take of each cost as much as fits
---                    give    give back up to each cost of what was taken, of
---                            (limit cost channel message){charges}; such groups are not repeated
---                    look    take nothing, and say what a check would
---                    reset   forget the states, of (limit channel message){charges}: each message is
---                            published first, unless the channel is ''. Such groups are not repeated
---                    refund  give back what a hold took, of
+--                    hold    the same, but it may be refunded later
+--                    debit   take as much of each cost as fits
+--                    give    give back up to each cost of what was taken. Its arguments are
+--                            (limit cost channel message){charges}, and it is not repeated
+--                    look    take nothing, and reply as a check would
+--                    reset   forget the states. Its arguments are (limit channel message){charges},
+--                            and it is not repeated. Publishes each message first, unless the
+--                            channel is ''
+--                    refund  give back what a hold took. Its arguments are
 --                            (limit cost when channel message){charges}, where `when` is the moment
 --                            of the hold in microseconds: the reply's now, or the state's newest
 --                            time if that is later
---                  What is given back is published afterwards, unless the channel is ''.
--- Reply  now, then for each group: how many of its `repeat` were admitted, or -n if the n-th of its
---        keys holds something else, or the text of an error that Redis has for it; and for each
---        charge the state before (of a give: after), from which the caller computes all that it
+--                  Give and refund publish their messages afterwards, unless the channel is ''.
+-- Reply  now, then for each group: how many of its `repeat` were admitted, or -n if its n-th key
+--        holds something else, or the text of an error that Redis returned; and for each charge
+--        the state before (of a give: after), from which the caller computes everything that it
 --        reports.
 --          bucket    level, time           window   start, count
 --          counter   window, previous, current
 --          log       used, newest, oldest, leaves: units in the window, when the newest and the
---                    oldest of them were taken, and if one was not admitted, when that was taken
---                    which must leave for it to fit
---        The second number is -1 for an untouched budget. A refund replies with no state, and with 0
---        if something stays taken; a reset with no state, and with how many states there were.
+--                    oldest of them were taken, and, if a request was not admitted, when the unit
+--                    was taken that must leave for it to fit
+--        The second number is -1 for an untouched budget. A refund returns no state, and 0 if
+--        something stays taken. A reset returns no state, and how many states there were.
 --
--- Every group stands alone: it reads and checks all that it needs before it writes, and whatever goes
--- wrong with it is its own answer. Nothing raises an error out of the script once a group has begun.
--- The one error that is the answer to all is that of a replica, which takes no writes from anybody.
+-- Every group stands alone: it reads and checks everything that it needs before it writes, and its
+-- errors are its own answer. Nothing raises an error out of the script once a group has begun. The
+-- one error that answers all groups is that of a replica, which takes no writes from anybody.
 --
 -- Numbers are doubles that stay integers below 2^53; quotients are floored, which is exact there.
--- Never join numbers with '..', which keeps 14 digits; '%d' keeps all, and is the fastest way.
--- A denial writes nothing. Every write sets the expiry in the same command (a log: in the same
--- script), no earlier than the state would equal an untouched budget. A state that was written under
--- other numbers is carried over when it is next looked at: what was used stays used. See
+-- Never join numbers with '..', which keeps 14 digits; '%d' keeps all, and is the fastest way. A
+-- denial writes nothing. Every write sets the expiry in the same command (a log: in the same
+-- script), no earlier than when the state would equal an untouched budget. A state that was written
+-- under other numbers is carried over when it is next looked at: what was used stays used. See
 -- core/kernel.h, Shard::Convert and docs/adr/0009.
 
 local floor, concat = math.floor, table.concat
 local format, match, gmatch, find = string.format, string.match, string.gmatch, string.find
 local rpcall = redis.pcall
 
--- What is raised if a key holds something that is not ours.
+-- Raised if a key holds something that is not ours.
 local FOREIGN = {}
 
 local function is_wrong_type(reply) return find(reply.err, 'WRONGTYPE', 1, true) ~= nil end
 
--- What a command answers. An error, such as a missing permission, is the answer to the group: to take
--- it for a state would let everything pass.
+-- The reply to a command. An error, such as a missing permission, becomes the answer to the group:
+-- if it passed for a state, everything would be admitted.
 local function ask(...)
   local reply = rpcall(...)
   if type(reply) == 'table' and reply.err then
@@ -71,7 +72,7 @@ local function ask(...)
   return reply
 end
 
--- The same, but nil if the key is of another type.
+-- The same, but nil if the key has another type.
 local function try(...)
   local reply = rpcall(...)
   if type(reply) == 'table' and reply.err then
@@ -83,7 +84,7 @@ end
 
 local function smaller(a, b) return a < b and a or b end
 
--- A clock that is given runs apart from the server's: state must outlive the steps of a test.
+-- An injected clock is independent of the server's: state must outlive the steps of a test.
 local injected = ARGV[1] ~= ''
 local now
 if injected then
@@ -107,16 +108,16 @@ local function make_limit(signature, amount, unit, rate, tick)
   return {signature = signature, kind = kind, numbers = NUMBERS[kind],
           amount = amount, unit = unit, rate = rate, tick = tick, whole = whole,
           head = signature .. ' ', ticks = floor(now / tick),
-          -- What a state under it can hold at most; see IsSound in src/core.
+          -- The largest values that a state under it can hold; see IsSound in src/core.
           ticks_max = floor(TIME_MAX / tick), level_min = whole - EXACT_MAX,
           count_max = smaller(70368744177663, 256 * amount),
-          -- Of a string with such a state. There is nothing in a signature to be escaped.
+          -- Matches a string with such a state. Nothing in a signature needs escaping.
           pattern = '^' .. signature ..
                     (NUMBERS[kind] == 3 and ' (%d+) (%d+) (%d+)(.*)$' or ' (-?%d+) (%d+)(.*)$')}
 end
 
--- Milliseconds for PX until a moment in microseconds. Redis takes no more than 2^63; this is 31,000
--- years.
+-- Milliseconds for PX until a moment in microseconds. Redis accepts at most 2^63; this cap is
+-- 31,000 years.
 local server_now = now
 local function ttl(micros)
   local ms = floor((micros - server_now) / 1000) + 1 + slack_ms
@@ -130,27 +131,28 @@ local function ticks_at(limit, newest)
   return (newest and newest > ticks) and newest or ticks
 end
 
--- Whether the server's clock was set back since a state was written, which is so many ticks ahead of
--- it, and takes `window` ticks to recover: holding time for it would lock its key out. Less than a
--- second may be other servers of a Cluster. Time that is given has no order. See docs/adr/0008.
+-- Whether the server's clock was set back since a state was written. The state is `ahead` ticks
+-- ahead of the clock and takes `window` ticks to recover: waiting for it would lock its key out.
+-- Less than a second may be due to other servers of a Cluster. Injected time has no order. See
+-- docs/adr/0008.
 local function was_set_back(ahead, window, tick)
   return ahead > window and ahead * tick > 1000000 and not injected
 end
 
--- A state is three numbers, as far as its kernel has so many, and a journal or nil. Each kernel:
+-- A state is up to three numbers, as many as its kernel has, and a journal or nil. Each kernel:
 --   look(limit, state…)    how many whole units are available, and the state as it is now
 --   encode(limit, state…)  a state as it is stored, and when it expires
---   take(limit, units, hold, state…)  the state less `units`, which may be given back if `hold`
+--   take(limit, units, hold, state…)  the state less `units`, which may be refunded if `hold`
 --   used(limit, state…)    how many units are used now, rounded up, and the state's newest time
 --   start(limit, used)     a state from which `used` were taken now, perhaps more than there are
---   carry(from, limit, state…)  a state under a limit that counts in the same units
+--   carry(from, limit, state…)  the state under a limit that counts in the same units
 --   refund(limit, units, when, state…)  the state as if `units` had never been taken from it, at
 --                          that moment; nothing if it does not know of them
---   give(limit, units, state…)  the state as it is now, once up to `units` of what was taken are back;
---                          nothing if nothing was taken. What is on hold stays taken from then on:
---                          it may be among what was given back
---   sound(limit, state…)   the newest time of a state that the arithmetic may trust, else false; see
---                          IsSound in core/kernel.h
+--   give(limit, units, state…)  the state as it is now, after returning up to `units` of what was
+--                          taken; nothing if nothing was. What is on hold stays taken from then
+--                          on, because it may be part of what was returned
+--   sound(limit, state…)   the newest time of a state that the arithmetic may trust, else false;
+--                          see IsSound in core/kernel.h
 local kernel = {}
 
 -- The moment in microseconds, not before the state's newest time in ticks.
@@ -159,9 +161,9 @@ local function moment(limit, newest)
   return micros > now and micros or now
 end
 
--- A journal says what may be given back: what is on hold in this very state, and not in one that was
--- there before it was reset. It has a ' moment+units' for each moment in which something was held,
--- forgets those that are older than anybody waits, and when it is long, the oldest.
+-- A journal records what may be refunded: what is on hold in this very state, not in one from
+-- before a reset. It has a ' moment+units' for each moment with a hold. It forgets holds that are
+-- older than anybody waits and, when it is long, the oldest.
 local JOURNAL_MAX, HOLD_MAX = 4096, 60000000
 
 local function is_stale(journal, at, oldest) return #journal > JOURNAL_MAX or at - oldest > HOLD_MAX end
@@ -189,7 +191,7 @@ local function unnote(journal, when, units)
   return true, journal ~= ';' and journal or nil
 end
 
--- Whether a journal is written as those here are. A bucket's begins with a level; see below.
+-- Whether a journal has the right form. A bucket's begins with a level; see below.
 local function is_journal(limit, journal)
   local bucket = limit.kind == 'b'
   local level, entries = match(journal, '^;(-?%d*)(.*)$')
@@ -213,9 +215,10 @@ local function refill(limit, level, ticks)
   return refilled >= limit.whole - level and limit.whole or level + refilled
 end
 
--- What a bucket would hold without a charge depends on whether it would have been full since, and
--- lost what flowed in. So its journal has all that was taken since the oldest hold, ' moment:units'
--- if nothing of it is on hold, and begins with the level before. Giving back does the sums again.
+-- What a bucket would hold without a charge depends on whether it would have been full in between,
+-- and lost what flowed in. So its journal has everything taken since the oldest hold, as '
+-- moment:units' if none of it is on hold, and begins with the level before that. A refund computes
+-- the levels again.
 local function ticks_between(limit, from, to)
   return floor(to / limit.tick) - floor(from / limit.tick)
 end
@@ -270,14 +273,14 @@ kernel.b = {
   start = function(limit, used)
     return limit.whole - smaller(used, floor(EXACT_MAX / limit.unit)) * limit.unit, ticks_at(limit)
   end,
-  -- Under another capacity it would have been full at other moments: what is on hold stays taken.
+  -- Under another capacity it would have been full at other times, so what is on hold stays taken.
   carry = function(from, limit, level, time)
     return limit.whole - smaller(from.whole - level, EXACT_MAX), time
   end,
   give = function(limit, units, level, time)
     local missing = limit.whole - level
     if missing == 0 or units == 0 then return end
-    -- Only where all of it fits is the product sure to.
+    -- The product is sure to fit only if it is less than what is missing.
     if units >= -floor(-missing / limit.unit) then return limit.whole, time end
     return level + units * limit.unit, time
   end,
@@ -347,7 +350,7 @@ kernel.w = {
 
 -- core/window_counter.h
 
--- ceil(count * left / unit), where the product may not be exact: bit by bit, as on paper.
+-- ceil(count * left / unit), where the product may not be exact: bit by bit, as in long division.
 local function share_of(count, left, unit)
   if count * left <= EXACT_MAX then return -floor(-(count * left) / unit) end
   local whole, rest = 0, 0
@@ -392,7 +395,7 @@ kernel.c = {
   end,
   carry = function(from, limit, window, previous, current, journal)
     local most = limit.count_max
-    if previous > most or current > most then journal = nil end  -- It may not be counted any more.
+    if previous > most or current > most then journal = nil end  -- It may no longer add up.
     return window, smaller(previous, most), smaller(current, most), journal
   end,
   give = function(limit, units, window, previous, current)
@@ -425,8 +428,8 @@ local function is_void(limit, newest)
   return was_set_back(newest - limit.ticks, window, limit.tick)
 end
 
--- The state in a string that was written under `limit` itself; nothing if it was not, or if there is
--- anything to say against it.
+-- The state in a string that was written under `limit` itself; nothing if it was not, or if it is
+-- not sound.
 local function decode(limit, value)
   local a, b, c, journal
   if limit.numbers == 3 then
@@ -456,23 +459,23 @@ local key_at = 0
 -- The run that is being decided.
 local action, groups, charges, times
 local under, costs = {}, {}
--- The group of it that is: where its reply begins, and the states of its charges.
+-- The current group: where its reply begins, and the states of its charges.
 local head, reading
 local states = {}
 
--- What a replica says. Redis says it only as long as the call has written nothing.
+-- The error of a replica. Redis only returns it while the call has written nothing.
 local replica
 
--- An error as the answer to a group.
+-- Turns an error into the answer to a group.
 local function failure(text)
   if find(text, 'READONLY', 1, true) == 1 then replica = text end
   return text
 end
 
--- All that decides groups which are not plain; see answer_singles. It is made when the first of them
--- comes: most calls have none, and to make it takes longer than to decide.
+-- Everything that decides groups which are not plain; see answer_singles. It is made for the first
+-- such group: most calls have none, and making it takes longer than deciding.
 local function make_general()
-  -- SET with PX does the same a twentieth slower. A log that was there may be long: it is freed in the
+  -- SET with PX is a twentieth slower. A log that was there may be long, so it is freed in the
   -- background.
   local function write(key, limit, was_log, ...)
     local value, px = kernel[limit.kind].encode(limit, ...)
@@ -480,14 +483,14 @@ local function make_general()
     ask('PSETEX', key, px, value)
   end
 
-  -- core/window_log.h: a sorted set by time. A member is 'total units window' or 'total units window
-  -- since': what was recorded before it (modulo 2^53), its own units, the window it was written under,
-  -- and the first moment that still counts, unless that is as the entry's own time and window say.
-  -- What is older is as good as gone, whatever window is asked for later. So it may stay for a while:
-  -- one that is charged sheds no more than so many.
+  -- core/window_log.h: a sorted set by time. A member is 'total units window' or 'total units
+  -- window since': what was recorded before it (modulo 2^53), its own units, the window it was
+  -- written under, and the first moment that still counts, unless the entry's own time and window
+  -- imply it. Anything older never counts again, whatever window is asked for later. So it may stay
+  -- for a while: a charge removes at most EXPIRED_MAX of them.
   local MODULUS = EXACT_MAX + 1
   local EXPIRED_MAX = 32
-  -- How many of the newest are written anew, to give back what the oldest of them holds.
+  -- How many of the newest entries may be rewritten to refund what the oldest of them holds.
   local GIVE_MAX = 256
 
   local function larger(a, b) return a > b and a or b end
@@ -522,17 +525,17 @@ local function make_general()
     ask('ZADD', key, time, member_of(total, units, window, since))
   end
 
-  -- A log without entries. `was_there`: the key holds something that is to go.
+  -- A log without entries. `was_there`: the key holds something that must be removed.
   local function no_log(was_there)
     return {now = now, used = 0, newest = -1, oldest = 0, expired = 0, drop = was_there}
   end
 
-  -- The log of a key as it stands, under `window` or else its own; nil if that is of another type.
+  -- The log of a key, under `window` or else its own; nil if the key has another type.
   --   used newest oldest   as in the reply
   --   now                  the moment, not before the newest entry
   --   member total units window since   of the newest entry, if there is one
-  --   base first           of the oldest that counts, if one does: its total, and its own units
-  --   expired              how many are there that do not count any more
+  --   base first           of the oldest entry that counts, if any: its total, and its own units
+  --   expired              how many entries no longer count
   local function read_log(key, window)
     local last = try('ZRANGE', key, -1, -1, 'WITHSCORES')
     if not last then return nil end
@@ -558,7 +561,7 @@ local function make_general()
             expired = expired, moved = false}
   end
 
-  -- Writes a log from which `units` are taken now; none, if all that is new is its limit.
+  -- Writes a log from which `units` are taken now; 0 if only its limit is new.
   local function write_log(key, limit, log, units)
     local at, total, own, since = log.now, 0, units, nil
     if log.drop or (units > 0 and log.used == 0 and log.member) then
@@ -582,12 +585,12 @@ local function make_general()
     write_entry(key, total, own, at, limit.unit, since)
     local reply = rpcall('PEXPIRE', key, ttl(at + limit.unit))
     if reply == 1 then return end
-    if not log.member then ask('UNLINK', key) end  -- Nothing stays that does not expire.
+    if not log.member then ask('UNLINK', key) end  -- Nothing may stay that does not expire.
     error(type(reply) == 'table' and reply.err or 'ERR an entry vanished', 0)
   end
 
-  -- The entry in which unit number `units` of those that count lies: its rank, not below `low`, its
-  -- member, total and time. Nothing if they are not `units`.
+  -- The entry that holds unit number `units` of those that count: its rank, not below `low`, its
+  -- member, total and time. Nothing if there are fewer.
   local function locate(key, log, units, low)
     local high = ask('ZCARD', key) - 1
     local rank, member, before, time
@@ -604,7 +607,7 @@ local function make_general()
     return rank, member, before, time
   end
 
-  -- When the entry leaves with which `units` of the oldest have left.
+  -- The time of the entry with which the `units` oldest units have left.
   local function leaves_at(key, log, units)
     if units > log.used or log.drop then return log.now end
     if units <= log.first then return log.oldest end
@@ -613,7 +616,7 @@ local function make_general()
   end
 
   -- core::Log::GiveBack: the newest go first. What has left the window is gone for good, as after a
-  -- charge: `since` says so where entries are left. Makes `log` what is there then.
+  -- charge: `since` records that where entries are left. Updates `log` to the result.
   local function give_to_log(key, limit, log, units)
     local given = smaller(units, log.used)
     local kept = log.used - given
@@ -633,7 +636,7 @@ local function make_general()
     local since = larger(log.since, larger(0, log.now - limit.unit + 1))
     if since == larger(0, time - limit.unit + 1) then since = nil end
     local left = member_of(total, kept - minus(total, log.base), limit.unit, since)
-    -- Before anything goes, so that the key stays, with its expiry.
+    -- Before anything is removed, so that the key stays, with its expiry.
     if left ~= member then
       ask('ZADD', key, time, left)
       ask('ZREM', key, member)
@@ -643,7 +646,8 @@ local function make_general()
     log.newest = time
   end
 
-  -- What is no longer in the log is not taken, either. What too many came after stays taken.
+  -- What is no longer in the log is not taken, either. If too many entries came after it, it stays
+  -- taken.
   local function give_log(key, units, at)
     local after = ask('ZRANGEBYSCORE', key, format('%d', at), '+inf', 'WITHSCORES',
                       'LIMIT', 0, GIVE_MAX + 1)
@@ -651,8 +655,8 @@ local function make_general()
     if #after > 2 * GIVE_MAX then return false end
     local entries = {}
     for i = 1, #after, 2 do entries[#entries + 1] = {entry(after[i], after[i + 1])} end
-    -- Totals of later entries count it, and their members are named after them. All are taken out
-    -- before any is put back, since a new name may be another's old one.
+    -- Later entries include it in their totals, and their members contain the totals. All are
+    -- removed before any is added back, since a new member may equal another's old one.
     ask('ZREMRANGEBYSCORE', key, format('%d', at), '+inf')
     local newest, under
     for i, known in ipairs(entries) do
@@ -672,7 +676,7 @@ local function make_general()
     return true
   end
 
-  -- Whether numbers that a state was written under can be those of a limit; see core/limit.cc.
+  -- Whether the numbers that a state was written under can be those of a limit; see core/limit.cc.
   local function is_limit(limit)
     local unit, tick = limit.unit, limit.tick
     if limit.amount < 1 or limit.amount > EXACT_MAX or unit < 1 or
@@ -686,7 +690,7 @@ local function make_general()
            (limit.kind == 'w' or (limit.whole <= EXACT_MAX and limit.amount <= 70368744177663))
   end
 
-  -- What a string holds: the limit it was written under and the state.
+  -- The content of a string: the limit it was written under and the state.
   local function parse(value)
     local signature, amount, unit, rate, tick, a, b, c, journal =
       match(value, '^([bwc]:(%d+):(%d+):(%d+):(%d+)) (-?%d+) (%d+) ?(%d*)(;?[%d:+ -]*)$')
@@ -702,8 +706,8 @@ local function make_general()
     return limit, a, b, c, journal
   end
 
-  -- Whether states under both limits are counted in the same units, so that they carry over as they
-  -- are but for the amount.
+  -- Whether both limits count in the same units, so that a state carries over except for the
+  -- amount.
   local function same_units(a, b)
     if a.kind ~= b.kind then return false end
     if a.kind == 'b' then return a.unit == b.unit and a.rate == b.rate and a.tick == b.tick end
@@ -718,8 +722,8 @@ local function make_general()
     return a, b, c
   end
 
-  -- Reads the state of a key under `limit` into `state`: a, b, c and journal, none of them for an
-  -- untouched budget; moved, if it has yet to be written because its limit has changed; and was_log.
+  -- Reads the state of a key under `limit` into `state`: a, b, c and journal, all nil for an
+  -- untouched budget; moved, if it must be written because its limit has changed; and was_log.
   local function read(key, limit, state)
     state.a, state.b, state.c, state.journal, state.moved, state.was_log = nil, nil, nil, nil, nil, nil
     local value = try('GET', key)
@@ -768,13 +772,13 @@ local function make_general()
         end
       end
     elseif log.member and log.window ~= limit.unit then
-      log.moved = true  -- The newest entry says which window the log is under.
+      log.moved = true  -- The newest entry records which window the log is under.
     end
     return log
   end
 
-  -- Under the limit that the state is under by now. Where that counts in other units, what was taken
-  -- stays taken. Says whether nothing did.
+  -- Gives back under the state's current limit. If that counts in other units, what was taken stays
+  -- taken. Returns whether nothing stays taken.
   local function give_back(key, limit, units, when)
     if limit.kind == 'l' then return give_log(key, units, when) end
     local value = ask('GET', key)
@@ -788,7 +792,7 @@ local function make_general()
     return true
   end
 
-  -- Reads the states of all charges and says how many times the group is admitted.
+  -- Reads the states of all charges, and returns how many times the group is admitted.
   local function look_at_all()
     local admitted, filling = times, head
     for i = 1, charges do
@@ -855,12 +859,12 @@ local function make_general()
     return admitted
   end
 
-  -- Tells all who listen, as far as that is possible: what was given back stays given back.
+  -- Tells everyone who listens, if possible: what was given back stays given back.
   local function announce(at)
     if ARGV[at] ~= '' then rpcall('PUBLISH', ARGV[at], ARGV[at + 1]) end
   end
 
-  -- Gives back to the group whose keys follow key_at, and replies with the states after it.
+  -- Gives back to the group whose keys follow key_at, and replies with the states afterwards.
   local function give(first)
     local admitted, filling = look_at_all(), head
     for i = 1, charges do
@@ -914,8 +918,8 @@ local function make_general()
     key_at = key_at + charges
   end
 
-  -- Forgets whatever the keys of the group hold. All who listen learn of it at the same moment; if
-  -- they cannot be told, nothing is forgotten. A long log is freed in the background.
+  -- Forgets whatever the keys of the group hold. Everyone who listens learns of it at the same
+  -- moment; if that fails, nothing is forgotten. A long log is freed in the background.
   local function reset(first)
     for i = 1, charges do
       local channel, message = ARGV[first + 3 * i - 2], ARGV[first + 3 * i - 1]
@@ -943,7 +947,7 @@ local function answer_any(first)
 end
 
 -- The common case, unrolled: one limit that is not a log. No state occurs twice in such a run.
--- Whatever is not plain is decided as any other group is.
+-- Whatever is not plain is decided like any other group.
 local function answer_singles(limit, cost)
   local holds, own = action == 'hold', kernel[limit.kind]
   local look, take, encode = own.look, own.take, own.encode
@@ -952,7 +956,7 @@ local function answer_singles(limit, cost)
     local fits = available > 0 and (cost == 1 and available or floor(available / cost)) or 0
     return fits < times and fits or times
   end
-  -- What becomes of every untouched budget.
+  -- The result for every untouched budget.
   local _, start_a, start_b, start_c = look(limit)
   local start_admitted = fitting(limit.amount)
   local start_value, start_px =
@@ -976,7 +980,7 @@ local function answer_singles(limit, cost)
         end
       end
     else
-      -- MGET says nothing of a log, either; but NX keeps SET from writing over one.
+      -- MGET returns nothing for a log, either; but NX keeps SET from overwriting one.
       local written = rpcall('SET', key, start_value, 'PX', start_px, 'NX')
       if written and written.ok then admitted, a, b, c = start_admitted, 0, -1, 0 end
     end

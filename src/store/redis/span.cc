@@ -35,7 +35,7 @@ bool Span::is_simple() const {
                              [](const Charge& charge) { return charge.cost == 0; });
 }
 
-// The one that says least about what was charged.
+// The one that tells the least about what was charged.
 std::optional<Error> Span::WorstError() const {
   std::optional<Error> worst;
   for (const Part& part : parts_) {
@@ -64,7 +64,7 @@ void Span::AnswerFrom(Answers Part::* answers) {
 
 bool Span::MayTake() {
   if (const auto error = WorstError()) {
-    // Nothing was charged, whatever became of the question.
+    // Nothing was charged, even if the answer was lost.
     const bool unknown = error->code == ErrorCode::kOutcomeUnknown;
     request_.outcome =
         std::unexpected(Error{unknown ? ErrorCode::kUnavailable : error->code, error->message});
@@ -92,7 +92,7 @@ void Span::Answer() {
     for (Part& part : parts_) part.receipts.clear();
     return AnswerFrom(&Part::now);
   }
-  // Those that took are as they were before: what the others say is new.
+  // The parts that took are as they were before; only the answers of the others are new.
   for (Part& part : parts_) {
     if (!part.request.outcome->allowed) part.looked = part.now;
   }

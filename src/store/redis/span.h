@@ -12,11 +12,11 @@
 
 namespace sluice::redis {
 
-// A request whose states lie in several slots of a Cluster, where no script reaches all of them. No
-// I/O: says what to ask of each slot, and what the answers come to.
+// A request whose states are in several slots of a Cluster, where no script reaches all of them. No
+// I/O: tells what to ask each slot, and what the answers add up to.
 //
-//   look at all parts at once;  if any would deny, that is the answer, and nothing was written
-//   take from all parts at once;  if any denies after all, because another request was faster,
+//   look at all parts at once; if any would deny, that is the answer, and nothing was written
+//   take from all parts at once; if any denies after all, because another request was faster,
 //   give back what the others took
 //
 // Never admits more than all or nothing would: what is given back is at most what was taken.
@@ -30,31 +30,31 @@ class Span {
   struct Part {
     std::uint16_t slot;
     std::vector<Charge> charges;
-    std::vector<std::size_t> place;  // Of each in the whole request.
+    std::vector<std::size_t> place;  // The index of each in the whole request.
     Answers now;
     Answers looked;
     Request request;  // Its answers go to `now`.
     std::vector<Receipt> receipts;
   };
 
-  // `slots` has one for each charge. The request stays alive until it is answered.
+  // `slots` has one for each charge. The request must stay alive until it is answered.
   Span(Request& request, std::span<const std::uint16_t> slots);
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
   std::span<Part> parts() { return parts_; }
 
-  // Debits, what is given back, resets and mere looks need no second thought: each part is applied,
-  // and Answer is all there is.
+  // Debits, giving back, resets and peeks need only one step: each part is applied, and then Answer
+  // is called.
   bool is_simple() const;
 
-  // After the parts were looked at: whether to take. If not, the request is answered.
+  // After looking at the parts: whether to take. If not, the request is answered.
   bool MayTake();
 
-  // After they were applied: sets the outcome. Parts that have receipts now must be refunded.
+  // After applying them: sets the outcome. Parts that have receipts now must be refunded.
   void Answer();
 
-  // After the refund: whether all of it worked. If not, an error says that the outcome is unknown.
+  // After the refund: whether all of it worked. If not, an error becomes kOutcomeUnknown.
   bool Refunded();
 
  private:

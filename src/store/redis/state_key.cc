@@ -72,7 +72,7 @@ std::optional<std::string> Unescape(std::string_view escaped) {
     char c = escaped[i];
     if (c == '%') {
       if (escaped.size() - i < 3) return std::nullopt;
-      // Whatever becomes of other digits, it is not written like this.
+      // Invalid digits give some other byte, which Escape would not write like this.
       c = static_cast<char>(kDigits.find(escaped[i + 1]) << 4 | kDigits.find(escaped[i + 2]));
       i += 2;
     }

@@ -10,16 +10,16 @@ from load import subjects
 
 HOUR_S = 3600
 
-# Where the clock is after each jump: forth, back, further back, and forth again.
+# Where the clock is after each jump: forward, back, further back, and forward again.
 JUMPS = (HOUR_S, 0, -HOUR_S, 0)
 
-# How late a key may be granted something after its window, because nobody asked just then.
+# How late a key may be granted something after its window, because nobody asked at that moment.
 LATE_S = 0.5
 LATE_SHORT_S = 3.0
 
 
 class Window(typing.NamedTuple):
-    """A limit of any algorithm whose budget is whole again after a window."""
+    """A limit of any algorithm whose budget is full again after a window."""
     algorithm: str
     amount: int
     window_s: int
@@ -34,7 +34,7 @@ class Window(typing.NamedTuple):
 
     @property
     def burst(self):
-        """The most at once beside what flows back: two budgets around a boundary, by design."""
+        """The most at once besides what flows back: two budgets around a boundary, by design."""
         return self.amount * (2 if self.algorithm == "FIXED_WINDOW" else 1)
 
 
@@ -101,7 +101,7 @@ def expect_nobody_locked_out(trial, name, limit, records, lag_s):
 
 
 def longest_pause(records):
-    """The longest time that a key, which is asked for all the while, was granted nothing."""
+    """The longest time that a key that is constantly asked for was granted nothing."""
     moments = [records[0].sent, *(record.answered for record in records if record.allowed),
                records[-1].answered]
     return max(after - before for before, after in zip(moments, moments[1:]))
@@ -116,5 +116,5 @@ def expect_bursts(trial, name, limit, records, moments, extra_bursts):
                 for of_jump in around for of_subject in by_subject(of_jump).values())
     bound = limit.burst + extra_bursts * limit.amount
     trial.measure(f"{name}: worst burst", f"{worst:.0f} of at most {bound}")
-    # A bucket's last token is there the moment that it is whole: one more than the oracle counts.
+    # A bucket's last token arrives the moment that it is full: one more than the oracle counts.
     trial.expect(worst <= bound + 1, f"{name}: {worst:.1f} at once, more than {bound}")

@@ -14,7 +14,7 @@ PLENTY = Quota(capacity=1_000_000)
 
 SLOTS_AT_A_TIME = 100
 
-# Slots move while requests wait: what counts here is that all of them are counted, once.
+# Slots move while requests wait: what matters here is that each of them is counted once.
 PATIENCE_S = 5.0
 PATIENT = ("--deadline", "5s", "--breaker-slow-percent", "100", "--breaker-slow-after", "5s")
 
@@ -73,7 +73,7 @@ def resharding(trial):
 
 
 def movers(rule_set_name, rounds):
-    """Subjects of whom two thirds move: the tool takes the lowest slots first."""
+    """Subjects two thirds of whom move: the tool takes the lowest slots first."""
     every = subjects(rule_set_name, 20_000)
     moving = [s for s in every if slot_of(s) < rounds * SLOTS_AT_A_TIME]
     return moving[:40] + every[:20]

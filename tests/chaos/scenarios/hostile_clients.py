@@ -15,11 +15,11 @@ from support import eventually
 
 DOORS = ("http", "resp", "grpc")
 
-# So that clients that hold on for nothing are gone before a scenario is over.
+# So that clients that hold on for nothing are gone before a scenario ends.
 IMPATIENT = ("--http-header-timeout", "2s", "--http-idle-timeout", "5s",
              "--resp-idle-timeout", "5s")
 
-# What some hundred clients may make the service hold, and each of thousands of connections.
+# What a few hundred clients, and each of thousands of connections, may make the service hold.
 MEMORY_MAX_BYTES = 64 << 20
 MEMORY_OF_CONNECTION_BYTES = 32 << 10
 
@@ -59,7 +59,7 @@ def garbage_flood(trial):
 
 @scenario("connection-storm", "10,000 connections in 5 s: caps hold, who is connected is served")
 def connection_storm(trial):
-    # With fewer files each door takes fewer connections than it is told to.
+    # With fewer files, each door takes fewer connections than configured.
     files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = trial.length(min(8_000, (files_max - 1_000) // len(DOORS)), 800)
     count, seconds = trial.length(10_000, 1_000), trial.length(5.0, 1.0)
@@ -86,7 +86,7 @@ def connection_storm(trial):
 
 class GoodCompany(contextlib.AbstractContextManager):
     """A service with good clients at all doors. At the end all their answers must have been right
-    and in time, and nothing of the misbehaviour may be left in the service."""
+    and in time, and no trace of the misbehaviour may be left in the service."""
 
     def __init__(self, trial, *arguments, requests_per_connection=50,
                  memory_max_bytes=MEMORY_MAX_BYTES):
@@ -98,7 +98,7 @@ class GoodCompany(contextlib.AbstractContextManager):
                                      "--rls-config", str(rls), *arguments)
         self.ports = {"http": self.service.port, "resp": self.service.resp_port,
                       "grpc": self.service.grpc_port}
-        # It stays, so that what it asks for is not refused.
+        # It stays open, so that its requests are not refused.
         self.watcher = support.Client(self.service.port)
         self.watcher.request("GET", "/metrics")
         self.descriptors = self.open_descriptors()
@@ -149,7 +149,7 @@ class GoodCompany(contextlib.AbstractContextManager):
                    "all descriptors are closed")
         if not is_sanitized(support.PROGRAM):
             self.expect_memory_bounded()
-        # A build with sanitizers says here what it has found.
+        # A build with sanitizers reports here what it has found.
         self.trial.expect(self.service.stop() == 0, "the service did not end well")
 
     def expect_memory_bounded(self):
@@ -162,5 +162,5 @@ class GoodCompany(contextlib.AbstractContextManager):
 
 
 def is_sanitized(program):
-    """Such a build keeps what was freed, to see who touches it."""
+    """Such a build keeps freed memory, to detect who touches it."""
     return b"__asan_init" in pathlib.Path(program).read_bytes()

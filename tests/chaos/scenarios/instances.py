@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances come and go, in good order and not, while they share limits through one Redis."""
+"""Instances come and go, gracefully or not, while they share limits through one Redis."""
 
 import time
 
@@ -7,7 +7,7 @@ from harness import Quota, by_subject, rule_set, scenario
 from load import BROKEN, subjects
 from support import eventually
 
-# A key's quota is used up within the run, so that all of it must have been granted.
+# A key's quota is used up within the run, so all of it must have been granted.
 LIMIT = Quota(capacity=500)
 
 
@@ -27,7 +27,7 @@ def instances(trial):
         load.set_ports([service.port for service in running])
 
     def leave():
-        """As behind a load balancer: nothing more is sent to it before it is asked to end."""
+        """As behind a load balancer: it gets no more requests before it is asked to end."""
         service = running.pop(trial.random.randrange(len(running)))
         share_out()
         trial.expect(service.stop() == 0, "an instance did not end well")
@@ -61,8 +61,8 @@ def instances(trial):
     trial.measure("granted", f"{sum(granted)} of {in_all} ({sum(granted) / in_all:.2%}), most to "
                              f"one key {max(granted)} of {LIMIT.capacity}; {sum(broken)} broken")
     trial.expect(max(granted) <= LIMIT.capacity, "more than the limit was granted")
-    # Only what an instance that was killed had taken and not said may be missing: without that, it
-    # is not within 1 % but exact.
+    # Only what a killed instance had taken and not yet answered may be missing. Apart from that,
+    # the count is exact, not just within 1 %.
     trial.expect(all(LIMIT.capacity <= took + lost for took, lost in zip(granted, broken)),
                  f"less than the limits was granted: {granted}, broken {broken}")
 

@@ -17,7 +17,7 @@ BATCH = 250
 CLIENTS = 16
 PLACES = 256
 
-# Keeps Redis from everything else for some 40 ms.
+# Keeps Redis busy for about 40 ms.
 BUSY = "local x = 0 for i = 1, 4000000 do x = x + i end return x"
 
 
@@ -44,7 +44,7 @@ def places_are_scarce(trial):
         try:
             waiting = [pool.submit(answers.ask, service, FLOOD[:BATCH])]
             eventually(lambda: in_flight(service) + bypassed(service) == BATCH, "all have come")
-            # More than once: what is refused a place has one for an instant.
+            # More than once: a rejected request has a place for an instant.
             fresh = min(in_flight(service) for _ in range(5))
             for part in [FLOOD[BATCH:], GREEDY]:
                 list(pool.map(lambda users: answers.ask(service, users), batches(part)))
@@ -65,7 +65,7 @@ def places_are_scarce(trial):
 
 
 def redis_is_busy(trial):
-    """As it is by default, with a neighbour that leaves Redis no time: answers come late."""
+    """The default, with a neighbour that leaves Redis no time: answers come late."""
     redis = trial.redis()
     service = trial.service([rule_set("open", LIMIT, "FAIL_OPEN")], "--store", redis.uri,
                             "--instances", "1")
@@ -150,7 +150,7 @@ def expect_decided(trial, service, answers):
                  f"somebody passed undecided: {answers}")
     trial.expect(answers.sources["overload"] > len(FLOOD) / 2, "it was no overload")
     worst = max(answers.granted.values())
-    # The share of the only instance is the whole limit.
+    # The share of the only instance is the full limit.
     trial.measure("worst key", f"{worst} of {LIMIT.capacity} (at most {2 * LIMIT.capacity})")
     trial.expect(worst <= 2 * LIMIT.capacity, f"a key was granted {worst}")
     eventually(lambda: in_flight(service) == 0 and local_units(service, "granted") == sum(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Redis is killed under load and comes back, with what it had or without."""
+"""Redis is killed under load and comes back, with or without its data."""
 
 import time
 import typing

@@ -9,7 +9,7 @@ from load import subjects
 
 PLENTY = Quota(capacity=1_000_000)
 
-# What each policy may answer while the store fails. An error is a 503, and never a denial.
+# What each policy may answer while the store fails. An error is a 503, never a denial.
 BY_POLICY = {
     "FAIL_OPEN": {"store", "fail-open", "overload"},
     "FAIL_CLOSED": {"store", "UNAVAILABLE", "OUTCOME_UNKNOWN", "STORE_FULL"},
@@ -20,7 +20,7 @@ BY_POLICY = {
 @scenario("script-flush", "no failed decision")
 def script_flush(trial):
     redis = trial.redis()
-    # So that only a failure makes the policy decide.
+    # So that the policy decides only because of a failure.
     service = trial.service([rule_set("closed", PLENTY, "FAIL_CLOSED")], *redis.patient_store())
     load = trial.load([service], subjects("closed", 100), rate=trial.length(1000, 400))
     for _ in range(trial.length(20, 4)):

@@ -9,7 +9,7 @@ from support import eventually
 
 LIMIT = Quota(capacity=20)
 
-# What a mistake looks like; the number makes each file another one.
+# Various mistakes; the number makes each file different.
 MISTAKES = (
     lambda number: json.dumps({"ruleSets": [], f"number-{number}": []}),
     lambda number: json.dumps({"ruleSets": [{"id": "quota", "rules": number}]}),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The master behind Sentinels dies, or hangs and comes back as if nothing had been."""
+"""The master behind Sentinels dies, or hangs and comes back as if nothing had happened."""
 
 import re
 import signal
@@ -12,11 +12,11 @@ from support import eventually
 
 LIMIT = Bucket(capacity=50, refill_per_s=5)
 
-# From the master's end to decisions by the new one: a second until Sentinel calls it dead, its
+# From the master's end to decisions by the new one: a second until Sentinel declares it dead, its
 # election, and ours.
 BACK_WITHIN_S = 4.0
 
-# Those who ask only after the failover, so that whoever hears of them was asked after it.
+# These ask only after the failover, so that any record of them is from after it.
 LATE_SUBJECTS = [Subject("local", f"late-{number}") for number in range(20)]
 
 
@@ -26,7 +26,7 @@ def master_killed(trial):
     group = trial.sentinels()
     writes = write_commands(group.master)
     failover = Failover(trial, group, group.master.kill)
-    # As a supervisor would. Until the Sentinels tell it, it takes itself for the master.
+    # As a supervisor would. Until the Sentinels tell it otherwise, it considers itself the master.
     group.master.restart()
     trial.progress("the old master is back, empty")
     failover.finish()
@@ -53,19 +53,19 @@ def master_hangs(trial):
 
 
 def write_commands(redis):
-    """All that may change something."""
+    """Everything that may change something."""
     return {"eval", "evalsha", "fcall",
             *redis.cli("command", "list", "filterby", "aclcat", "write").split()}
 
 
 class OldMaster:
-    """What a server did for as long as it took itself for the master: from then on, the new one
-    tells it what to write."""
+    """What a server did while it considered itself the master: after that, the new one tells it
+    what to write."""
 
     def __init__(self, redis):
         self.redis = redis
         self.commands = set()
-        self.until = 0.0  # By the clock of the wall.
+        self.until = 0.0  # Wall-clock time.
 
     def look(self):
         """Whether it still does."""
@@ -79,7 +79,7 @@ class OldMaster:
 
 
 class Failover:
-    """A load over a failure of the master. Once there is a new one, others ask, too."""
+    """A load during a failure of the master. Once there is a new one, others ask, too."""
 
     def __init__(self, trial, group, fail):
         self.trial, self.group = trial, group

@@ -39,7 +39,7 @@ def service_killed(trial):
         trial.expect_answers(load, records, but={BROKEN})
         lags_s.append(load.lag(1.0))
         load.remove()
-    # A snapshot begins an interval after the one before has ended, whenever the machine lets it.
+    # A snapshot begins an interval after the previous one has ended, as soon as the machine allows.
     bound = INTERVAL_S + trial.length(0.25, 3.0) + (max(lags_s) if trial.short else 0)
     trial.measure("lost", f"at most the last {max(lost_s):.2f} s, of at most {bound:.2f} s")
     trial.expect(max(lost_s) <= bound, f"the last {max(lost_s):.2f} s were lost")
@@ -82,7 +82,7 @@ def used(service, subject):
 
 
 def seconds_lost(records, kept, killed):
-    """How long before the kill the first unit was granted of which the service knows no more. What
-    it knows may be more than was answered: it was killed before it could."""
+    """How long before the kill the first forgotten unit was granted. The service may know of more
+    units than it answered for: it was killed before it could."""
     granted = [record.answered for record in records if record.allowed]
     return killed - granted[kept] if kept < len(granted) else 0.0
