@@ -162,6 +162,11 @@ class Store {
   // Whether Apply always calls `done` before it returns, without waiting for anything: then there
   // is no use in deadlines, nor in remembering what can be asked at once.
   virtual bool AnswersInline() const { return false; }
+
+  // Apply without a callback, of stores that answer inline only: all is decided when it returns.
+  virtual void ApplyInline(std::span<Request> requests) {
+    Apply(requests, [] {});
+  }
 };
 
 }  // namespace sluice

@@ -99,9 +99,9 @@ bool Batch::Run(std::move_only_function<void()>& ready) {
   if (next_step_ == 0) Link();
   while (next_step_ < steps_.size()) {
     // One more than there is to decide, so that `ready` is not called from within.
-    undecided_.store(1, std::memory_order_relaxed);
+    undecided_ = 1;
     BeginStage();
-    if (undecided_.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
+    if (--undecided_ > 0) return false;
   }
   return true;
 }
@@ -143,7 +143,7 @@ void Batch::BeginStage() {
         break;
       case Kind::kRules:
         BeginRequests(std::exchange(requests, 0));
-        undecided_.fetch_add(1, std::memory_order_relaxed);
+        ++undecided_;
         rules_[next_rules_++]->Run(engine_, [this] { Decided(); });
         any_rules = true;
         break;
@@ -156,12 +156,12 @@ void Batch::BeginRequests(std::size_t count) {
   if (count == 0) return;
   const std::span<Request> run = std::span(requests_).subspan(next_request_, count);
   next_request_ += count;
-  undecided_.fetch_add(1, std::memory_order_relaxed);
+  ++undecided_;
   engine_.Apply(run, [this] { Decided(); });
 }
 
 void Batch::Decided() {
-  if (undecided_.fetch_sub(1, std::memory_order_acq_rel) == 1) (*ready_)();
+  if (--undecided_ == 0) (*ready_)();
 }
 
 void Batch::Write(std::string& out, std::int64_t connection) {

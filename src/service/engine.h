@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <chrono>
-#include <functional>
+#include <concepts>
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 
+#include "base/mailbox.h"
 #include "service/catalog.h"
 #include "sluice/store.h"
 
@@ -67,14 +69,26 @@ class Engine {
     Steady::time_point end = {};
   };
 
-  // Each of the requests is one of a client's, and counted as such. As Store::Apply: all that the
-  // requests point to stays alive until `done` has been called, which may be before this returns
-  // and may be on another thread.
-  void Apply(std::span<Request> requests, std::move_only_function<void()> done);
+  // Each of the requests is one of a client's, and counted as such. All that the requests point to
+  // stays alive until `done` has been called: before this returns, or later by the loop that called
+  // this, from its mailbox. Only threads that are no loop are called back wherever the store is.
+  template <std::invocable Done>
+  void Apply(std::span<Request> requests, Done done) {
+    Ask(requests, [this, requests, done = std::move(done)](const Span& span) mutable {
+      CountWhole(requests, span);
+      done();
+    });
+  }
 
   // As Apply, but a client's request is made of several of these, or they of several: whoever asks
   // knows, and counts limits and requests with what follows.
-  void ApplyParts(std::span<Request> requests, std::move_only_function<void(const Span&)> done);
+  template <std::invocable<const Span&> Done>
+  void ApplyParts(std::span<Request> requests, Done done) {
+    Ask(requests, [this, requests, done = std::move(done)](const Span& span) mutable {
+      Account(requests);
+      done(span);
+    });
+  }
 
   // A limit as it was checked.
   struct Checked {
@@ -96,9 +110,6 @@ class Engine {
   // A client's request was denied because it costs more than its limit can ever grant.
   void CountNeverGranted(const Charge& charge);
 
-  // Whether `done` always runs before Apply returns, on the same thread.
-  bool AnswersInline() const { return store_.AnswersInline(); }
-
   // For what answers say about moments; limits are decided by the store's own time.
   TimePoint Now() const { return clock_.Now(); }
 
@@ -115,6 +126,34 @@ class Engine {
   }
 
  private:
+  // What a store that takes its time was asked. Run concludes it.
+  class Question : public Mailbox::Task {
+   public:
+    Span span;
+    // Of the thread that asked, if that is a loop.
+    bool asking = true;     // The store has not returned yet.
+    bool answered = false;  // Before it did.
+  };
+
+  template <typename Conclude>
+  class QuestionOf final : public Question {
+   public:
+    explicit QuestionOf(Conclude conclude) : conclude_(std::move(conclude)) {}
+    void Run() override { conclude_(span); }
+
+   private:
+    Conclude conclude_;
+  };
+
+  // A store that answers inline costs no more than the calls: nothing is allocated or type-erased.
+  template <typename Conclude>
+  void Ask(std::span<Request> requests, Conclude conclude) {
+    if (answers_inline_) return conclude(DecideInline(requests));
+    AskStore(requests, std::make_unique<QuestionOf<Conclude>>(std::move(conclude)));
+  }
+  Span DecideInline(std::span<Request> requests);
+  void AskStore(std::span<Request> requests, std::unique_ptr<Question> question);
+
   void CountWhole(std::span<const Request> requests, const Span& span);
   void Account(std::span<const Request> requests);
   void AccountWithoutStore(const Request& request);
@@ -122,6 +161,7 @@ class Engine {
 
   // Constant after construction.
   Store& store_;
+  const bool answers_inline_;
   service::ServiceMetrics& metrics_;
   telemetry::HeavyHitters& keys_;
   telemetry::Logger& logger_;

@@ -94,18 +94,6 @@ void RuleCheck::Gather() {
   }
 }
 
-void RuleCheck::Run(Engine& engine, std::move_only_function<void()> done) {
-  if (requests_.empty()) {
-    Conclude(engine, {});
-    return done();
-  }
-  engine.ApplyParts(requests_,
-                    [this, &engine, done = std::move(done)](const Engine::Span& span) mutable {
-                      Conclude(engine, span);
-                      done();
-                    });
-}
-
 void RuleCheck::RunAll(Engine& engine, std::vector<RuleCheck*> checks,
                        std::move_only_function<void()> done) {
   auto all = std::make_shared<std::vector<Request>>();

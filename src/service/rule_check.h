@@ -43,8 +43,19 @@ class RuleCheck {
   // After Prepare, until the next: what Run will charge, and Engine::Reset makes whole.
   std::span<const Charge> charges() const { return charges_; }
 
-  // Decides. `done` may run before this returns, and on another thread.
-  void Run(Engine& engine, std::move_only_function<void()> done);
+  // Decides. `done` runs when Engine::Apply says.
+  template <std::invocable Done>
+  void Run(Engine& engine, Done done) {
+    if (requests_.empty()) {
+      Conclude(engine, {});
+      return done();
+    }
+    engine.ApplyParts(requests_,
+                      [this, &engine, done = std::move(done)](const Engine::Span& span) mutable {
+                        Conclude(engine, span);
+                        done();
+                      });
+  }
 
   // The same for several that were prepared: the store is asked once for all of them, in their
   // order.
