@@ -457,8 +457,7 @@ Exchange::Exchange(Connection& connection, std::uint64_t number)
   intrusive_ptr_add_ref(connection_);
 }
 
-Exchange::~Exchange() {
-  if (connection_ == nullptr) return;
+void Exchange::RespondWithError() {
   const std::string body = ErrorBody("INTERNAL_ERROR", "the request was not answered");
   Respond({.status = 500, .content_type = kErrorType, .body = body});
 }

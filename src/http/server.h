@@ -39,7 +39,9 @@ class Exchange {
     std::swap(number_, other.number_);
     return *this;
   }
-  ~Exchange();
+  ~Exchange() {
+    if (connection_ != nullptr) RespondWithError();
+  }
 
   // Once, now or later, on the connection's loop. The response is copied. Answers leave in the
   // order of their requests, whatever the order of these calls. Cheapest within Handle: the bytes
@@ -49,6 +51,7 @@ class Exchange {
  private:
   friend class Connection;
   Exchange(Connection& connection, std::uint64_t number);
+  void RespondWithError();
 
   Connection* connection_;  // One reference of it is ours; none once answered.
   std::uint64_t number_;

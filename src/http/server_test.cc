@@ -489,6 +489,7 @@ TEST_F(ServerTest, DrainsWithoutLosingARequest) {
   std::vector<Echo::Held> held = handler_.Take(2);
   ASSERT_EQ(held.size(), 2U);
 
+  server_->StartDrain();  // On every loop, before anything else happens there.
   std::atomic<std::size_t> cut_off = 99;
   std::thread drain([&] { cut_off = server_->Drain(std::chrono::steady_clock::now() + 30s); });
   EXPECT_EQ(idle.ReadAll(), "");

@@ -45,9 +45,29 @@ Engine::Engine(const Parts& parts, std::shared_ptr<const Catalog> catalog)
       clock_(parts.clock),
       degraded_(std::make_unique<telemetry::LimitedLog>(parts.logger)),
       failed_(std::make_unique<telemetry::LimitedLog>(parts.logger)),
-      catalog_(std::move(catalog)) {}
+      catalog_(std::move(catalog)),
+      latest_(catalog_.get()) {}
 
 Engine::~Engine() = default;
+
+void Engine::SetCatalog(std::shared_ptr<const Catalog> catalog) {
+  const std::scoped_lock lock(catalog_mutex_);
+  latest_.store(catalog.get(), std::memory_order_release);
+  catalog_.swap(catalog);
+}
+
+std::shared_ptr<const Catalog> Engine::ReadCatalog() const {
+  std::shared_ptr<const Catalog> catalog;
+  {
+    const std::scoped_lock lock(catalog_mutex_);
+    catalog = catalog_;
+  }
+  const std::uint32_t slot = telemetry::ThreadSlot();
+  if (Mailbox::Here() == nullptr || slot == telemetry::kSharedSlot) return catalog;
+  const Catalog* const seen = catalog.get();
+  kept_[slot].catalog = {seen, [held = std::move(catalog)](const Catalog*) {}};
+  return kept_[slot].catalog;
+}
 
 Engine::Span Engine::DecideInline(std::span<Request> requests) {
   const Steady::time_point start = Steady::now();

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <concepts>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "base/mailbox.h"
 #include "service/catalog.h"
 #include "sluice/store.h"
+#include "telemetry/thread_slot.h"
 
 namespace sluice::telemetry {
 class HeavyHitters;
@@ -117,13 +120,17 @@ class Engine {
   telemetry::Logger& logger() const { return logger_; }
   const service::ServiceMetrics& metrics() const { return metrics_; }
 
-  // The current catalog; a few nanoseconds. Keep it as long as anything in it is in use.
+  // The current catalog. Keep it as long as anything in it is in use. A loop keeps the one it saw
+  // last, and whoever asks there shares it without touching memory of other threads. It lets go of
+  // an old one when it is asked again: whoever calls SetCatalog sees to it that every loop is.
   std::shared_ptr<const Catalog> catalog() const {
-    return catalog_.load(std::memory_order_acquire);
+    const std::shared_ptr<const Catalog>& kept = kept_[telemetry::ThreadSlot()].catalog;
+    if (kept.get() == latest_.load(std::memory_order_acquire)) [[likely]] {
+      return kept;
+    }
+    return ReadCatalog();
   }
-  void SetCatalog(std::shared_ptr<const Catalog> catalog) {
-    catalog_.store(std::move(catalog), std::memory_order_release);
-  }
+  void SetCatalog(std::shared_ptr<const Catalog> catalog);
 
  private:
   // What a store that takes its time was asked. Run concludes it.
@@ -154,6 +161,8 @@ class Engine {
   Span DecideInline(std::span<Request> requests);
   void AskStore(std::span<Request> requests, std::unique_ptr<Question> question);
 
+  std::shared_ptr<const Catalog> ReadCatalog() const;
+
   void CountWhole(std::span<const Request> requests, const Span& span);
   void Account(std::span<const Request> requests);
   void AccountWithoutStore(const Request& request);
@@ -169,7 +178,17 @@ class Engine {
 
   const std::unique_ptr<telemetry::LimitedLog> degraded_;
   const std::unique_ptr<telemetry::LimitedLog> failed_;
-  std::atomic<std::shared_ptr<const Catalog>> catalog_;
+
+  // What the loop on a thread keeps, under a count of references that is the thread's own. As long
+  // as it does, no other catalog has the same address. Null for threads that are no loop.
+  struct alignas(64) Kept {
+    std::shared_ptr<const Catalog> catalog;
+  };
+  mutable std::array<Kept, telemetry::kSlots> kept_;
+
+  mutable std::mutex catalog_mutex_;
+  std::shared_ptr<const Catalog> catalog_;       // By catalog_mutex_.
+  std::atomic<const Catalog*> latest_{nullptr};  // Changes with it; only ever compared.
 };
 
 }  // namespace sluice::service

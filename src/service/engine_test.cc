@@ -205,6 +205,28 @@ TEST_F(EngineOnALoopTest, AnswersAtOnceWhatTheStoreKnows) {
   EXPECT_EQ(wakes_, 0);
 }
 
+TEST_F(EngineOnALoopTest, SeesANewCatalogAtOnceAndLetsGoOfTheOld) {
+  const auto publish = [this](std::uint64_t generation) {
+    auto catalog = std::make_shared<Catalog>();
+    catalog->generation = generation;
+    engine_.SetCatalog(catalog);
+    return std::weak_ptr<const Catalog>(catalog);
+  };
+  const auto old = publish(1);
+  auto held = engine_.catalog();
+  EXPECT_EQ(held->generation, 1U);
+  EXPECT_EQ(old.use_count(), 2) << "the engine's, and that of the loop, whoever else it lets see";
+  EXPECT_EQ(engine_.catalog(), held);
+
+  publish(2);
+  EXPECT_EQ(held->generation, 1U) << "a request sees one to its end";
+  EXPECT_EQ(engine_.catalog()->generation, 2U);
+  std::thread([this] { EXPECT_EQ(engine_.catalog()->generation, 2U); }).join();
+  EXPECT_FALSE(old.expired());
+  held.reset();
+  EXPECT_TRUE(old.expired());
+}
+
 TEST_F(EngineOnALoopTest, DropsWhatComesHomeToALoopThatIsNoMore) {
   const auto held = std::make_shared<int>(0);
   engine_.Apply({&request_, 1}, [held] { ADD_FAILURE() << "nobody waits for it"; });
