@@ -43,7 +43,6 @@ class Shard : public std::enable_shared_from_this<Shard> {
 
   bool draining() const { return draining_; }
   const Limits& limits() const { return limits_; }
-  boost::asio::io_context& context() { return context_; }
 
   net::Counter requests;
   net::Counter bad_requests;

@@ -118,11 +118,12 @@ void Batch::Link() {
   }
 }
 
-// In the order of the commands, which is that in which the store decides on one state. A reset
-// waits for rules that were asked before it: over several slots of a Cluster they are decided in
-// two steps, between which it must not come.
+// In the order of the commands, which is that in which the store decides on one state; neighbours
+// of one kind are asked together. A reset waits for rules that were asked before it: over several
+// slots of a Cluster they are decided in two steps, between which it must not come.
 void Batch::BeginStage() {
   std::size_t requests = 0;
+  std::size_t rules = 0;
   bool any_rules = false;
   for (; next_step_ < steps_.size(); ++next_step_) {
     const Step& step = steps_[next_step_];
@@ -131,24 +132,23 @@ void Batch::BeginStage() {
     switch (step.kind) {
       case Kind::kText:
         break;
-      case Kind::kCheck:
-      case Kind::kNever:
-        ++requests;
-        break;
       case Kind::kRulesReset:
         ++next_rules_;
         [[fallthrough]];
+      case Kind::kCheck:
+      case Kind::kNever:
       case Kind::kReset:
+        BeginRules(std::exchange(rules, 0));
         requests += step.size;
         break;
       case Kind::kRules:
         BeginRequests(std::exchange(requests, 0));
-        ++undecided_;
-        rules_[next_rules_++]->Run(engine_, [this] { Decided(); });
+        ++rules;
         any_rules = true;
         break;
     }
   }
+  BeginRules(rules);
   BeginRequests(requests);
 }
 
@@ -158,6 +158,15 @@ void Batch::BeginRequests(std::size_t count) {
   next_request_ += count;
   ++undecided_;
   engine_.Apply(run, [this] { Decided(); });
+}
+
+void Batch::BeginRules(std::size_t count) {
+  if (count == 0) return;
+  ++undecided_;
+  if (count == 1) return rules_[next_rules_++]->Run(engine_, [this] { Decided(); });
+  std::vector<service::RuleCheck*> run;
+  for (; count > 0; --count) run.push_back(rules_[next_rules_++].get());
+  service::RuleCheck::RunAll(engine_, std::move(run), [this] { Decided(); });
 }
 
 void Batch::Decided() {

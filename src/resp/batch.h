@@ -91,6 +91,7 @@ class Batch {
   void Link();
   void BeginStage();
   void BeginRequests(std::size_t count);
+  void BeginRules(std::size_t count);
   void Decided();
   void LogDenial(const Step& step, std::size_t request, std::int64_t connection) const;
   void WriteCheck(std::string& out, const Step& step, std::size_t index) const;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rules/context.h"
@@ -59,8 +60,18 @@ class RuleCheck {
 
   // The same for several that were prepared: the store is asked once for all of them, in their
   // order.
-  static void RunAll(Engine& engine, std::vector<RuleCheck*> checks,
-                     std::move_only_function<void()> done);
+  template <std::invocable Done>
+  static void RunAll(Engine& engine, std::vector<RuleCheck*> checks, Done done) {
+    std::vector<Request> all = Join(checks);
+    const std::span<Request> requests = all;
+    auto conclude = [&engine, checks = std::move(checks), all = std::move(all),
+                     done = std::move(done)](const Engine::Span& span) mutable {
+      ConcludeAll(engine, checks, all, span);
+      done();
+    };
+    if (requests.empty()) return conclude({});
+    engine.ApplyParts(requests, std::move(conclude));
+  }
 
   // One rule that applied, and its own numbers.
   struct Outcome {
@@ -91,6 +102,10 @@ class RuleCheck {
   const rules::Band* denied_band() const { return denied_band_; }
 
  private:
+  static std::vector<Request> Join(std::span<RuleCheck* const> checks);
+  static void ConcludeAll(Engine& engine, std::span<RuleCheck* const> checks,
+                          std::span<Request> all, const Engine::Span& span);
+
   void Gather();
   void Conclude(Engine& engine, const Engine::Span& span);
   void Foresee();
