@@ -138,7 +138,7 @@ void Batch::BeginStage() {
       case Kind::kCheck:
       case Kind::kNever:
       case Kind::kReset:
-        BeginRules(std::exchange(rules, 0));
+        if (rules > 0) BeginRules(std::exchange(rules, 0));
         requests += step.size;
         break;
       case Kind::kRules:
@@ -148,7 +148,7 @@ void Batch::BeginStage() {
         break;
     }
   }
-  BeginRules(rules);
+  if (rules > 0) BeginRules(rules);
   BeginRequests(requests);
 }
 
@@ -161,7 +161,6 @@ void Batch::BeginRequests(std::size_t count) {
 }
 
 void Batch::BeginRules(std::size_t count) {
-  if (count == 0) return;
   ++undecided_;
   if (count == 1) return rules_[next_rules_++]->Run(engine_, [this] { Decided(); });
   std::vector<service::RuleCheck*> run;
