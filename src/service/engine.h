@@ -75,6 +75,7 @@ class Engine {
   // Each of the requests is one of a client's, and counted as such. All that the requests point to
   // stays alive until `done` has been called: before this returns, or later by the loop that called
   // this, from its mailbox. Only threads that are no loop are called back wherever the store is.
+  // The store ends before the loops, and these stop before the engine ends.
   template <std::invocable Done>
   void Apply(std::span<Request> requests, Done done) {
     Ask(requests, [this, requests, done = std::move(done)](const Span& span) mutable {
