@@ -51,7 +51,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                                 .next_message_timeout = std::chrono::seconds(3),
                                                 .send_timeout = std::chrono::seconds(1)},
                                      .rls = {.headers = true}};
-  Services services(*engine, options, counters, Serving::kYes, [](auto) { __builtin_trap(); });
+  const auto made = std::make_shared<Services>(*engine, options, counters, Serving::kYes,
+                                               [] { __builtin_trap(); });
+  Services& services = *made;
   SteadyTime now{};
   std::string out;
   if (greet) services.Receive(kGreeting, now);

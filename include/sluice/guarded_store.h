@@ -241,6 +241,7 @@ class GuardedStore final : public Store {
   // Does not wait. `done` runs before this returns, on a thread of the inner store, or on the
   // guard's own, which it must not hold up. It must not destroy the guard.
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override;
+  void ApplyInline(std::span<Request> requests) override;
 
   bool AnswersInline() const override;
 

@@ -69,6 +69,7 @@ class MemoryStore final : public Store {
 
   // Decides at once, all as of one moment; `done` runs before this returns.
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override;
+  void ApplyInline(std::span<Request> requests) override;
 
   // Action::kReset of one charge: returns whether there was any state. The limit is needed even if
   // the charge has a name. Error: kStoreFull if the sketch holds the key's usage in one cell with

@@ -163,6 +163,11 @@ class Store {
   // Whether Apply always calls `done` before it returns, without waiting for anything. Then there
   // is no use for deadlines, or for remembering what can be asked at once.
   virtual bool AnswersInline() const { return false; }
+
+  // Apply without a callback, of stores that answer inline only: all is decided when it returns.
+  virtual void ApplyInline(std::span<Request> requests) {
+    Apply(requests, [] {});
+  }
 };
 
 }  // namespace sluice

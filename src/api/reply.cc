@@ -101,6 +101,12 @@ void Reply::Send(int status, std::string_view content_type) {
                                            {"request_id", id_.text()},
                                            {"traceparent", traceparent_}});
   }
+  if (home_ != Mailbox::Here()) {
+    return home_->Post([exchange = std::move(exchange_), status, type = std::string(content_type),
+                        lines = std::move(headers), text = std::move(body)]() mutable {
+      exchange.Respond({.status = status, .content_type = type, .headers = lines, .body = text});
+    });
+  }
   exchange_.Respond(
       {.status = status, .content_type = content_type, .headers = headers, .body = body});
 }

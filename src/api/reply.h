@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/mailbox.h"
 #include "base/problem.h"
 #include "http/message.h"
 #include "http/server.h"
@@ -43,6 +44,7 @@ class Reply {
   std::string_view request_id() const { return id_.text(); }
   telemetry::Logger& logger() const { return instruments_.logger; }
 
+  // From another thread, such as the keeper's, the answer goes home to the loop that asked.
   void Send(int status, std::string_view content_type = kJson);
 
   // {"error":{"code":…,"message":…}}, or problem+json for those who ask for it.
@@ -62,6 +64,7 @@ class Reply {
 
  private:
   http::Exchange exchange_;
+  Mailbox* const home_ = Mailbox::Here();
   const Instruments& instruments_;
   telemetry::RequestId id_;
   std::string traceparent_;  // As the client sent it, if it is valid.

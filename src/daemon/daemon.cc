@@ -173,11 +173,7 @@ class Daemon::Impl {
                                            .rls_merge_domains = settings_.rules.rls_merge_domains},
                                 .poll_interval = settings_.rules.poll_interval,
                                 .keep_file = settings_.rules.keep_file,
-                                .publish =
-                                    [this](auto catalog) {
-                                      engine_->SetCatalog(std::move(catalog));
-                                      backend_->ForgetDenials();
-                                    }},
+                                .publish = [this](auto catalog) { Publish(std::move(catalog)); }},
         reload::Keeper::Parts{.managed = *managed_, .logger = logger_, .metrics = metrics_});
     // Nobody is answered before the loops run. What fails says so before anything is logged.
     for (ServiceDoor& each : doors_) {
@@ -205,10 +201,10 @@ class Daemon::Impl {
       WarnIfExposed(each.plan, logger_);
       TellOfTokens(each.plan);
     }
-    keeper_->Start();
     backend_->Start();
     FollowClock();
     loops_.Start();
+    keeper_->Start();
     give_back_.emplace(std::chrono::seconds{1}, Periodic::First::kAfterInterval, [this] {
       freed_memory_.GiveBack();
       TellOfAcceptErrors();
@@ -240,6 +236,15 @@ class Daemon::Impl {
   }
 
  private:
+  // Every loop, an idle one, too, has let go of the old catalog when this returns. What requests do
+  // not use any more is destroyed here, where nobody is held up.
+  void Publish(std::shared_ptr<const service::Catalog> catalog) {
+    const auto old = engine_->catalog();
+    engine_->SetCatalog(std::move(catalog));
+    backend_->ForgetDenials();
+    loops_.RunOnAll([this](std::size_t) { engine_->catalog(); });
+  }
+
   void WaitForReload() {
     reload_signals_.async_wait([this](const boost::system::error_code& error, int) {
       if (error) return;

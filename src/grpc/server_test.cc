@@ -95,6 +95,13 @@ class Client {
 
 class ServerTest : public testing::Test {
  protected:
+  // The store goes first, and the loops run what has come home before the engine goes.
+  ~ServerTest() override {
+    server_.reset();
+    later_.reset();
+    loops_.Stop();
+  }
+
   void Start(Server::Options options = {}) { StartOn(memory_, options); }
   // With a store that answers on another thread, and holds what it is asked.
   void StartHeld() {
@@ -111,7 +118,6 @@ class ServerTest : public testing::Test {
     loops_.Start();
   }
 
-  // The store goes before the engine and the loops to which it answers.
   net::Loops loops_{2};
   MemoryStore memory_;
   std::optional<test::RlsEngine> engine_;

@@ -68,11 +68,11 @@ std::string HealthReply(Serving serving) {
 }  // namespace
 
 Services::Services(service::Engine& engine, const Options& options, Counters& counters,
-                   Serving serving, Post post, Certified certified)
+                   Serving serving, std::function<void()> on_answered, Certified certified)
     : engine_(engine),
       options_(options),
       open_(!options.access || options.access->open() || certified == Certified::kYes),
-      post_(std::move(post)),
+      on_answered_(std::move(on_answered)),
       session_(*this, options.limits, counters),
       serving_(serving) {}
 
@@ -139,7 +139,7 @@ void Services::ShouldRateLimit(StreamId id, std::string_view message) {
     return;
   }
   if (!batch_) {
-    if (spare_.empty()) spare_.push_back(std::make_shared<Batch>(options_.rls));
+    if (spare_.empty()) spare_.push_back(std::make_unique<Batch>(options_.rls));
     batch_ = std::move(spare_.back());
     spare_.pop_back();
     batch_->rls.Start(engine_.catalog(), options_.rls.headers ? engine_.Now() : TimePoint{});
@@ -155,26 +155,23 @@ void Services::ShouldRateLimit(StreamId id, std::string_view message) {
 
 void Services::Decide() {
   if (!batch_) return;
-  const std::shared_ptr<Batch> batch = std::move(batch_);
-  const std::span<Request> requests = batch->rls.Requests();
-  if (requests.empty() || engine_.AnswersInline()) {
-    const auto count = [&](const service::Engine::Span& span) { batch->rls.Count(engine_, span); };
-    if (requests.empty()) {
-      count({});
-    } else {
-      engine_.ApplyParts(requests, count);
-    }
-    Answer(*batch);
-    return Keep(batch);
+  const std::span<Request> requests = batch_->rls.Requests();
+  auto conclude = [weak = weak_from_this(), &engine = engine_,
+                   batch = std::move(batch_)](const service::Engine::Span& span) mutable {
+    batch->rls.Count(engine, span);
+    const std::shared_ptr<Services> self = weak.lock();
+    if (!self) return;
+    self->Answer(*batch);
+    self->Keep(std::move(batch));
+    if (!self->deciding_) self->on_answered_();
+  };
+  deciding_ = true;
+  if (requests.empty()) {
+    conclude({});
+  } else {
+    engine_.ApplyParts(requests, std::move(conclude));
   }
-  engine_.ApplyParts(requests, [this, batch, &engine = engine_,
-                                post = post_](const service::Engine::Span& span) mutable {
-    batch->rls.Count(engine, span);  // `this` may be gone.
-    post([this, batch] {
-      Answer(*batch);
-      Keep(batch);
-    });
-  });
+  deciding_ = false;
 }
 
 void Services::Answer(Batch& batch) {
@@ -191,7 +188,7 @@ void Services::Answer(Batch& batch) {
 }
 
 // For calls to come, which may find other rules.
-void Services::Keep(std::shared_ptr<Batch> batch) {
+void Services::Keep(std::unique_ptr<Batch> batch) {
   batch->rls.End();
   if (spare_.size() < kSpareBatchesMax) spare_.push_back(std::move(batch));
 }

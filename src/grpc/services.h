@@ -25,13 +25,10 @@ enum class Serving { kNo, kYes };
 // Whether the client has shown a certificate: see net::Stream::certified.
 enum class Certified { kNo, kYes };
 
-// Not thread-safe.
-class Services final : private Session::Handler {
+// Made by std::make_shared, and used on one loop. What the engine answers after it is gone is
+// counted, and dropped.
+class Services final : private Session::Handler, public std::enable_shared_from_this<Services> {
  public:
-  // Runs something on the thread that this object belongs to, unless the object is gone by then.
-  // Is itself called from any thread, and outlives the object in copies.
-  using Post = std::function<void(std::move_only_function<void()>)>;
-
   struct Options {
     Session::Limits limits = {};
     RlsOptions rls = {};
@@ -39,9 +36,10 @@ class Services final : private Session::Handler {
     const net::Access* access = nullptr;
   };
 
-  // The engine and the counters outlive it; and so they do what the engine has not answered.
+  // `on_answered` runs when calls were answered after the Receive that brought them. The engine and
+  // the counters outlive this object.
   Services(service::Engine& engine, const Options& options, Counters& counters, Serving serving,
-           Post post, Certified certified = Certified::kNo);
+           std::function<void()> on_answered, Certified certified = Certified::kNo);
   ~Services() override;
 
   // All calls that are complete with these bytes are decided together.
@@ -86,7 +84,7 @@ class Services final : private Session::Handler {
   void ShouldRateLimit(StreamId id, std::string_view message);
   void Decide();
   void Answer(Batch& batch);
-  void Keep(std::shared_ptr<Batch> batch);
+  void Keep(std::unique_ptr<Batch> batch);
   void CheckHealth(StreamId id, std::string_view message);
   void WatchHealth(StreamId id, std::string_view message);
   void Reflect(StreamId id, const Method& method, std::string_view message);
@@ -94,12 +92,13 @@ class Services final : private Session::Handler {
   service::Engine& engine_;
   const Options options_;
   const bool open_;  // To this client.
-  const Post post_;
+  const std::function<void()> on_answered_;
   Session session_;
   Serving serving_;
   std::vector<Watcher> watchers_;
-  std::shared_ptr<Batch> batch_;  // Of what was received last; null if there is none.
-  std::vector<std::shared_ptr<Batch>> spare_;
+  std::unique_ptr<Batch> batch_;  // Of what was received last; null if there is none.
+  std::vector<std::unique_ptr<Batch>> spare_;
+  bool deciding_ = false;
   std::size_t in_flight_ = 0;  // Calls that the engine has, those that were given up included.
   std::string reply_;
 };

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/post.hpp>
 #include <utility>
 
 namespace sluice::grpc {
@@ -97,17 +96,9 @@ Connection::Connection(std::shared_ptr<Shard> shard, net::Stream stream)
 }
 
 void Connection::Start() {
-  Services::Post post = [weak = weak_from_this(),
-                         executor = stream_.get_executor()](std::move_only_function<void()> work) {
-    asio::post(executor, [weak, work = std::move(work)]() mutable {
-      const auto self = weak.lock();
-      if (!self || self->closed_) return;
-      work();
-      self->Pump();
-    });
-  };
-  services_.emplace(shard_->engine_, shard_->options_.services, shard_->counters, shard_->serving_,
-                    std::move(post), stream_.certified() ? Certified::kYes : Certified::kNo);
+  services_ = std::make_shared<Services>(
+      shard_->engine_, shard_->options_.services, shard_->counters, shard_->serving_,
+      [this] { Pump(); }, stream_.certified() ? Certified::kYes : Certified::kNo);
   Pump();
 }
 
@@ -223,8 +214,9 @@ void Connection::CheckSilence(SteadyTime now) {
     return Close();
   }
   if (session().ExpireReplies(now)) Pump();
+  if (closed_) return;
   if (session().open_calls() == 0 && now - heard_ > shard_->tick_) services_->DropSpare();
-  if (closed_ || pinged_ || now - heard_ <= options.idle_timeout) return;
+  if (pinged_ || now - heard_ <= options.idle_timeout) return;
   if (session().open_calls() > 0) {
     pinged_ = now;
     session().Ping();
@@ -246,6 +238,7 @@ void Connection::Close() {
   const auto self = shared_from_this();
   timer_.cancel();
   stream_.Close();
+  services_.reset();
   shard_->Remove(*this);
 }
 

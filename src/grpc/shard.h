@@ -110,7 +110,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::uint64_t writes_seen_ = 0;     // At the last tick.
   SteadyTime taken_;  // The last tick at which the client was seen to take something.
 
-  std::optional<Services> services_;  // From Start on.
+  std::shared_ptr<Services> services_;  // From Start to Close.
 };
 
 }  // namespace sluice::grpc

@@ -71,6 +71,18 @@ void Shard::Remove(Connection& connection) {
   if (connections_.empty() && on_drained_) std::exchange(on_drained_, nullptr)();
 }
 
+void Shard::PumpSoon(ConnectionPtr connection) {
+  if (std::exchange(connection->pump_scheduled_, true)) return;
+  to_pump_.push_back(std::move(connection));
+  if (to_pump_.size() > 1) return;
+  asio::post(context_, [self = shared_from_this()] {
+    for (const ConnectionPtr& each : std::exchange(self->to_pump_, {})) {
+      each->pump_scheduled_ = false;
+      each->Pump();
+    }
+  });
+}
+
 void Shard::StartDrain(std::function<void()> on_drained) {
   draining_ = true;
   on_drained_ = std::move(on_drained);
@@ -88,6 +100,7 @@ std::size_t Shard::Close() {
     const ConnectionPtr connection = connections_.back();
     connection->Close();
   }
+  to_pump_.clear();
   timer_.cancel();
   return count;
 }
@@ -191,15 +204,6 @@ void Connection::Pump() {
   UpdateDeadline();
 }
 
-// For answers that come later: all that come in this turn of the loop leave together.
-void Connection::SchedulePump() {
-  if (std::exchange(pump_scheduled_, true)) return;
-  asio::post(shard_->context(), [self = ConnectionPtr(this)] {
-    self->pump_scheduled_ = false;
-    self->Pump();
-  });
-}
-
 bool Connection::MayHandle() const {
   const Limits& limits = shard_->limits();
   return !closed_ && !last_ && pending_.size() < limits.pending_max &&
@@ -265,15 +269,8 @@ void Connection::Refuse(const Refusal& refusal) {
 }
 
 void Connection::Respond(std::uint64_t number, const Response& response) {
-  if (shard_->context().get_executor().running_in_this_thread()) {
-    const ConnectionPtr self(this, false);
-    Answer(number, response);
-  } else {
-    asio::post(shard_->context(),
-               [self = ConnectionPtr(this, false), number, stored = StoredResponse(response)] {
-                 self->Answer(number, stored.View());
-               });
-  }
+  const ConnectionPtr self(this, false);
+  Answer(number, response);
 }
 
 void Connection::Answer(std::uint64_t number, const Response& response) {
@@ -291,7 +288,7 @@ void Connection::Answer(std::uint64_t number, const Response& response) {
     stored_bytes_ -= stored->size();
     PutOut(stored->View());
   }
-  if (!handling_) SchedulePump();
+  if (!handling_) shard_->PumpSoon(this);
 }
 
 // The answer to the first that is pending.
@@ -460,8 +457,7 @@ Exchange::Exchange(Connection& connection, std::uint64_t number)
   intrusive_ptr_add_ref(connection_);
 }
 
-Exchange::~Exchange() {
-  if (connection_ == nullptr) return;
+void Exchange::RespondWithError() {
   const std::string body = ErrorBody("INTERNAL_ERROR", "the request was not answered");
   Respond({.status = 500, .content_type = kErrorType, .body = body});
 }

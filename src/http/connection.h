@@ -43,7 +43,6 @@ class Shard : public std::enable_shared_from_this<Shard> {
 
   bool draining() const { return draining_; }
   const Limits& limits() const { return limits_; }
-  boost::asio::io_context& context() { return context_; }
 
   net::Counter requests;
   net::Counter bad_requests;
@@ -53,6 +52,8 @@ class Shard : public std::enable_shared_from_this<Shard> {
   friend class Connection;
 
   void Remove(Connection& connection);
+  // For answers that come later: all that come in this turn of the loop leave together.
+  void PumpSoon(ConnectionPtr connection);
   void StartTicking();
   void Tick();
   void ReadClocks();
@@ -75,6 +76,7 @@ class Shard : public std::enable_shared_from_this<Shard> {
 
   Request request_;  // The one that is handled; here, since there is never more than one.
   std::vector<ConnectionPtr> connections_;
+  std::vector<ConnectionPtr> to_pump_;
   bool draining_ = false;
   bool closed_ = false;
   std::function<void()> on_drained_;
@@ -92,7 +94,7 @@ class Connection {
   void CheckDeadline(Shard::TimePoint now);
   void Close();
 
-  // Takes over the reference of an exchange; from any thread.
+  // Takes over the reference of an exchange.
   void Respond(std::uint64_t number, const Response& response);
 
  private:
@@ -130,7 +132,6 @@ class Connection {
 
   // All that can be done now: handle what has arrived, send, read on, and set the deadline.
   void Pump();
-  void SchedulePump();
 
   void HandleArrived();
   void Handle(const Request& request);

@@ -28,6 +28,8 @@ class Connection;
 class Shard;
 
 // One request that waits for its answer. If it is destroyed without one, the server answers 500.
+// Belongs to the loop that handled it: it is answered and destroyed there, or once the loops have
+// stopped.
 class Exchange {
  public:
   Exchange(Exchange&& other) noexcept
@@ -37,16 +39,19 @@ class Exchange {
     std::swap(number_, other.number_);
     return *this;
   }
-  ~Exchange();
+  ~Exchange() {
+    if (connection_ != nullptr) RespondWithError();
+  }
 
-  // Once, now or later, from any thread while the loops exist. The response is copied. Answers
-  // leave in the order of their requests, whatever the order of these calls. Cheapest within
-  // Handle: the bytes go straight to what the connection sends next.
+  // Once, now or later, on the connection's loop. The response is copied. Answers leave in the
+  // order of their requests, whatever the order of these calls. Cheapest within Handle: the bytes
+  // go straight to what the connection sends next.
   void Respond(const Response& response);
 
  private:
   friend class Connection;
   Exchange(Connection& connection, std::uint64_t number);
+  void RespondWithError();
 
   Connection* connection_;  // One reference of it is ours; none once answered.
   std::uint64_t number_;

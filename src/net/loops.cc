@@ -52,6 +52,8 @@ void Run(asio::io_context& context) {
 
 }  // namespace
 
+Loops::Loop::Loop() : mailbox([this] { asio::post(context, [this] { mailbox.Run(); }); }) {}
+
 Loops::Loops(std::size_t count) {
   assert(count >= 1 && count <= kCountMax);
   for (std::size_t i = 0; i < count; ++i) loops_.push_back(std::make_unique<Loop>());
@@ -59,6 +61,7 @@ Loops::Loops(std::size_t count) {
 
 Loops::~Loops() {
   Stop();
+  for (const auto& loop : loops_) loop->mailbox.Drop();
   for (const auto& loop : loops_) loop->context.shutdown();
 }
 
@@ -66,13 +69,14 @@ void Loops::Start() {
   assert(!running_);
   running_ = true;
   for (std::size_t i = 0; i < loops_.size(); ++i) {
-    asio::io_context& context = loops_[i]->context;
-    context.restart();
-    loops_[i]->thread = std::thread([&context, i] {
+    Loop& loop = *loops_[i];
+    loop.context.restart();
+    loop.thread = std::thread([&loop, i] {
       const std::string name = "sluice-loop-" + std::to_string(i);
       ::pthread_setname_np(::pthread_self(), name.c_str());
-      const auto work = asio::make_work_guard(context);
-      Run(context);
+      const Mailbox::Home home(loop.mailbox);
+      const auto work = asio::make_work_guard(loop.context);
+      Run(loop.context);
     });
   }
 }

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/mailbox.h"
+
 namespace sluice::net {
 
 class Loops {
@@ -42,7 +44,10 @@ class Loops {
     using io_context::shutdown;
   };
   struct Loop {
+    Loop();
+
     Context context;
+    Mailbox mailbox;  // On the loop's thread, that which Mailbox::Here names.
     std::thread thread;
   };
 

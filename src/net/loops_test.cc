@@ -52,6 +52,41 @@ TEST(Loops, DropWhatStillWaitsWhenTheyStop) {
   EXPECT_EQ(held.use_count(), 1);
 }
 
+TEST(Loops, HaveAMailboxEach) {
+  Loops loops(2);
+  loops.Start();
+  std::array<Mailbox*, 2> mailboxes{};
+  std::array<std::thread::id, 2> ids;
+  loops.RunOnAll([&](std::size_t loop) {
+    mailboxes.at(loop) = Mailbox::Here();
+    ids.at(loop) = std::this_thread::get_id();
+  });
+  EXPECT_NE(mailboxes[0], mailboxes[1]);
+  for (std::size_t loop = 0; loop < 2; ++loop) {
+    ASSERT_NE(mailboxes.at(loop), nullptr);
+    std::promise<std::thread::id> posted;
+    mailboxes.at(loop)->Post([&] { posted.set_value(std::this_thread::get_id()); });
+    EXPECT_EQ(posted.get_future().get(), ids.at(loop));
+  }
+}
+
+TEST(Loops, RunWhatWasPostedBeforeTheyStopAndDropTheRest) {
+  const auto held = std::make_shared<int>(1);
+  {
+    Loops loops(1);
+    loops.Start();
+    Mailbox* mailbox = nullptr;
+    loops.RunOnAll([&](std::size_t) { mailbox = Mailbox::Here(); });
+    int ran = 0;
+    for (int i = 0; i < 100; ++i) mailbox->Post([&ran] { ++ran; });
+    loops.Stop();
+    EXPECT_EQ(ran, 100);
+    mailbox->Post([held, &ran] { ++ran; });
+    EXPECT_EQ(held.use_count(), 2);
+  }
+  EXPECT_EQ(held.use_count(), 1);
+}
+
 TEST(Loops, MayHoldWhatBelongsToOthersUntilTheEnd) {
   for (const std::size_t holder : {0U, 1U}) {
     Loops loops(2);

@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/mailbox.h"
+
 namespace sluice::redis {
 
 // An event loop on a thread of its own, for those who have none.
@@ -19,9 +21,10 @@ class LoopThread {
 
   auto executor() { return context_.get_executor(); }
 
+  // All that is posted until the loop comes to it wakes the loop once.
   template <typename Function>
   void Post(Function function) {
-    boost::asio::post(context_, std::move(function));
+    mailbox_.Post(std::move(function));
   }
 
   // Runs `last` on the loop, then what it posts, without waiting for anything, and ends the loop.
@@ -43,6 +46,7 @@ class LoopThread {
   boost::asio::io_context context_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_ =
       boost::asio::make_work_guard(context_);
+  Mailbox mailbox_{[this] { boost::asio::post(context_, [this] { mailbox_.Run(); }); }};
   std::jthread thread_;
 };
 

@@ -99,9 +99,9 @@ bool Batch::Run(std::move_only_function<void()>& ready) {
   if (next_step_ == 0) Link();
   while (next_step_ < steps_.size()) {
     // One more than there is to decide, so that `ready` is not called from within.
-    undecided_.store(1, std::memory_order_relaxed);
+    undecided_ = 1;
     BeginStage();
-    if (undecided_.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
+    if (--undecided_ > 0) return false;
   }
   return true;
 }
@@ -118,11 +118,12 @@ void Batch::Link() {
   }
 }
 
-// In the order of the commands, which is that in which the store decides on one state. A reset
-// waits for rules that were asked before it: over several slots of a Cluster they are decided in
-// two steps, between which it must not come.
+// In the order of the commands, which is that in which the store decides on one state; neighbours
+// of one kind are asked together. A reset waits for rules that were asked before it: over several
+// slots of a Cluster they are decided in two steps, between which it must not come.
 void Batch::BeginStage() {
   std::size_t requests = 0;
+  std::size_t rules = 0;
   bool any_rules = false;
   for (; next_step_ < steps_.size(); ++next_step_) {
     const Step& step = steps_[next_step_];
@@ -131,24 +132,23 @@ void Batch::BeginStage() {
     switch (step.kind) {
       case Kind::kText:
         break;
-      case Kind::kCheck:
-      case Kind::kNever:
-        ++requests;
-        break;
       case Kind::kRulesReset:
         ++next_rules_;
         [[fallthrough]];
+      case Kind::kCheck:
+      case Kind::kNever:
       case Kind::kReset:
+        if (rules > 0) BeginRules(std::exchange(rules, 0));
         requests += step.size;
         break;
       case Kind::kRules:
         BeginRequests(std::exchange(requests, 0));
-        undecided_.fetch_add(1, std::memory_order_relaxed);
-        rules_[next_rules_++]->Run(engine_, [this] { Decided(); });
+        ++rules;
         any_rules = true;
         break;
     }
   }
+  if (rules > 0) BeginRules(rules);
   BeginRequests(requests);
 }
 
@@ -156,12 +156,20 @@ void Batch::BeginRequests(std::size_t count) {
   if (count == 0) return;
   const std::span<Request> run = std::span(requests_).subspan(next_request_, count);
   next_request_ += count;
-  undecided_.fetch_add(1, std::memory_order_relaxed);
+  ++undecided_;
   engine_.Apply(run, [this] { Decided(); });
 }
 
+void Batch::BeginRules(std::size_t count) {
+  ++undecided_;
+  if (count == 1) return rules_[next_rules_++]->Run(engine_, [this] { Decided(); });
+  std::vector<service::RuleCheck*> run;
+  for (; count > 0; --count) run.push_back(rules_[next_rules_++].get());
+  service::RuleCheck::RunAll(engine_, std::move(run), [this] { Decided(); });
+}
+
 void Batch::Decided() {
-  if (undecided_.fetch_sub(1, std::memory_order_acq_rel) == 1) (*ready_)();
+  if (--undecided_ == 0) (*ready_)();
 }
 
 void Batch::Write(std::string& out, std::int64_t connection) {

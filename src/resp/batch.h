@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -60,8 +59,8 @@ class Batch {
   void AddReset(const Limit& limit, std::string_view name, std::span<const std::string_view> keys);
   void AddRulesReset();  // Of all that the rules would charge.
 
-  // Decides. True: all is decided; Write. False: `ready` will be called, once, on any thread, after
-  // which Run is to be called again; until then nothing else is.
+  // Decides. True: all is decided; Write. False: `ready` will be called, once, after which Run is
+  // to be called again; until then nothing else is.
   bool Run(std::move_only_function<void()>& ready);
 
   // Appends all replies, and starts anew. The connection is named where denials are logged.
@@ -92,6 +91,7 @@ class Batch {
   void Link();
   void BeginStage();
   void BeginRequests(std::size_t count);
+  void BeginRules(std::size_t count);
   void Decided();
   void LogDenial(const Step& step, std::size_t request, std::int64_t connection) const;
   void WriteCheck(std::string& out, const Step& step, std::size_t index) const;
@@ -115,7 +115,7 @@ class Batch {
   std::size_t next_rules_ = 0;
 
   std::move_only_function<void()>* ready_ = nullptr;
-  std::atomic<std::size_t> undecided_ = 0;
+  std::size_t undecided_ = 0;
 };
 
 }  // namespace sluice::resp

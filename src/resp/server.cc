@@ -129,7 +129,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
                  {.id = shard_->shared().next_id.fetch_add(1, std::memory_order_relaxed),
                   .address = stream_.peer().to_string(),
                   .certified = stream_.certified()},
-                 [this] { Ready(); }),
+                 [this] { OnReady(); }),
         active_at_(shard_->now()),
         admitted_(shard_->shared().Opened()) {}
   ~Connection() { shard_->shared().Closed(admitted_); }
@@ -248,11 +248,6 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
     if (progress.consumed > 0) request_since_ = shard_->now();
     begin_ += progress.consumed;
     Write(out);
-  }
-
-  // On any thread.
-  void Ready() {
-    asio::post(stream_.get_executor(), [self = shared_from_this()] { self->OnReady(); });
   }
 
   void OnReady() {

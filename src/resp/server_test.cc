@@ -49,6 +49,13 @@ std::string ReadExactly(TcpClient& client, std::size_t size) {
 
 class ServerTest : public testing::Test {
  protected:
+  // The store goes first, and the loops run what has come home before the engine goes.
+  ~ServerTest() override {
+    server_.reset();
+    later_.reset();
+    loops_.Stop();
+  }
+
   // With a store that answers on another thread, or in place.
   enum class Answers { kInline, kLater };
 
@@ -72,7 +79,6 @@ class ServerTest : public testing::Test {
 
   TcpClient Connect(int receive_bytes = 0) { return TcpClient(server_->port(), receive_bytes); }
 
-  // The store goes before the engine and the loops to which it answers.
   net::Loops loops_{2};
   MemoryStore memory_;
   std::optional<RespEngine> parts_;

@@ -39,8 +39,7 @@ class Session {
     bool certified = false;    // See net::Stream::certified.
   };
 
-  // `ready` is called on any thread, and must see to it that Resume is called on the loop. The
-  // session stays alive until then.
+  // `ready` is called when Resume is to be, or calls it itself. The session stays alive until then.
   Session(Worker& worker, Peer peer, std::move_only_function<void()> ready);
   ~Session();
   Session(const Session&) = delete;

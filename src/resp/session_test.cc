@@ -16,6 +16,7 @@ namespace sluice::resp {
 namespace {
 
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -586,6 +587,18 @@ TEST_F(LaterTest, DecidesTheCommandsOfARoundTogetherAndAnswersInOrder) {
                              Integers({0, 2, 0, -1, 7200}) + Integers({1, 2, 0, 3600, 7200}) +
                              "$3\r\nend\r\n");
   EXPECT_EQ(peer_.Send("PING\r\n"), "+PONG\r\n+PONG\r\n");
+}
+
+TEST_F(LaterTest, DecidesTheRulesOfARoundTogether) {
+  std::string sent;
+  for (int i = 0; i < 4; ++i) {
+    sent += RespCommand({"SLUICE.CHECK", "RULESET", "api", "USER", "u"}) + "PING\r\n";
+  }
+  EXPECT_EQ(peer_.Send(sent), "");
+  EXPECT_EQ(store_.calls(), 1U);
+  const std::string out = AnswerAll();
+  EXPECT_EQ(out.find("+PONG\r\n*16\r\n"), out.find("+PONG\r\n"));
+  EXPECT_THAT(out, EndsWith("+PONG\r\n"));
 }
 
 TEST_F(LaterTest, ResetsBetweenWhatComesBeforeAndAfter) {

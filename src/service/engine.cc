@@ -38,44 +38,64 @@ bool Decides(Action action) { return action != Action::kGive && action != Action
 
 Engine::Engine(const Parts& parts, std::shared_ptr<const Catalog> catalog)
     : store_(parts.store),
+      answers_inline_(store_.AnswersInline()),
       metrics_(parts.metrics),
       keys_(parts.keys),
       logger_(parts.logger),
       clock_(parts.clock),
       degraded_(std::make_unique<telemetry::LimitedLog>(parts.logger)),
       failed_(std::make_unique<telemetry::LimitedLog>(parts.logger)),
-      catalog_(std::move(catalog)) {}
+      catalog_(std::move(catalog)),
+      latest_(catalog_.get()) {}
 
 Engine::~Engine() = default;
 
-void Engine::Apply(std::span<Request> requests, std::move_only_function<void()> done) {
-  const Steady::time_point start = Steady::now();
-  if (store_.AnswersInline()) {
-    // Without a callback that would have to be allocated.
-    store_.Apply(requests, [] {});
-    CountWhole(requests, {.start = start, .end = Steady::now()});
-    return done();
-  }
-  store_.Apply(requests, [this, requests, start, done = std::move(done)]() mutable {
-    CountWhole(requests, {.start = start, .end = Steady::now()});
-    done();
-  });
+void Engine::SetCatalog(std::shared_ptr<const Catalog> catalog) {
+  const std::scoped_lock lock(catalog_mutex_);
+  latest_.store(catalog.get(), std::memory_order_release);
+  catalog_.swap(catalog);
 }
 
-void Engine::ApplyParts(std::span<Request> requests,
-                        std::move_only_function<void(const Span&)> done) {
-  const Steady::time_point start = Steady::now();
-  if (store_.AnswersInline()) {
-    store_.Apply(requests, [] {});
-    const Span span{.start = start, .end = Steady::now()};
-    Account(requests);
-    return done(span);
+std::shared_ptr<const Catalog> Engine::ReadCatalog() const {
+  std::shared_ptr<const Catalog> catalog;
+  {
+    const std::scoped_lock lock(catalog_mutex_);
+    catalog = catalog_;
   }
-  store_.Apply(requests, [this, requests, start, done = std::move(done)]() mutable {
-    const Span span{.start = start, .end = Steady::now()};
-    Account(requests);
-    done(span);
+  const std::uint32_t slot = telemetry::ThreadSlot();
+  if (Mailbox::Here() == nullptr || slot == telemetry::kSharedSlot) return catalog;
+  const Catalog* const seen = catalog.get();
+  kept_[slot].catalog = {seen, [held = std::move(catalog)](const Catalog*) {}};
+  return kept_[slot].catalog;
+}
+
+Engine::Span Engine::DecideInline(std::span<Request> requests) {
+  const Steady::time_point start = Steady::now();
+  store_.ApplyInline(requests);
+  return {.start = start, .end = Steady::now()};
+}
+
+// An answer goes home to the loop that asked. One that comes from that very thread while it still
+// asks is concluded as soon as the store returns; one that comes from it later, when somebody else
+// asks, goes through the mailbox, so that nobody is answered in the midst of another's question.
+void Engine::AskStore(std::span<Request> requests, std::unique_ptr<Question> question) {
+  Mailbox* const home = Mailbox::Here();
+  Question* const asked = question.release();  // The store's, until it calls back.
+  asked->span.start = Steady::now();
+  store_.Apply(requests, [asked, home] {
+    std::unique_ptr<Question> answer(asked);
+    answer->span.end = Steady::now();
+    if (home == nullptr) return answer->Run();
+    if (Mailbox::Here() == home && answer->asking) {
+      answer.release()->answered = true;
+    } else {
+      home->Post(std::move(answer));
+    }
   });
+  if (home == nullptr) return;
+  // Nobody but this thread ends a question of its own: it is still there.
+  asked->asking = false;
+  if (asked->answered) std::unique_ptr<Question>(asked)->Run();
 }
 
 void Engine::CountWhole(std::span<const Request> requests, const Span& span) {

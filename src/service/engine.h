@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
-#include <functional>
+#include <concepts>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string_view>
+#include <utility>
 
+#include "base/mailbox.h"
 #include "service/catalog.h"
 #include "sluice/store.h"
+#include "telemetry/thread_slot.h"
 
 namespace sluice::telemetry {
 class HeavyHitters;
@@ -67,14 +72,27 @@ class Engine {
     Steady::time_point end = {};
   };
 
-  // Each of the requests is one of a client's, and counted as such. As Store::Apply: all that the
-  // requests point to stays alive until `done` has been called, which may be before this returns
-  // and may be on another thread.
-  void Apply(std::span<Request> requests, std::move_only_function<void()> done);
+  // Each of the requests is one of a client's, and counted as such. All that the requests point to
+  // stays alive until `done` has been called: before this returns, or later by the loop that called
+  // this, from its mailbox. Only threads that are no loop are called back wherever the store is.
+  // The store ends before the loops, and these stop before the engine ends.
+  template <std::invocable Done>
+  void Apply(std::span<Request> requests, Done done) {
+    Ask(requests, [this, requests, done = std::move(done)](const Span& span) mutable {
+      CountWhole(requests, span);
+      done();
+    });
+  }
 
   // As Apply, but a client's request is made of several of these, or they of several: whoever asks
   // knows, and counts limits and requests with what follows.
-  void ApplyParts(std::span<Request> requests, std::move_only_function<void(const Span&)> done);
+  template <std::invocable<const Span&> Done>
+  void ApplyParts(std::span<Request> requests, Done done) {
+    Ask(requests, [this, requests, done = std::move(done)](const Span& span) mutable {
+      Account(requests);
+      done(span);
+    });
+  }
 
   // A limit as it was checked.
   struct Checked {
@@ -96,9 +114,6 @@ class Engine {
   // A client's request was denied because it costs more than its limit can ever grant.
   void CountNeverGranted(const Charge& charge);
 
-  // Whether `done` always runs before Apply returns, on the same thread.
-  bool AnswersInline() const { return store_.AnswersInline(); }
-
   // For what answers say about moments; limits are decided by the store's own time.
   TimePoint Now() const { return clock_.Now(); }
 
@@ -106,15 +121,49 @@ class Engine {
   telemetry::Logger& logger() const { return logger_; }
   const service::ServiceMetrics& metrics() const { return metrics_; }
 
-  // The current catalog; a few nanoseconds. Keep it as long as anything in it is in use.
+  // The current catalog. Keep it as long as anything in it is in use. A loop keeps the one it saw
+  // last, and whoever asks there shares it without touching memory of other threads. It lets go of
+  // an old one when it is asked again: whoever calls SetCatalog sees to it that every loop is.
   std::shared_ptr<const Catalog> catalog() const {
-    return catalog_.load(std::memory_order_acquire);
+    const std::shared_ptr<const Catalog>& kept = kept_[telemetry::ThreadSlot()].catalog;
+    if (kept.get() == latest_.load(std::memory_order_acquire)) [[likely]] {
+      return kept;
+    }
+    return ReadCatalog();
   }
-  void SetCatalog(std::shared_ptr<const Catalog> catalog) {
-    catalog_.store(std::move(catalog), std::memory_order_release);
-  }
+  void SetCatalog(std::shared_ptr<const Catalog> catalog);
 
  private:
+  // What a store that takes its time was asked. Run concludes it.
+  class Question : public Mailbox::Task {
+   public:
+    Span span;
+    // Of the thread that asked, if that is a loop.
+    bool asking = true;     // The store has not returned yet.
+    bool answered = false;  // Before it did.
+  };
+
+  template <typename Conclude>
+  class QuestionOf final : public Question {
+   public:
+    explicit QuestionOf(Conclude conclude) : conclude_(std::move(conclude)) {}
+    void Run() override { conclude_(span); }
+
+   private:
+    Conclude conclude_;
+  };
+
+  // A store that answers inline costs no more than the calls: nothing is allocated or type-erased.
+  template <typename Conclude>
+  void Ask(std::span<Request> requests, Conclude conclude) {
+    if (answers_inline_) return conclude(DecideInline(requests));
+    AskStore(requests, std::make_unique<QuestionOf<Conclude>>(std::move(conclude)));
+  }
+  Span DecideInline(std::span<Request> requests);
+  void AskStore(std::span<Request> requests, std::unique_ptr<Question> question);
+
+  std::shared_ptr<const Catalog> ReadCatalog() const;
+
   void CountWhole(std::span<const Request> requests, const Span& span);
   void Account(std::span<const Request> requests);
   void AccountWithoutStore(const Request& request);
@@ -122,6 +171,7 @@ class Engine {
 
   // Constant after construction.
   Store& store_;
+  const bool answers_inline_;
   service::ServiceMetrics& metrics_;
   telemetry::HeavyHitters& keys_;
   telemetry::Logger& logger_;
@@ -129,7 +179,17 @@ class Engine {
 
   const std::unique_ptr<telemetry::LimitedLog> degraded_;
   const std::unique_ptr<telemetry::LimitedLog> failed_;
-  std::atomic<std::shared_ptr<const Catalog>> catalog_;
+
+  // What the loop on a thread keeps, under a count of references that is the thread's own. As long
+  // as it does, no other catalog has the same address. Null for threads that are no loop.
+  struct alignas(64) Kept {
+    std::shared_ptr<const Catalog> catalog;
+  };
+  mutable std::array<Kept, telemetry::kSlots> kept_;
+
+  mutable std::mutex catalog_mutex_;
+  std::shared_ptr<const Catalog> catalog_;       // By catalog_mutex_.
+  std::atomic<const Catalog*> latest_{nullptr};  // Changes with it; only ever compared.
 };
 
 }  // namespace sluice::service

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <thread>
+#include <vector>
 
+#include "base/mailbox.h"
 #include "service/service_metrics.h"
 #include "sluice/memory_store.h"
 #include "telemetry/heavy_hitters.h"
@@ -15,6 +18,7 @@ namespace sluice::service {
 namespace {
 
 using Steady = std::chrono::steady_clock;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // A store far away that fails or answers when told to.
@@ -23,7 +27,9 @@ class LateStore final : public Store {
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
     requests_ = requests;
     done_ = std::move(done);
+    if (at_once_) Answer(Decision{.allowed = true});
   }
+  void AnswerAtOnce() { at_once_ = true; }
   void Answer(const Expected<Decision>& outcome, Source source = Source::kStore) {
     for (Request& request : requests_) {
       request.outcome = outcome;
@@ -35,6 +41,7 @@ class LateStore final : public Store {
  private:
   std::span<Request> requests_;
   std::move_only_function<void()> done_;
+  bool at_once_ = false;
 };
 
 class EngineTest : public ::testing::Test {
@@ -146,6 +153,87 @@ TEST_F(EngineTest, CountsOutagesAndDegradedDecisionsApart) {
       << "one that failed and one that was let through";
   EXPECT_THAT(
       text, HasSubstr(R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="true"} 1)"));
+}
+
+// As on a loop: whose thread this is, and whose turn is when Run is called.
+class EngineOnALoopTest : public EngineTest {
+ protected:
+  void Ask(Request& request) {
+    engine_.Apply({&request, 1}, [this] { answered_by_.push_back(std::this_thread::get_id()); });
+  }
+  void AnswerElsewhere() {
+    std::thread([this] { store_.Answer(Decision{.allowed = true}); }).join();
+  }
+  bool IsCounted() {
+    return !registry_.Text().contains(
+        R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="true"} 0)");
+  }
+
+  int wakes_ = 0;
+  Mailbox mailbox_{[this] { ++wakes_; }};
+  Mailbox::Home home_{mailbox_};
+  LateStore store_;
+  Engine engine_{{.store = store_, .metrics = metrics_, .keys = keys_, .logger = logger_}, nullptr};
+  std::vector<std::thread::id> answered_by_;
+};
+
+TEST_F(EngineOnALoopTest, CountsAndAnswersOnTheLoopThatAsked) {
+  Ask(request_);
+  AnswerElsewhere();
+  EXPECT_EQ(wakes_, 1);
+  EXPECT_TRUE(answered_by_.empty());
+  EXPECT_FALSE(IsCounted());
+  mailbox_.Run();
+  EXPECT_THAT(answered_by_, ElementsAre(std::this_thread::get_id()));
+  EXPECT_TRUE(IsCounted());
+}
+
+// The guard may answer somebody while somebody else asks it.
+TEST_F(EngineOnALoopTest, AnswersNobodyWhileAnotherAsks) {
+  Ask(request_);
+  store_.Answer(Decision{.allowed = true});
+  EXPECT_TRUE(answered_by_.empty());
+  mailbox_.Run();
+  EXPECT_THAT(answered_by_, ElementsAre(std::this_thread::get_id()));
+}
+
+TEST_F(EngineOnALoopTest, AnswersAtOnceWhatTheStoreKnows) {
+  store_.AnswerAtOnce();
+  Ask(request_);
+  EXPECT_THAT(answered_by_, ElementsAre(std::this_thread::get_id()));
+  EXPECT_TRUE(IsCounted());
+  EXPECT_EQ(wakes_, 0);
+}
+
+TEST_F(EngineOnALoopTest, SeesANewCatalogAtOnceAndLetsGoOfTheOld) {
+  const auto publish = [this](std::uint64_t generation) {
+    auto catalog = std::make_shared<Catalog>();
+    catalog->generation = generation;
+    engine_.SetCatalog(catalog);
+    return std::weak_ptr<const Catalog>(catalog);
+  };
+  const auto old = publish(1);
+  auto held = engine_.catalog();
+  EXPECT_EQ(held->generation, 1U);
+  EXPECT_EQ(old.use_count(), 2) << "the engine's, and that of the loop, whoever else it lets see";
+  EXPECT_EQ(engine_.catalog(), held);
+
+  publish(2);
+  EXPECT_EQ(held->generation, 1U) << "a request sees one to its end";
+  EXPECT_EQ(engine_.catalog()->generation, 2U);
+  std::thread([this] { EXPECT_EQ(engine_.catalog()->generation, 2U); }).join();
+  EXPECT_FALSE(old.expired());
+  held.reset();
+  EXPECT_TRUE(old.expired());
+}
+
+TEST_F(EngineOnALoopTest, DropsWhatComesHomeToALoopThatIsNoMore) {
+  const auto held = std::make_shared<int>(0);
+  engine_.Apply({&request_, 1}, [held] { ADD_FAILURE() << "nobody waits for it"; });
+  AnswerElsewhere();
+  EXPECT_EQ(held.use_count(), 2);
+  mailbox_.Drop();
+  EXPECT_EQ(held.use_count(), 1);
 }
 
 }  // namespace

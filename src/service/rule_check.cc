@@ -94,35 +94,21 @@ void RuleCheck::Gather() {
   }
 }
 
-void RuleCheck::Run(Engine& engine, std::move_only_function<void()> done) {
-  if (requests_.empty()) {
-    Conclude(engine, {});
-    return done();
+std::vector<Request> RuleCheck::Join(std::span<RuleCheck* const> checks) {
+  std::vector<Request> all;
+  for (const RuleCheck* check : checks) {
+    all.insert(all.end(), check->requests_.begin(), check->requests_.end());
   }
-  engine.ApplyParts(requests_,
-                    [this, &engine, done = std::move(done)](const Engine::Span& span) mutable {
-                      Conclude(engine, span);
-                      done();
-                    });
+  return all;
 }
 
-void RuleCheck::RunAll(Engine& engine, std::vector<RuleCheck*> checks,
-                       std::move_only_function<void()> done) {
-  auto all = std::make_shared<std::vector<Request>>();
-  for (const RuleCheck* check : checks) {
-    all->insert(all->end(), check->requests_.begin(), check->requests_.end());
+void RuleCheck::ConcludeAll(Engine& engine, std::span<RuleCheck* const> checks,
+                            std::span<Request> all, const Engine::Span& span) {
+  auto answered = all.begin();
+  for (RuleCheck* check : checks) {
+    for (Request& request : check->requests_) request = std::move(*answered++);
+    check->Conclude(engine, span);
   }
-  auto conclude = [&engine, checks = std::move(checks), all,
-                   done = std::move(done)](const Engine::Span& span) mutable {
-    auto answered = all->begin();
-    for (RuleCheck* check : checks) {
-      for (Request& request : check->requests_) request = std::move(*answered++);
-      check->Conclude(engine, span);
-    }
-    done();
-  };
-  if (all->empty()) return conclude({});
-  engine.ApplyParts(*all, std::move(conclude));
 }
 
 void RuleCheck::Conclude(Engine& engine, const Engine::Span& span) {

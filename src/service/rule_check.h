@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rules/context.h"
@@ -43,13 +44,34 @@ class RuleCheck {
   // After Prepare, until the next: what Run will charge, and Engine::Reset makes whole.
   std::span<const Charge> charges() const { return charges_; }
 
-  // Decides. `done` may run before this returns, and on another thread.
-  void Run(Engine& engine, std::move_only_function<void()> done);
+  // Decides. `done` runs when Engine::Apply says.
+  template <std::invocable Done>
+  void Run(Engine& engine, Done done) {
+    if (requests_.empty()) {
+      Conclude(engine, {});
+      return done();
+    }
+    engine.ApplyParts(requests_,
+                      [this, &engine, done = std::move(done)](const Engine::Span& span) mutable {
+                        Conclude(engine, span);
+                        done();
+                      });
+  }
 
   // The same for several that were prepared: the store is asked once for all of them, in their
   // order.
-  static void RunAll(Engine& engine, std::vector<RuleCheck*> checks,
-                     std::move_only_function<void()> done);
+  template <std::invocable Done>
+  static void RunAll(Engine& engine, std::vector<RuleCheck*> checks, Done done) {
+    std::vector<Request> all = Join(checks);
+    const std::span<Request> requests = all;
+    auto conclude = [&engine, checks = std::move(checks), all = std::move(all),
+                     done = std::move(done)](const Engine::Span& span) mutable {
+      ConcludeAll(engine, checks, all, span);
+      done();
+    };
+    if (requests.empty()) return conclude({});
+    engine.ApplyParts(requests, std::move(conclude));
+  }
 
   // One rule that applied, and its own numbers.
   struct Outcome {
@@ -80,6 +102,10 @@ class RuleCheck {
   const rules::Band* denied_band() const { return denied_band_; }
 
  private:
+  static std::vector<Request> Join(std::span<RuleCheck* const> checks);
+  static void ConcludeAll(Engine& engine, std::span<RuleCheck* const> checks,
+                          std::span<Request> all, const Engine::Span& span);
+
   void Gather();
   void Conclude(Engine& engine, const Engine::Span& span);
   void Foresee();

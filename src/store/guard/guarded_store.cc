@@ -83,7 +83,7 @@ class GuardedStore::Impl : public std::enable_shared_from_this<Impl> {
 };
 
 void GuardedStore::Impl::ApplyInline(std::span<Request> requests) {
-  inner_.Apply(requests, [] {});
+  inner_.ApplyInline(requests);
   bool plain = true;
   for (Request& request : requests) {
     request.source = Source::kStore;
@@ -212,6 +212,8 @@ void GuardedStore::Apply(std::span<Request> requests, std::move_only_function<vo
   impl_->ApplyInline(requests);
   done();
 }
+
+void GuardedStore::ApplyInline(std::span<Request> requests) { impl_->ApplyInline(requests); }
 
 bool GuardedStore::AnswersInline() const { return impl_->answers_inline(); }
 

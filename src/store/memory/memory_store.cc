@@ -384,6 +384,8 @@ void MemoryStore::Apply(std::span<Request> requests, std::move_only_function<voi
   done();
 }
 
+void MemoryStore::ApplyInline(std::span<Request> requests) { impl_->Apply(requests); }
+
 Expected<bool> MemoryStore::Reset(const Charge& charge) {
   Request request{.charges = {&charge, 1}, .action = Action::kReset};
   const auto outcome = impl_->Decide(request, impl_->options().clock->Now());
