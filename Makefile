@@ -68,8 +68,8 @@ asan: setup ## Address and undefined-behaviour sanitizers; LONG=1 for all tests
 	@tools/build asan all_tests
 	@$(CTEST) build/asan -E '$(OUTAGES)$(if $(LONG),,|$(LONG_ASAN))'
 
-THREADED := memory_test redis_lookup_test redis_store_test redis_cluster_test guard_test \
-	guard_redis_test net_test http_test resp_test grpc_test reload_test telemetry_test
+THREADED := base_test memory_test redis_lookup_test redis_store_test redis_cluster_test guard_test \
+	guard_redis_test net_test http_test resp_test grpc_test reload_test service_test telemetry_test
 EMPTY :=
 tsan: setup ## What runs on several threads, under the thread sanitizer; LONG=1 for all unit tests
 	@tools/build tsan $(if $(LONG),all_tests,$(THREADED))
