@@ -58,6 +58,23 @@ enum class Source : std::uint8_t {
   kFailOpen,   // Nobody.
 };
 
+// "store", "deny-cache" and so on, as answers and logs spell it.
+constexpr std::string_view ToString(Source source) {
+  switch (source) {
+    case Source::kStore:
+      return "store";
+    case Source::kDenyCache:
+      return "deny-cache";
+    case Source::kLocal:
+      return "local";
+    case Source::kOverload:
+      return "overload";
+    case Source::kFailOpen:
+      return "fail-open";
+  }
+  std::unreachable();
+}
+
 // One limit applied to one key. Nothing is owned: what it points to outlives the call.
 struct Charge {
   std::string_view key;  // Any bytes, 1 .. kKeyBytesMax.

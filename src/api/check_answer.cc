@@ -124,7 +124,7 @@ void AppendCheck(JsonWriter& json, const RuleCheck& check) {
   json.Field("generation", check.catalog().generation);
   json.Field("ruleApplied", !check.outcomes().empty()).Field("limited", check.limited());
   json.Field("charged", IsCharged(check));
-  json.Field("source", SourceName(check.source()));
+  json.Field("source", ToString(check.source()));
   if (const rules::Rule* rule = check.denied_by()) {
     json.Key("deniedBy").BeginObject().Field("rule", rule->id);
     if (check.denied_band()) json.Field("band", check.denied_band()->label);

@@ -12,23 +12,6 @@
 
 namespace sluice::api {
 
-// Who decided, as answers say it.
-constexpr std::string_view SourceName(Source source) {
-  switch (source) {
-    case Source::kStore:
-      return "store";
-    case Source::kDenyCache:
-      return "deny-cache";
-    case Source::kLocal:
-      return "local";
-    case Source::kOverload:
-      return "overload";
-    case Source::kFailOpen:
-      return "fail-open";
-  }
-  return "store";
-}
-
 // What a look at a budget is told: nothing was taken, and what a request of 1 would get.
 constexpr std::string_view LookMessage(bool allowed) {
   return allowed ? "Nothing was charged; a request of 1 would be allowed"

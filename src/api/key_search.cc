@@ -136,7 +136,7 @@ void AppendLook(JsonWriter& json, const Limit& limit, const Request& look) {
   }
   AppendDecision(json, core::Foresee(limit, *look.outcome, look.seen.front(), 1));
   AppendQueued(json, limit, *look.outcome);
-  json.Field("untouched", IsUntouched(look)).Field("source", SourceName(look.source));
+  json.Field("untouched", IsUntouched(look)).Field("source", ToString(look.source));
 }
 
 }  // namespace sluice::api

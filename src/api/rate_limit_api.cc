@@ -165,7 +165,7 @@ void RateLimitApi::Answer(Call& call) const {
   if (!call.peek && decision.delay > Micros{0}) {
     json.Field("delayMicros", decision.delay.count());
   }
-  if (call.request.source != Source::kStore) json.Field("source", SourceName(call.request.source));
+  if (call.request.source != Source::kStore) json.Field("source", ToString(call.request.source));
   if (!call.peek) json.Field("message", SingleMessage(told, call.looks()));
   json.EndObject();
   reply.Send(decision.allowed ? 200 : 429);

@@ -72,7 +72,7 @@ void Answer(Call& call, TimePoint now) {
     service::AppendRateLimitFields(reply.headers, InFields(decision, check), policies, now);
   }
   if (check.source() != Source::kStore) {
-    reply.headers += text::Cat("X-Sluice-Source: ", SourceName(check.source()), "\r\n");
+    reply.headers += text::Cat("X-Sluice-Source: ", ToString(check.source()), "\r\n");
   }
   const bool delays = decision.delay > Micros{0};
   if (delays) {

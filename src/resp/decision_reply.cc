@@ -18,22 +18,6 @@ std::int64_t CeilSeconds(Micros wait) {
   return std::chrono::ceil<std::chrono::seconds>(wait).count();
 }
 
-std::string_view NameOf(Source source) {
-  switch (source) {
-    case Source::kStore:
-      return "store";
-    case Source::kDenyCache:
-      return "deny_cache";
-    case Source::kLocal:
-      return "local";
-    case Source::kOverload:
-      return "overload";
-    case Source::kFailOpen:
-      return "fail_open";
-  }
-  std::unreachable();
-}
-
 void WriteNumbers(ReplyWriter& reply, const Decision& decision, bool limited) {
   reply.Field("allowed", decision.allowed ? 1 : 0);
   if (limited) {
@@ -132,7 +116,7 @@ void WriteFields(ReplyWriter reply, const Decision& decision, Source source, con
   reply.Map(kFields + QueuedFields(limit));
   WriteNumbers(reply, decision, true);
   WriteDeniedBy(reply, decision.allowed ? std::nullopt : std::optional(said));
-  reply.Field("source", NameOf(source));
+  reply.Field("source", ToString(source));
   WriteQueued(reply, limit, decision);
 }
 
@@ -149,7 +133,7 @@ void WriteRules(ReplyWriter reply, const service::RuleCheck& check, bool detail)
   WriteNumbers(reply, *check.decision(), check.limited());
   WriteDeniedBy(reply,
                 denied_by.empty() ? std::nullopt : std::optional<std::string_view>(denied_by));
-  reply.Field("source", NameOf(check.source()));
+  reply.Field("source", ToString(check.source()));
   if (detail) WriteBands(reply, check);
 }
 

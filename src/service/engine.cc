@@ -13,17 +13,6 @@ namespace {
 using telemetry::HeavyHitters;
 using telemetry::LogLevel;
 
-std::string_view NameOf(Source source) {
-  switch (source) {
-    case Source::kLocal:
-      return "local";
-    case Source::kOverload:
-      return "overload";
-    default:
-      return "fail-open";
-  }
-}
-
 // Of several charges the first that denied; of a request that was allowed the first.
 const Charge& DecidingOf(const Request& request) {
   const auto denied = std::ranges::find(request.each, false, &Decision::allowed);
@@ -176,7 +165,7 @@ void Engine::AccountWithoutStore(const Request& request) {
     for (const Charge& charge : request.charges) metrics_.StoreFailed(charge.on_store_failure);
   }
   degraded_->Log(LogLevel::kWarn, "decided without the store",
-                 {{"source", NameOf(request.source)},
+                 {{"source", ToString(request.source)},
                   {"allowed", request.outcome->allowed},
                   {"key", request.charges.front().key}});
 }
