@@ -181,7 +181,7 @@ class Store {
   // is no use for deadlines, or for remembering what can be asked at once.
   virtual bool AnswersInline() const { return false; }
 
-  // Apply without a callback, of stores that answer inline only: all is decided when it returns.
+  // Like Apply without a callback, only for stores that answer inline: all is decided on return.
   virtual void ApplyInline(std::span<Request> requests) {
     Apply(requests, [] {});
   }

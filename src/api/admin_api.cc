@@ -31,7 +31,7 @@ constexpr std::string_view kKeysAsShown =
     "a key as answers show it: ip:192.0.2.1, user:alice, apikey#…, global, or an attribute's name "
     "and value; or apikey: and the API key itself, or the ref of /admin/v1/top";
 
-// The entity tags that a field lists, over all of its lines.
+// The entity tags in a field, over all of its lines.
 std::vector<std::string> TagsOf(const http::Request& request, std::string_view field) {
   std::vector<std::string> tags;
   for (const http::Header& header : request.headers) {
@@ -44,7 +44,7 @@ std::vector<std::string> TagsOf(const http::Request& request, std::string_view f
   return tags;
 }
 
-// Whether a rule set is among them; none if there is none, which is never listed.
+// Whether a rule set is listed; without a hash there is none, so it is not.
 bool IsListed(const std::vector<std::string>& tags, std::optional<std::string_view> hash) {
   if (!hash) return false;
   const std::string own = text::Cat("\"", *hash, "\"");
@@ -61,7 +61,7 @@ std::vector<std::string> UnwantedTags(const http::Request& request) {
   return tags;
 }
 
-// What a request demands of the rule set that it changes: If-Match and If-None-Match of RFC 9110.
+// The conditions of a request that changes a rule set: If-Match and If-None-Match of RFC 9110.
 reload::Keeper::Condition ConditionOf(const http::Request& request) {
   auto wanted = TagsOf(request, "If-Match");
   auto unwanted = UnwantedTags(request);
@@ -72,8 +72,8 @@ reload::Keeper::Condition ConditionOf(const http::Request& request) {
   };
 }
 
-// A page in a browser can make it send requests here under a name that leads to this machine, but
-// the name it uses is then not one of these.
+// A page can make a browser send requests here under a name that resolves to this machine, but that
+// name is then not one of these.
 bool IsLocalName(std::string_view host) {
   for (const std::string_view name : {"127.0.0.1", "localhost", "[::1]"}) {
     if (!text::EqualsIgnoreCase(host.substr(0, name.size()), name)) continue;
@@ -97,7 +97,7 @@ std::string JsonOf(std::string_view name, std::string_view value) {
   return out;
 }
 
-// More than /health tells to everybody: which documents are not in force, and why.
+// More than the public /health shows: which documents are not in force, and why.
 void AppendRules(JsonWriter& json, const reload::RulesStatus& rules, std::string_view managed_by) {
   json.BeginObject().Field("managedBy", managed_by);
   AppendRulesFields(json, rules);
@@ -123,7 +123,7 @@ void Refuse(Reply& reply, const reload::Keeper::Outcome& outcome) {
   reply.Fail(error);
 }
 
-// Answers with what became of a change, and logs it: 201 and where it is if it made a rule set,
+// Answers with the result of a change, and logs it: 201 and its location if it created a rule set,
 // else 200.
 reload::Keeper::Done AnswerWith(std::shared_ptr<Reply> reply, Author author, std::string_view done,
                                 std::string id) {
@@ -140,27 +140,27 @@ reload::Keeper::Done AnswerWith(std::shared_ptr<Reply> reply, Author author, std
   };
 }
 
-// The budgets of one key, looked at or made whole together.
+// The budgets of one key, looked at or reset together.
 struct KeyCall {
   explicit KeyCall(Reply own_reply) : reply(std::move(own_reply)) {}
 
   Reply reply;
   std::shared_ptr<const service::Catalog> catalog;
   std::string key;
-  bool everywhere = false;  // Not in one rule set alone.
+  bool everywhere = false;  // Not just in one rule set.
   std::vector<KeyLimit> limits;
   std::vector<Charge> charges;
   std::vector<SeenState> seen;
   std::vector<Request> requests;
 };
 
-// Says that the key is most likely a typing error, and not a whole budget.
+// The key is most likely mistyped, rather than one with a full budget.
 void FailUncounted(KeyCall& call, std::string_view by) {
   call.reply.Fail(404, "NOT_FOUND", text::Cat(by, " for this key; expected ", kKeysAsShown));
 }
 
 void AnswerInspection(KeyCall& call) {
-  // Whatever is asked, the named limits would grant it in full.
+  // Named limits accept any key, so an unused one is not shown.
   const auto is_shown = [&](std::size_t i) {
     return !call.limits[i].any_key || !IsUntouched(call.requests[i]);
   };
@@ -198,8 +198,8 @@ void AnswerReset(KeyCall& call) {
   call.reply.Send(200);
 }
 
-// Finds the key's limits in a rule set, or everywhere if that is none; answers, and returns
-// nothing, if there are none.
+// Finds the key's limits in a rule set, or everywhere without one; answers, and returns null, if
+// there are none.
 std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine, const Instruments& instruments,
                                     const http::Request& request, http::Exchange exchange,
                                     std::optional<std::string_view> rule_set) {
@@ -240,7 +240,7 @@ std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine, const Instruments& 
                         : text::Cat("there is no band", under));
     return nullptr;
   }
-  // Not as it was asked for: that may be a secret.
+  // Not as in the request: that may contain a secret.
   call->key = rules::StoredKey(call->limits.front().key);
   for (const KeyLimit& limit : call->limits) call->charges.push_back(limit.look());
   return call;
@@ -361,7 +361,7 @@ void AdminApi::ReadRuleSet(const http::Request& request, http::Exchange exchange
   reply.Send(200);
 }
 
-// A large document takes longer to read than a loop may be held up.
+// Reading a large document takes longer than a loop may be blocked.
 void AdminApi::CreateRuleSet(const http::Request& request, http::Exchange exchange) const {
   auto reply = std::make_shared<Reply>(std::move(exchange), request, parts_.instruments);
   parts_.keeper.Post([this, reply, body = std::string(request.body),
@@ -506,7 +506,7 @@ void AdminApi::SetLogLevel(const http::Request& request, http::Exchange exchange
                .before = ToString(before),
                .after = ToString(*level)});
   };
-  // Under the level that lets more through.
+  // Logs while the more verbose level is set.
   if (*level > before) log();
   logger.set_level(*level);
   if (*level <= before) log();

@@ -22,9 +22,9 @@
 
 namespace sluice::api {
 
-// /admin/v1, on a listener of its own: rule sets, keys, and what the service is doing. With a
-// token, requests must show it. Without one, only requests from this machine are answered, and none
-// that a browser sends on behalf of a page.
+// /admin/v1, on its own listener: rule sets, keys, and the state of the service. If there is a
+// token, requests must show it. If not, only requests from this machine are answered, and none that
+// a browser sends on behalf of a page.
 class AdminApi final : public http::Handler {
  public:
   struct Parts {
@@ -33,7 +33,7 @@ class AdminApi final : public http::Handler {
     telemetry::HeavyHitters& keys;
     Instruments instruments;
     std::function<Health()> health;
-    // Reads rules, certificates and tokens again; all that went wrong is among the problems.
+    // Reloads rules, certificates and tokens; everything that failed is among the problems.
     std::function<void(reload::Keeper::Done)> reload;
     std::function<std::string()> guard_status;  // A JSON object; "null" without a guard.
     const net::Access& access;                  // Open: there is no token.
@@ -51,7 +51,7 @@ class AdminApi final : public http::Handler {
  private:
   void AddRoutes();
 
-  // Answers, and returns false, if the request may not be here.
+  // Answers, and returns false, if the request is not allowed here.
   bool Admits(const http::Request& request, http::Exchange& exchange) const;
 
   Author AuthorOf(const http::Request& request) const;

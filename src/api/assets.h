@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that are built in: openapi.json and docs.html of this folder.
+// Files that are compiled in: openapi.json and docs.html of this folder.
 #pragma once
 
 #include <string_view>

@@ -13,7 +13,7 @@ namespace {
 using rules::Rule;
 using rules::RuleSet;
 
-constexpr std::size_t kRulesCompared = 1000;  // Of larger rule sets the hash has to do.
+constexpr std::size_t kRulesCompared = 1000;  // For larger rule sets, the hash must do.
 constexpr std::size_t kHashDigitsShown = 16;
 
 std::string SummaryOf(const RuleSet* rule_set) {
@@ -43,13 +43,13 @@ bool IsSame(const Rule& a, const Rule& b) {
   return RuleSet::Compile({.rules = {a}})->hash() == RuleSet::Compile({.rules = {b}})->hash();
 }
 
-// Adds the rules of one side that the other does not have as they are.
+// Adds the rules of one side that are missing or different on the other.
 void AppendDifferences(std::string& out, const std::map<std::string_view, const Rule*>& rules,
                        const std::map<std::string_view, const Rule*>& others) {
   for (const auto& [id, rule] : rules) {
     const auto other = others.find(id);
     if (other != others.end() && IsSame(*rule, *other->second)) continue;
-    // Of what is longer the log shows the beginning.
+    // The log shows only the beginning of longer texts.
     if (out.size() > telemetry::Logger::kTextBytesMax) return;
     out += SummaryOf(*rule);
   }
@@ -95,7 +95,7 @@ void LogChange(telemetry::Logger& logger, const Author& author, std::string_view
                const reload::Keeper::Outcome& outcome) {
   if (!logger.Enabled(telemetry::LogLevel::kInfo)) return;
   const bool known = outcome.result.has_value();
-  // A change that was refused is none.
+  // A refused change is not a change.
   if (!known && outcome.result.error().code != ErrorCode::kOutcomeUnknown) return;
   std::string before = SummaryOf(outcome.before.get());
   std::string after = known ? SummaryOf(outcome.after.get()) : "unknown";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who changed what through the admin API, as lines of the log.
+// Logs who changed what through the admin API.
 #pragma once
 
 #include <span>
@@ -14,10 +14,10 @@
 
 namespace sluice::api {
 
-// Whoever asks for a change.
+// Who asks for a change.
 struct Author {
-  std::string caller;   // The name of the token; "token" if it has none, "local" without tokens.
-  std::string address;  // Where the connection comes from.
+  std::string caller;   // The token's name; "token" if it has none, "local" without tokens.
+  std::string address;  // The other end of the connection.
 
   static Author Of(const http::Request& request, const net::Access& access);
 };
@@ -29,16 +29,16 @@ struct AuditedChange {
   std::string_view after;
 };
 
-// At info, and whatever it takes it says no secret: targets and states are given without any.
+// Logs at level info. The caller must leave secrets out of targets and states.
 void LogChange(telemetry::Logger& logger, const Author& author, std::string_view request_id,
                const AuditedChange& change);
 
-// Of budgets that were reset: for each, whether anything was used, if that is known.
+// Logs a reset: how many of the budgets were used, as far as known.
 void LogReset(telemetry::Logger& logger, const Author& author, std::string_view request_id,
               std::string_view target, std::span<const Request> resets);
 
-// Of a rule set: hash, number of rules and, of rules that differ, what they are and their bands.
-// Overrides are not shown: they may name secrets.
+// Logs a change of a rule set: hash, number of rules, and the rules that differ with their bands.
+// Overrides are not shown: they may contain secrets.
 void LogChange(telemetry::Logger& logger, const Author& author, std::string_view request_id,
                std::string_view action, std::string_view id,
                const reload::Keeper::Outcome& outcome);

@@ -19,16 +19,16 @@ namespace {
 
 constexpr std::string_view kCharged = "charged";
 
-// Whether nobody decided: the store failed, and the rule lets pass. All charges of a request share
-// one source, those among them that this instance decided on its share, too; but whatever was taken
-// from has less than all left.
+// Whether nobody decided: the store failed, and the rule lets requests pass. All charges of a
+// request share one source, even those that this instance decided from its own share; but a budget
+// that was charged has less than all left.
 bool IsUndecided(const RuleCheck::Outcome& outcome) {
   if (outcome.error) return true;
   const Decision& first = outcome.bands.front();
   return outcome.source == Source::kFailOpen && first.remaining == first.limit;
 }
 
-// What became of a rule that has limits for the request.
+// The verdict on a rule that has limits for the request.
 std::string_view ChargeVerdict(const RuleCheck& check, const RuleCheck::Outcome& outcome) {
   if (outcome.bands.empty()) return "not-charged";  // Refused before any limit was asked.
   if (check.looked()) return "looked";
@@ -78,7 +78,7 @@ void AppendOutcome(JsonWriter& json, const RuleCheck& check, const RuleCheck::Ou
   json.EndArray().EndObject();
 }
 
-// Where a check would have said whose budget it is.
+// The field of a check that would have named the budget's owner.
 std::string MissingField(const rules::Rule& rule) {
   switch (rule.scope) {
     case rules::Scope::kPerIp:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What POST /api/v1/check answers.
+// The answer of POST /api/v1/check.
 #pragma once
 
 #include <string_view>
@@ -9,10 +9,10 @@
 
 namespace sluice::api {
 
-// "Request allowed" and so on; the check has decided.
+// "Request allowed" and so on; call it after Run.
 std::string_view MessageOf(const service::RuleCheck& check);
 
-// The whole answer, inside an object; the check has decided.
+// The whole answer, inside an object; call it after Run.
 void AppendCheck(JsonWriter& json, const service::RuleCheck& check);
 
 }  // namespace sluice::api

@@ -27,7 +27,7 @@ Expected<void> ReadText(std::string_view& out, std::string_view name, const json
   return {};
 }
 
-// Ids of many databases are numbers. Those that a double does not hold exactly are refused: two of
+// Many databases use numbers as ids. Those that a double cannot hold exactly are refused: two of
 // them could become one.
 std::optional<std::string> WholeNumber(const json::value& value) {
   constexpr double kExactMax = 9'007'199'254'740'991.0;  // 2^53 - 1
@@ -41,7 +41,7 @@ std::optional<std::string> WholeNumber(const json::value& value) {
 
 constexpr std::string_view kIdExpected = ": expected a string or a whole number";
 
-// A text, or a whole number, which becomes one in place; otherwise none.
+// A text, or a whole number, which becomes one in place; otherwise nothing.
 std::optional<std::string_view> IdOf(json::value& value) {
   if (value.is_number()) {
     if (const auto number = WholeNumber(value)) value = *number;
@@ -58,7 +58,7 @@ Expected<void> ReadId(std::string_view& out, std::string_view name, json::value&
   return {};
 }
 
-// Budgets are kept under it, so it is held to what keys are held to elsewhere.
+// Budgets are kept under it, so the rules for keys apply.
 Expected<void> CheckIdentity(std::string_view name, std::string_view value) {
   if (std::ranges::none_of(value, [](unsigned char c) { return c < ' ' || c == 0x7f; })) return {};
   return std::unexpected(Error{
@@ -98,7 +98,7 @@ Expected<void> ReadContext(CheckDocument& document, json::value& value) {
     } else if (name == "method") {
       read = ReadText(context.method, "context.method", member);
     } else if (name == "path") {
-      // One that is empty is a path all the same.
+      // An empty path is a path, too.
       std::string_view path;
       read = ReadText(path, "context.path", member);
       if (!member.is_null()) context.path = path;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What POST /api/v1/check takes.
+// The body of POST /api/v1/check.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -21,9 +21,9 @@ struct CheckDocument {
   rules::Context context;
   std::vector<rules::Attribute> attributes;  // What the context points to.
 
-  // Whole numbers that stand for an id or an attribute become texts, in the JSON itself. Errors:
-  // kInvalidInput, which names the field and what was expected; kInvalidKey for an identity that
-  // cannot be a key. Unknown fields are errors: a misspelt one would silently choose other rules.
+  // Whole numbers as ids or attributes become texts, in the JSON itself. Errors: kInvalidInput,
+  // which names the field and what was expected; kInvalidKey for an identity that cannot be a key.
+  // Unknown fields are errors: a misspelt one would silently select other rules.
   static Expected<CheckDocument> Read(boost::json::value& json);
 };
 

@@ -12,14 +12,14 @@
 
 namespace sluice::api {
 
-// What a look at a budget is told: nothing was taken, and what a request of 1 would get.
+// The message for a look: nothing was taken, and what a request of 1 would get.
 constexpr std::string_view LookMessage(bool allowed) {
   return allowed ? "Nothing was charged; a request of 1 would be allowed"
                  : "Nothing was charged; a request of 1 would be denied";
 }
 
-// The fields of a decision, inside an object: whole seconds, rounded up, for those who show them,
-// and microseconds for those who count.
+// The fields of a decision, inside an object: whole seconds, rounded up, for display, and
+// microseconds for computing.
 inline void AppendDecision(JsonWriter& json, const Decision& decision) {
   json.Field("allowed", decision.allowed);
   json.Field("limit", decision.limit).Field("remaining", decision.remaining);
@@ -30,7 +30,7 @@ inline void AppendDecision(JsonWriter& json, const Decision& decision) {
   json.Field("delayMicros", decision.delay.count());
 }
 
-// What the limit holds, seen as a queue, if its algorithm is one.
+// How much the limit holds, as a queue, if its algorithm is one.
 inline void AppendQueued(JsonWriter& json, const Limit& limit, const Decision& decision) {
   if (!core::RowOf(limit.algorithm()).queues) return;
   json.Field("queued", decision.limit - decision.remaining);

@@ -19,7 +19,7 @@ namespace {
 
 using rules::RlsLimit;
 
-// Whether a unit and a number say all that there is to say of the limit.
+// Whether a unit and a number fully describe the limit.
 bool IsPlain(const RlsLimit& limit) {
   return !limit.limit || (limit.limit->algorithm() == rules::kRlsAlgorithm &&
                           limit.limit->span() == rules::SpanOf(limit.unit));
@@ -35,9 +35,9 @@ void AppendLine(std::string& out, const RlsLimit& limit) {
   out += '\n';
 }
 
-// The entries of a query, in their order.
+// The entries of a query, in order.
 struct Entries {
-  std::deque<std::string> texts;  // They stay where they are.
+  std::deque<std::string> texts;  // They do not move.
   std::vector<rules::RlsEntry> entries;
 };
 
@@ -81,11 +81,11 @@ struct DescriptorCall {
   SeenState seen = {};
   Request request = {};
 
-  // Else it is decided without a store: unlimited, or zero.
+  // Otherwise it is decided without a store: unlimited, or zero.
   bool limited() const { return limit.limit != nullptr; }
 };
 
-// The descriptor's limit; answers, and returns nothing, if there is none.
+// The descriptor's limit; answers, and returns null, if there is none.
 std::shared_ptr<DescriptorCall> Prepare(service::Engine& engine, const Instruments& instruments,
                                         const http::Request& request, http::Exchange exchange,
                                         std::string_view domain) {
@@ -115,7 +115,7 @@ std::shared_ptr<DescriptorCall> Prepare(service::Engine& engine, const Instrumen
   return call;
 }
 
-// What both answers begin with. The key is as it is stored: no secret is in it.
+// The beginning of both answers. The key is as stored, and contains no secret.
 void AppendDescriptor(JsonWriter& json, const DescriptorCall& call) {
   json.Field("domain", call.limit.domain).Field("descriptor", call.configured->path);
   json.BytesField("key", call.limit.key).Field("generation", call.catalog->generation);

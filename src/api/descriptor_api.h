@@ -12,8 +12,8 @@
 
 namespace sluice::api {
 
-// What the admin API knows of the Rate Limit Service: the limits in force, and the budget of a
-// descriptor. Its parts outlive it.
+// The admin API of the Rate Limit Service: the limits in force, and the budget of a descriptor. Its
+// parts outlive it.
 class DescriptorApi {
  public:
   DescriptorApi(service::Engine& engine, const Instruments& instruments, const net::Access& access)
@@ -22,11 +22,10 @@ class DescriptorApi {
   void AddRoutes(Router& router) const;
 
  private:
-  // As text, a line for each limit, as envoyproxy/ratelimit does on its debug port.
+  // As text, one line per limit, like the debug port of envoyproxy/ratelimit.
   void ReadConfig(const http::Request& request, http::Exchange exchange) const;
 
-  // The query has the entries of the descriptor, in their order:
-  // ?area=login&remote_address=192.0.2.1
+  // The query has the entries of the descriptor, in order: ?area=login&remote_address=192.0.2.1
   void Inspect(const http::Request& request, http::Exchange exchange,
                std::string_view domain) const;
   void Reset(const http::Request& request, http::Exchange exchange, std::string_view domain) const;

@@ -12,28 +12,28 @@
 
 namespace sluice::api {
 
-// How the service is, as health checks report it.
+// The state of the service, for health checks.
 struct Health {
   struct Master {
     std::string address;
     std::string problem = {};  // Why it does not answer; empty if it does.
   };
 
-  // What a Redis Cluster says of itself.
+  // What a Redis Cluster reports about itself.
   struct Cluster {
     std::string state = {};  // ok, or fail
     std::int64_t slots_ok = 0;
     std::int64_t slots_suspected = 0;  // Of masters that some nodes cannot reach.
-    std::int64_t slots_failed = 0;     // Of masters that are agreed to be gone.
+    std::int64_t slots_failed = 0;     // Of masters that are agreed to be down.
     std::int64_t nodes = 0;
     std::int64_t masters = 0;  // Those that serve slots.
   };
 
-  // What became of the file that keeps the state over restarts.
+  // The state of the file that keeps the budgets over restarts.
   struct Snapshot {
     std::uint64_t failures = 0;
-    std::optional<TimePoint> saved_at = {};  // The last that was written, since the start.
-    std::string problem = {};                // Why a later one was not; empty if there is none.
+    std::optional<TimePoint> saved_at = {};  // The last successful one since the start.
+    std::string problem = {};                // Why a later one failed; empty if none did.
   };
 
   struct Store {
@@ -41,32 +41,32 @@ struct Health {
     std::string address = {};
     bool reachable = true;
     std::optional<Micros> latency = {};
-    std::string breaker = {};          // closed, open or half_open; empty if it has none.
+    std::string breaker = {};          // closed, open or half_open; empty if there is none.
     std::string breaker_reason = {};   // Of its last transition; empty if there was none.
     bool overloaded = false;           // It answers, but cannot keep up.
-    std::string problem = {};          // Why it is not reachable.
-    std::vector<Master> masters = {};  // Of Redis, as far as they are known.
+    std::string problem = {};          // Why it is unreachable.
+    std::vector<Master> masters = {};  // Of Redis, as far as known.
     std::optional<Cluster> cluster = {};
     std::optional<Snapshot> snapshot = {};  // Of the memory store, if it has one.
 
     bool works() const { return reachable && (!cluster || cluster->state == "ok"); }
 
-    // Whether it decides, rather than the policies.
+    // Whether it decides, and not the policies.
     bool decides() const {
       return works() && !overloaded && (breaker.empty() || breaker == "closed");
     }
   };
 
-  // The files that are read again while it runs: configuration, rules, certificates and tokens.
+  // The files that can be reloaded: configuration, rules, certificates and tokens.
   struct Reload {
-    std::vector<std::string> problems = {};  // Of those that are not in force; the old ones are.
-    std::optional<TimePoint> good_at = {};   // When rules were last taken from files.
+    std::vector<std::string> problems = {};  // Of files not in force; the old ones are.
+    std::optional<TimePoint> good_at = {};   // When rules were last read from files.
   };
 
   bool draining = false;
   bool clock_believed = true;  // Whether the system's clock can be right.
   Store store;
-  // Of the rule sets that the admin API manages, if they outlive the process.
+  // For the rule sets that the admin API manages, if they outlive the process.
   std::optional<reload::RulesStatus> rules = {};
   Reload reload = {};
 
@@ -74,7 +74,7 @@ struct Health {
   // would not find them.
   bool ready() const { return !draining && (!rules || rules->ready); }
 
-  // Whether it decides as it should, rather than as well as it can.
+  // Whether it decides only as well as it can.
   bool degraded() const {
     return !store.decides() || !clock_believed || (rules && rules->degraded()) ||
            !reload.problems.empty();
@@ -84,7 +84,7 @@ struct Health {
 // As an object.
 void AppendStore(JsonWriter& json, const Health::Store& store);
 
-// As an object. It names files and what stands in them: for the admin API.
+// As an object. It shows files and parts of their content: only for the admin API.
 void AppendReload(JsonWriter& json, const Health::Reload& reload);
 
 // As fields of an object.

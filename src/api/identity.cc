@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::size_t kLinesMax = 32;
 
-// The lines of one field, as many as there is room for. Those that are left out are the first: the
-// walk begins at the last.
+// The lines of one field, as many as fit. The first ones are dropped, because the walk begins at
+// the last.
 class Lines {
  public:
   void Add(std::string_view line) {
@@ -41,7 +41,7 @@ std::unexpected<Error> Ambiguous(std::string_view names) {
       text::Cat(names, " is given twice; expected that the proxy removes what clients write")});
 }
 
-// Keeps the one value that a request has; fails if there is another.
+// Keeps the only value of a request; fails if there is another.
 class OneValue {
  public:
   bool Add(std::string_view value) {
@@ -130,7 +130,7 @@ Expected<ForwardedRequest> ReadForwardedRequest(const http::Request& request) {
   OneValue uri;
   OneValue host;
   for (const auto& [name, value] : request.headers) {
-    // One that is empty counts: it says that there is no path, and another may be the client's own.
+    // An empty one counts: it says that there is no path, and another may be the client's own.
     if (text::EqualsIgnoreCase(name, "X-Forwarded-Uri") ||
         text::EqualsIgnoreCase(name, "X-Original-URI") ||
         text::EqualsIgnoreCase(name, "X-Original-URL")) {

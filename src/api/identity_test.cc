@@ -135,7 +135,7 @@ TEST(ForwardedRequest, IsWhatTheProxyWrites) {
   EXPECT_EQ(Forwarded({}).value().uri, "");
 }
 
-// Which of them the proxy wrote, and which it passed on, cannot be told.
+// There is no way to tell which of them the proxy wrote, and which it passed on.
 TEST(ForwardedRequest, IsRefusedIfItSaysTwoThings) {
   const std::vector<std::string_view> uris = {"X-Forwarded-Uri", "X-Original-URI",
                                               "X-Original-URL"};

@@ -45,7 +45,7 @@ void AddDescriptor(std::vector<KeyLimit>& found, const service::Catalog& catalog
   found.push_back(LimitOf(domain, std::move(match)));
 }
 
-// All but the rules.
+// Everything except the rules.
 void AddOthers(std::vector<KeyLimit>& found, const service::Catalog& catalog,
                std::string_view written) {
   AddDescriptor(found, catalog, written);

@@ -15,24 +15,23 @@
 
 namespace sluice::api {
 
-inline constexpr std::size_t kKeyLimitsMax = 1'000;  // Of a key that is looked for everywhere.
+inline constexpr std::size_t kKeyLimitsMax = 1'000;  // Per key, in a search of everything.
 
 // A limit that may count a key. Points into the catalog.
 struct KeyLimit {
-  // Of a rule: its band. Else null.
+  // For a rule: its band. Otherwise null.
   const rules::RuleSet* rule_set = nullptr;
   const rules::Rule* rule = nullptr;
   const rules::Band* band = nullptr;
 
-  std::string_view name = {};    // Else: of a named limit, of a default, of a descriptor's limit.
-  std::string_view domain = {};  // Of a descriptor.
+  std::string_view name = {};    // Otherwise: of the named limit, default, or descriptor's limit.
+  std::string_view domain = {};  // For a descriptor.
 
   const Limit* limit = nullptr;
   std::string_view state = {};  // For Charge::name.
-  std::string key = {};         // As it is stored.
+  std::string key = {};         // As stored.
 
-  // Any key can be asked for under a named limit or a default: it counts this one only if something
-  // was used.
+  // A named limit or a default accepts any key: it counts this one only if something was used.
   bool any_key = false;
 
   Charge look() const {
@@ -48,17 +47,17 @@ struct KeyLimit {
 // /api/v1/rate-limit and the domains of the Rate Limit Service; the first kKeyLimitsMax of them.
 std::vector<KeyLimit> LimitsOf(const service::Catalog& catalog, std::string_view written);
 
-// Those of one rule set, all of them.
+// The same for one rule set, without a maximum.
 std::vector<KeyLimit> LimitsOf(const rules::RuleSet& rule_set, std::string_view written);
 
-// That of a descriptor; a null limit if it is decided without one, unlimited or never.
+// The limit of a descriptor; null if it is decided without one: unlimited, or never allowed.
 KeyLimit LimitOf(const rules::RlsDomain& domain, rules::RlsMatch match);
 
-// Finds the limit of a state by what Charge calls them; a null limit if it is not in the catalog.
+// Finds the limit of a state by the name and key of its Charge; null if it is not in the catalog.
 KeyLimit FindLimit(const service::Catalog& catalog, std::string_view state, std::string_view key);
 
-// What the name of a state says: "rule set/rule/band", of a rule that denies without a limit with
-// an empty band, or whatever else it may be.
+// The parts of a state's name: "rule set/rule/band", with an empty band for a rule that denies
+// without a limit, or some other name.
 struct StateName {
   std::string_view rule_set = {};
   std::string_view rule = {};
@@ -69,17 +68,17 @@ struct StateName {
   bool is_rule() const { return !rule_set.empty(); }
 };
 
-// A key with a hash, in the form in which a URL needs no escapes: "apikey:sha256:…" for "apikey#…".
-// Empty if it has none.
+// A key with a hash, in a form that needs no escapes in a URL: "apikey:sha256:…" for "apikey#…".
+// Empty if it has no hash.
 std::string RefOf(std::string_view key);
 
-// Where a limit stands in the configuration, inside an object.
+// The place of a limit in the configuration, inside an object.
 void AppendPlace(JsonWriter& json, const KeyLimit& limit);
 
-// Whether nothing is counted under what was looked at.
+// Whether the look found an unused budget.
 bool IsUntouched(const Request& look);
 
-// What a request of 1 would get, inside an object. `look` is of this limit, with the state seen.
+// What a request of 1 would get, inside an object. `look` is for this limit, with the state seen.
 void AppendLook(JsonWriter& json, const Limit& limit, const Request& look);
 
 }  // namespace sluice::api

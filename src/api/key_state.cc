@@ -19,7 +19,7 @@ std::span<const rules::Band> BandsOf(const Override& found) {
   return found.bands;
 }
 
-// Of a rule's own scope. A value that is known only by its hash matches no pattern.
+// For a rule's own scope. A value known only by its hash matches no pattern.
 std::span<const rules::Band> BandsFor(const rules::Rule& rule, std::string_view key,
                                       std::string_view value) {
   const Override* const found = rules::OverrideIndex(rule).Find(value, key);
@@ -36,7 +36,7 @@ std::string WhyNoKey(std::string_view written) {
   if (written[at] == '#' && !rules::IsHash(text::Cat("sha256:", rest))) {
     return text::Cat(text::Quote(written), " is cut off: a hash has 64 hexadecimal digits");
   }
-  // What is covered would be hashed like any other value, and nothing is counted under that.
+  // A masked value would be hashed like any other, and nothing is counted under that.
   const bool covered = rest.starts_with("***") || rest.ends_with("…") || rest.ends_with("...");
   if (written[at] == ':' && covered && rules::IsSecretName(name)) {
     return text::Cat("the value of ", text::Quote(name),

@@ -9,21 +9,21 @@
 
 namespace sluice::api {
 
-// A band whose budget a key has.
+// A band in which a key has a budget.
 struct KeyBand {
   const rules::Rule* rule;
   const rules::Band* band;
-  std::string key;  // As it is stored.
+  std::string key;  // As stored.
 };
 
-// Why this cannot be the key of a budget, though it may look like one: it is covered or cut off.
+// Why this cannot be the key of a budget, though it may look like one: it is masked or truncated.
 // Empty if it can.
 std::string WhyNoKey(std::string_view written);
 
 // All bands of a rule set under which a key can have state; those of its override where one
-// applies. It is written as answers show it ("ip:192.0.2.1", "apikey#…", "global"), with the value
-// that a hash stands for ("apikey:k"), or with the hash as overrides have it ("apikey:sha256:…").
-// Overrides by pattern are found by their value only.
+// applies. The key is written as in answers ("ip:192.0.2.1", "apikey#…", "global"), with the value
+// behind a hash ("apikey:k"), or with the hash as in overrides ("apikey:sha256:…"). Overrides by
+// pattern are found only by value.
 std::vector<KeyBand> BandsOf(const rules::RuleSet& rule_set, std::string_view written);
 
 }  // namespace sluice::api

@@ -14,7 +14,7 @@ namespace sluice::api {
 inline constexpr std::string_view kPermitsExpected =
     "expected a whole number from 0 to 9223372036854775807";
 
-// What a query says of permits, which is 1 if it says nothing; or what is wrong with it.
+// The permits in a query, 1 by default; or what is wrong with them.
 inline std::expected<std::int64_t, std::string> ReadPermits(std::optional<std::string_view> text) {
   if (!text) return 1;
   const auto permits = text::ParseInteger(*text);

@@ -22,7 +22,7 @@ PublicApi::PublicApi(Parts parts)
   add_check("GET", "/api/v1/rate-limit/remaining", rate_limits_, &RateLimitApi::Remaining);
   add_check("POST", "/api/v1/check", rules_, &RuleApi::Check);
   add_check("POST", "/api/v1/check/batch", rules_, &RuleApi::CheckBatch);
-  // It is about whoever asks, or whom a trusted proxy names, in any case.
+  // Always about the caller, or whom a trusted proxy names.
   Add("", "/api/v1/authorize/{ruleSet}", For::kCallers,
       [this](const http::Request& request, http::Exchange exchange, Caller,
              std::string_view rule_set) {
@@ -46,7 +46,7 @@ PublicApi::PublicApi(Parts parts)
   for (const char* path : {"/metrics", "/actuator/prometheus"}) {
     add("GET", path, For::kTrusted, service_, &ServiceApi::Metrics);
   }
-  // Those who look after the service ask these, and most of them cannot show a token.
+  // Monitoring asks these, and most tools cannot show a token.
   for (const char* path : {"/health", "/actuator/health"}) {
     add("GET", path, For::kAnyone, service_, &ServiceApi::HealthOf);
   }
@@ -92,7 +92,7 @@ std::optional<Caller> PublicApi::CallerOf(const http::Request& request) const {
   if (parts_.access.open() || request.certified) return Caller::kTrusted;
   const std::string_view token = net::BearerToken(request.FindHeader("Authorization"));
   if (parts_.access.Knows(token)) return Caller::kTrusted;
-  // What a proxy passes on of its client's may be a token for somebody else.
+  // A token that a proxy passes on from its client may be for somebody else.
   if (parts_.is_public) return Caller::kAnonymous;
   return std::nullopt;
 }

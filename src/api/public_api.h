@@ -15,18 +15,18 @@
 
 namespace sluice::api {
 
-// All that the HTTP door answers. openapi.json describes it.
+// Everything that the HTTP door answers. openapi.json describes it.
 class PublicApi final : public http::Handler {
  public:
   struct Parts {
     ServiceApi::Parts service;
     ClientOptions clients;
     OnStoreFailure on_store_failure = OnStoreFailure::kFailOpen;
-    const net::Access& access;  // Open: no caller is asked for a token.
-    // Callers without a token are answered about themselves, instead of not at all.
+    const net::Access& access;  // Open: no token is needed.
+    // Callers without a token get answers about themselves, instead of none.
     bool is_public = false;
 
-    // POST /json, in the shape of envoyproxy/ratelimit.
+    // POST /json, in the format of envoyproxy/ratelimit.
     std::function<void(const http::Request&, http::Exchange)> rls_json = {};
   };
 
@@ -47,7 +47,7 @@ class PublicApi final : public http::Handler {
       std::function<void(const http::Request&, http::Exchange, Caller, std::string_view parameter)>;
 
   void Add(std::string_view method, std::string_view path, For who, Action action);
-  // Nothing: they are not let in.
+  // Nothing: the caller is refused.
   std::optional<Caller> CallerOf(const http::Request& request) const;
 
   const Parts parts_;

@@ -17,13 +17,13 @@
 namespace sluice::api {
 namespace {
 
-// All that OpenAPI can describe: what a path with any method has.
+// All methods that OpenAPI can describe: those of a path with any method.
 constexpr const char* kMethods[] = {"GET",     "PUT",  "POST",  "DELETE",
                                     "OPTIONS", "HEAD", "PATCH", "TRACE"};
 
 enum class Listener { kPublic, kAdmin };
 
-// The operations of a listener; only those of the admin API say which it is.
+// The operations of a listener; only those of the admin API name theirs.
 std::set<std::string> Described(Listener listener) {
   std::set<std::string> all;
   const boost::json::value document = boost::json::parse(kOpenApi);

@@ -31,9 +31,9 @@ std::array<std::string, core::kAlgorithmCount> StatesIn(std::string_view place) 
   return names;
 }
 
-// What the state of these checks is called, so that it stays when the defaults change. The budget
-// of a client's address is kept apart from that of a key which somebody names: otherwise anyone who
-// writes down an address could use up its budget, or make it whole.
+// The names of the states of these checks, so that states stay when the defaults change. The budget
+// of a client's address is separate from that of a key that a caller names: otherwise anyone who
+// writes an address could use up its budget, or reset it.
 const std::array kNamedStates = StatesIn("api/");
 const std::array kAddressStates = StatesIn("address/");
 
@@ -66,11 +66,11 @@ struct RateLimitApi::Call {
   std::optional<Limit> limit;
   Charge charge{.key = {}, .limit = nullptr};
   Request request;
-  SeenState seen;  // Of looks.
+  SeenState seen;  // For looks.
   bool peek = false;
 
   bool looks() const { return charge.cost == 0; }
-  TimePoint asked;  // Earlier than the decision: a window that ends with a second ends there.
+  TimePoint asked;  // Before the decision: a window that ends with a second ends there.
 };
 
 std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& request,

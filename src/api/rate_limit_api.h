@@ -14,7 +14,7 @@
 
 namespace sluice::api {
 
-// What the state of these checks is called: of a key that somebody names, and of an address.
+// The names of the states of these checks: for a key that a caller names, and for an address.
 std::string_view NamedState(Algorithm algorithm);
 std::string_view AddressState(Algorithm algorithm);
 
@@ -37,7 +37,7 @@ class RateLimitApi {
  private:
   struct Call;
 
-  // Reads the query; answers, and returns nothing, if it is wrong.
+  // Reads the query; answers, and returns null, if it is wrong.
   std::unique_ptr<Call> Read(const http::Request& request, http::Exchange exchange,
                              Caller caller) const;
   void Answer(Call& call) const;

@@ -14,20 +14,20 @@
 
 namespace sluice::api {
 
-// Finds what answers a request by its path and method. Says 404 where there is no path, and 405
-// with Allow where there is no such method.
+// Finds the action for a request by its path and method. Answers 404 for an unknown path, and 405
+// with Allow for a wrong method.
 class Router {
  public:
-  // `parameter` is what {…} stands for in the path, decoded; empty if there is none.
+  // `parameter` is the decoded value of {…} in the path; empty if there is none.
   using Action =
       std::function<void(const http::Request&, http::Exchange, std::string_view parameter)>;
 
-  // `help` says where to find what there is, to those who ask for something else.
+  // `help` tells those who ask for an unknown path where to look.
   Router(const Instruments& instruments, std::string_view help)
       : instruments_(instruments), help_(help) {}
 
   // A path such as /health, or with one {name} for one segment: /rule-sets/{id}/enable. An empty
-  // method is any. HEAD is answered as GET.
+  // method means any. HEAD is answered as GET.
   void Add(std::string_view method, std::string_view path, Action action);
 
   void Route(const http::Request& request, http::Exchange exchange) const;

@@ -23,7 +23,7 @@ namespace {
 
 using service::RuleCheck;
 
-// A decision as the header fields tell it: those of a look speak of the budget as it stands.
+// A decision for the header fields: those of a look describe the current budget.
 Decision InFields(Decision decision, const RuleCheck& check) {
   if (!check.looked() || !check.denied_band()) return decision;
   decision.allowed = true;
@@ -66,7 +66,7 @@ void Answer(Call& call, TimePoint now) {
   const std::vector<service::Policy> policies = PoliciesOf(check);
   const Decision& decision = *check.decision();
   LogDenial(reply, check);
-  // A request that a rule refuses without a limit has no numbers, and no time when it would pass.
+  // A request refused by a rule without a limit has no numbers, and no time when it would pass.
   const bool has_numbers = check.limited() && (decision.allowed || check.denied_band());
   if (has_numbers) {
     service::AppendRateLimitFields(reply.headers, InFields(decision, check), policies, now);
@@ -103,8 +103,8 @@ void Run(std::unique_ptr<Call> call, service::Engine& engine) {
   it.check.Run(engine, [call = std::move(call), now = engine.Now()] { Answer(*call, now); });
 }
 
-// Makes a check one about whoever asks, with what is known of them. False: it names somebody else,
-// or an attribute, which may be whose budget it is.
+// Makes a check about the caller, with what is known about it. False: it names somebody else, or an
+// attribute, which may decide whose budget is used.
 bool MakeOwn(rules::Context& context, const Identity& caller) {
   const auto is_own = [](std::string_view named, std::string_view own) {
     return named.empty() || named == own;
@@ -125,13 +125,13 @@ void RefuseForeign(Reply& reply) {
              "Authorization: Bearer …, or no other ip, userId, apiKey and attributes");
 }
 
-// Several checks that are answered together, in their order.
+// Several checks that are answered together, in order.
 struct Batch {
   explicit Batch(Reply own_reply) : reply(std::move(own_reply)) {}
 
   struct Item {
     std::unique_ptr<RuleCheck> check;
-    std::optional<Error> error;  // What is wrong with it; then it was not run.
+    std::optional<Error> error;  // Why it was not run.
   };
 
   Reply reply;
@@ -245,8 +245,8 @@ void RuleApi::Authorize(std::string_view rule_set, const http::Request& request,
   if (mode.value) call->denied_status = 403;
   const auto permits = ReadPermits(permits_text.value);
   if (!permits) return call->reply.Fail(400, "INVALID_PERMITS", permits.error());
-  // Which request it is about is up to whoever asks: lying would only change its own answer. Who
-  // the client is, only trusted peers may say.
+  // The caller may describe any request: lying would only change its own answer. Only trusted peers
+  // may say who the client is.
   const auto identity = Identify(request, clients_);
   if (!identity) return call->reply.Fail(identity.error());
   const auto forwarded = ReadForwardedRequest(request);

@@ -15,20 +15,20 @@ namespace sluice::api {
 
 inline constexpr std::size_t kBatchMax = 1000;
 
-// Requests put to rule sets: by a description in JSON, or by what a proxy forwards.
+// Checks against rule sets: described in JSON, or by what a proxy forwards.
 class RuleApi {
  public:
   RuleApi(service::Engine& engine, const Instruments& instruments, const ClientOptions& clients)
       : engine_(engine), instruments_(instruments), clients_(clients) {}
 
-  // POST /api/v1/check. What an anonymous caller asks is about itself.
+  // POST /api/v1/check. Anonymous callers may ask only about themselves.
   void Check(const http::Request& request, http::Exchange exchange, Caller caller) const;
 
-  // POST /api/v1/check/batch. One check that an anonymous caller may not ask refuses all.
+  // POST /api/v1/check/batch. All are refused if an anonymous caller may not ask one of them.
   void CheckBatch(const http::Request& request, http::Exchange exchange, Caller caller) const;
 
   // /api/v1/authorize/{ruleSet}, with any method: 200, or 429. With ?mode=nginx a denial is 403,
-  // because nginx takes nothing else, and X-Sluice-Status says 429.
+  // because nginx accepts nothing else, and X-Sluice-Status says 429.
   void Authorize(std::string_view rule_set, const http::Request& request,
                  http::Exchange exchange) const;
 

@@ -11,8 +11,8 @@
 namespace sluice::api {
 namespace {
 
-// Without its store it still decides, by policy: that is worth an alarm, not a restart. Without
-// rules that it has never read it cannot decide.
+// Without its store it still decides, by policy: that is worth an alarm, not a restart. If it has
+// never read its rules, it cannot decide.
 std::string_view StatusOf(const Health& health) {
   if (health.draining) return "OUT_OF_SERVICE";
   return health.ready() ? "UP" : "DOWN";
@@ -84,7 +84,7 @@ void ServiceApi::HealthOf(const http::Request& request, http::Exchange exchange)
     AppendRulesFields(json, *health.rules);
     json.EndObject();
   }
-  // Which, and what stands in them, is not for everybody.
+  // Which files, and their content, is not for everybody.
   if (!health.reload.problems.empty()) {
     json.Key("reload").BeginObject().Field("status", "DEGRADED");
     json.Field("problem", "files are not valid or cannot be read, and the old ones are in force");
@@ -117,7 +117,7 @@ void ServiceApi::Docs(const http::Request& request, http::Exchange exchange) con
   reply.headers =
       "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src "
       "'unsafe-inline'; connect-src 'self'\r\n";
-  // Where the reader reached it. Behind a proxy that speaks TLS only the page itself knows that.
+  // The origin that the reader used. Behind a proxy with TLS, only the page itself knows it.
   constexpr std::string_view kOrigin = "{origin}";
   const auto at = kDocsPage.find(kOrigin);
   reply.body = kDocsPage.substr(0, at);

@@ -15,7 +15,7 @@
 
 namespace sluice::api {
 
-// What operators and tools ask of the service itself: health, metrics, and what the API is.
+// What operators and tools ask about the service itself: health, metrics, and its API.
 class ServiceApi {
  public:
   struct Parts {
@@ -24,7 +24,7 @@ class ServiceApi {
     Instruments instruments;
     std::function<Health()> health;  // Called from any thread; must not block.
     std::string version;
-    bool tls = false;  // Whether the door speaks it.
+    bool tls = false;  // Whether the door uses it.
   };
 
   explicit ServiceApi(Parts parts) : parts_(std::move(parts)) {}

@@ -83,7 +83,7 @@ void AppendEntry(JsonWriter& json, const HeavyHitters::Entry& entry, Kind kind) 
     if (name.band.empty()) {
       json.Field("blocked", true);
     } else if (kind != Kind::kBusy) {
-      // Whoever is busy is so under all bands of the rule.
+      // A busy key is busy under all bands of the rule.
       json.Field("band", name.band);
     }
   } else {
@@ -97,7 +97,7 @@ void AppendEntry(JsonWriter& json, const HeavyHitters::Entry& entry, Kind kind) 
   json.Field("countAtMost", entry.count).Field("countAtLeast", entry.count - entry.error);
 }
 
-// Keys that were near the end of their budgets, and what they have left now.
+// Keys that were close to the end of their budgets, and what they have left now.
 struct NearCall {
   struct Candidate {
     HeavyHitters::Entry entry;
@@ -122,7 +122,7 @@ void AnswerNear(NearCall& call) {
   std::vector<Near> found;
   for (std::size_t i = 0; i < call.candidates.size(); ++i) {
     const Request& request = call.requests[i];
-    // What has recovered meanwhile is not near any more.
+    // Those that have recovered meanwhile are not near any more.
     if (!request.outcome || !service::IsNear(*request.outcome)) continue;
     const NearCall::Candidate& candidate = call.candidates[i];
     const Decision decision =
@@ -133,7 +133,7 @@ void AnswerNear(NearCall& call) {
                                      static_cast<double>(decision.limit)});
   }
   std::ranges::sort(found, [](const Near& a, const Near& b) {
-    return a.used != b.used ? a.used > b.used : a.candidate < b.candidate;  // Those with more asks.
+    return a.used != b.used ? a.used > b.used : a.candidate < b.candidate;  // More requests first.
   });
   JsonWriter json(call.reply.body);
   json.BeginObject().Field("by", "near").Field("charged", false).Key("keys").BeginArray();
@@ -147,7 +147,7 @@ void AnswerNear(NearCall& call) {
   call.reply.Send(200);
 }
 
-// The counts say who was near; whether they still are, the store says.
+// The counts tell who was near; the store tells whether they still are.
 void LookWhoIsNear(service::Engine& engine, std::vector<HeavyHitters::Entry> entries,
                    std::shared_ptr<const service::Catalog> catalog, std::size_t n, Reply reply) {
   auto call = std::make_shared<NearCall>(NearCall{.reply = std::move(reply),

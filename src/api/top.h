@@ -9,8 +9,8 @@
 
 namespace sluice::api {
 
-// Answers GET /admin/v1/top: whose requests were denied, by what; who is busy; whose budget is
-// nearly used up; and whom shadows would have denied.
+// Answers GET /admin/v1/top: whose requests were denied, and by what; who is busy; whose budget is
+// nearly used up; and whom shadow rules would have denied.
 void AnswerTop(service::Engine& engine, const telemetry::HeavyHitters& keys, Reply reply,
                std::string_view query);
 

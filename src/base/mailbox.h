@@ -8,8 +8,8 @@
 
 namespace sluice {
 
-// Brings work to the thread of one event loop. Any thread posts; the loop runs what it finds in the
-// order of arrival. However much is posted before it does, the loop is woken once.
+// Brings work to the thread of one event loop. Any thread may post; the loop runs tasks in the
+// order of arrival. However many are posted before it does, the loop is woken once.
 class Mailbox {
  public:
   class Task {
@@ -22,7 +22,7 @@ class Mailbox {
     Task* next_ = nullptr;
   };
 
-  // `wake` is called on whichever thread posts, and makes the loop call Run soon.
+  // `wake` is called on the posting thread, and makes the loop call Run soon.
   explicit Mailbox(std::function<void()> wake) : wake_(std::move(wake)) {}
   ~Mailbox() { Drop(); }
   Mailbox(const Mailbox&) = delete;
@@ -44,7 +44,7 @@ class Mailbox {
     Post(std::make_unique<FunctionTask<Function>>(std::move(function)));
   }
 
-  // On the loop. What is posted meanwhile waits for the next time.
+  // Called on the loop. Tasks posted meanwhile wait for the next call.
   void Run() {
     for (Task* task = Take(); task != nullptr;) {
       const std::unique_ptr<Task> current(std::exchange(task, task->next_));
@@ -52,7 +52,7 @@ class Mailbox {
     }
   }
 
-  // Destroys what waits without running it.
+  // Destroys the waiting tasks without running them.
   void Drop() {
     for (Task* task = Take(); task != nullptr;) {
       const std::unique_ptr<Task> current(std::exchange(task, task->next_));
@@ -62,7 +62,7 @@ class Mailbox {
   // The mailbox of the loop that runs on this thread; null if there is none.
   static Mailbox* Here() { return here_; }
 
-  // Makes a mailbox that of this thread.
+  // Sets the mailbox of this thread.
   class Home {
    public:
     explicit Home(Mailbox& mailbox) { here_ = &mailbox; }
@@ -79,7 +79,7 @@ class Mailbox {
     Function function;
   };
 
-  // All that waits, the first to come first.
+  // Takes all waiting tasks, oldest first.
   Task* Take() {
     Task* last = last_.exchange(nullptr, std::memory_order_acquire);
     Task* first = nullptr;
@@ -93,7 +93,7 @@ class Mailbox {
   static inline constinit thread_local Mailbox* here_ = nullptr;
 
   const std::function<void()> wake_;
-  std::atomic<Task*> last_ = nullptr;  // Each knows the one before it.
+  std::atomic<Task*> last_ = nullptr;  // Each points to the one before it.
 };
 
 }  // namespace sluice

@@ -103,7 +103,7 @@ TEST(Mailbox, KeepsTheOrderOfEachOfManyThreads) {
       }
     });
   }
-  // A wake that is missing would leave this waiting.
+  // A missing wake would leave this waiting.
   while (ran < kThreads * kTasks) {
     woken.acquire();
     mailbox.Run();

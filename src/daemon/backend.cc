@@ -26,7 +26,7 @@ namespace {
 
 using config::Settings;
 
-// Nothing to install: state in this process, over restarts if there is a snapshot file.
+// Nothing to install: state in this process, kept over restarts if there is a snapshot file.
 class MemoryBackend final : public Backend {
  public:
   static Expected<std::unique_ptr<Backend>> Open(const Settings& settings, const Parts& parts) {
@@ -88,7 +88,7 @@ class MemoryBackend final : public Backend {
         });
   }
 
-  // Behind a guard, as Redis is: that is where policies and their metrics are, though nothing that
+  // Behind a guard, like Redis: that has the policies and their metrics, though nothing that
   // clients do makes a check in memory fail.
   Store& store() override { return guard_; }
 
@@ -145,7 +145,7 @@ class MemoryBackend final : public Backend {
   std::optional<Periodic> snapshots_;
 };
 
-// State shared through Redis, and a guard that keeps deciding when it is not there.
+// State shared through Redis, and a guard that keeps deciding when Redis is unavailable.
 class RedisBackend final : public Backend {
  public:
   static Expected<std::unique_ptr<Backend>> Open(const Settings& settings, const Parts& parts) {
@@ -187,7 +187,7 @@ class RedisBackend final : public Backend {
 
   Store& store() override { return guard_; }
 
-  // A Redis that is there is connected before the first request; one that is not holds nobody up.
+  // Connects to a reachable Redis before the first request; an unreachable one delays nobody.
   void Start() override {
     pings_.emplace(std::chrono::seconds{1}, Periodic::First::kAtOnce, [this] { Ping(); });
     std::unique_lock lock(mutex_);
@@ -220,7 +220,7 @@ class RedisBackend final : public Backend {
   void ForgetDenials() override { guard_.ForgetDenials(); }
 
  private:
-  // Does not wait: a Redis that hangs holds up nobody who wants to stop.
+  // Does not wait: a Redis that hangs must not delay a shutdown.
   void Ping() {
     probe_.Ask();
     if (heartbeat_) {
@@ -237,9 +237,9 @@ class RedisBackend final : public Backend {
     });
   }
 
-  // Whether anybody asks for decisions or not. On the store's thread.
+  // Logs whether or not anybody asks for decisions. On the store's thread.
   void LogOutage(std::string_view problem) {
-    if (finished_) return;  // It is we who hang up.
+    if (finished_) return;  // We closed the connection ourselves.
     const auto now = Outage::Steady::now();
     if (!problem.empty()) {
       if (!outage_.Failed(now)) return;
@@ -280,7 +280,7 @@ class RedisBackend final : public Backend {
 
   const std::string mode_;
 
-  // For the store's thread, too.
+  // Also for the store's thread.
   mutable std::mutex mutex_;
   std::condition_variable first_pong_;
   std::optional<Micros> latency_;  // Guarded by mutex_.
@@ -288,7 +288,7 @@ class RedisBackend final : public Backend {
   std::atomic<bool> ping_under_way_ = false;
   std::atomic<bool> finished_ = false;
 
-  // Of the store's thread.
+  // Used by the store's thread.
   telemetry::LimitedLog outages_;
   Outage outage_;
 

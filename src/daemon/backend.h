@@ -14,8 +14,8 @@
 
 namespace sluice::daemon {
 
-// Where the state of the service lives, with all that keeps it: the store, the guard around it,
-// snapshots, heartbeats.
+// Where the state of the service lives, with everything that maintains it: the store, the guard
+// around it, snapshots, heartbeats.
 class Backend {
  public:
   struct Parts {
@@ -25,7 +25,7 @@ class Backend {
     const Clock& clock;
   };
 
-  // Errors: kInvalidInput, kIo. A Redis that is not there is none: it is looked for in the
+  // Errors: kInvalidInput, kIo. An unreachable Redis is not an error: it is looked for in the
   // background.
   static Expected<std::unique_ptr<Backend>> Open(const config::Settings& settings,
                                                  const Parts& parts);
@@ -33,16 +33,16 @@ class Backend {
 
   virtual Store& store() = 0;
 
-  // Starts what runs in the background.
+  // Starts the background work.
   virtual void Start() = 0;
 
-  // After the last request: what must not be lost is written.
+  // After the last request: writes what must not be lost.
   virtual void Finish() = 0;
 
   virtual api::Health::Store Health() const = 0;
   virtual std::string Description() const = 0;
 
-  // A JSON object; "null" if there is nothing to tell.
+  // A JSON object; "null" if there is nothing to report.
   virtual std::string GuardStatus() const = 0;
 
   // After limits have changed; see GuardedStore.

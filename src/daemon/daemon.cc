@@ -49,7 +49,7 @@
 namespace sluice::daemon {
 namespace {
 
-constexpr int kExitForced = 2;  // By a second signal; what was received is not answered.
+constexpr int kExitForced = 2;  // By a second signal; pending requests stay unanswered.
 
 namespace asio = boost::asio;
 using config::Settings;
@@ -58,7 +58,7 @@ Problems ProblemOf(std::string_view what, const Error& error) {
   return {{.file = std::string(what), .message = error.message}};
 }
 
-// A client may come without a certificate where there is another way to be let in.
+// A client certificate is optional if there is another way to be let in.
 template <typename Door>
 std::optional<net::TlsFiles> TlsOf(const Door& door, bool has_other_way) {
   if (door.tls_certificate.empty()) return std::nullopt;
@@ -73,8 +73,8 @@ std::chrono::milliseconds Millis(Micros duration) {
   return std::chrono::ceil<std::chrono::milliseconds>(duration);
 }
 
-// Where a door listens, once it does; a supervisor or a test reads it. Whoever gathers lines of
-// JSON gathers those of standard output, too.
+// Prints where a door listens, for a supervisor or a test. Whoever collects JSON lines collects
+// those of standard output, too.
 void Announce(std::string_view door, const net::ListenAddress& address,
               telemetry::LogFormat format) {
   const std::string message = text::Cat(door, " listening on ", address.ToString());
@@ -92,14 +92,14 @@ std::size_t LoopCount(const Settings& settings) {
   return std::min(count, net::Loops::kCountMax);
 }
 
-// What the admin door has to itself, so that it answers whatever clients do at the others.
+// The admin door's own budget, so that it answers whatever clients do at the others.
 std::shared_ptr<net::ByteBudget> AdminBuffered() {
-  constexpr std::size_t kBodies = 4;  // As large as they may be.
+  constexpr std::size_t kBodies = 4;  // Of the maximum size.
   return std::make_shared<net::ByteBudget>(kBodies * kYamlBytesMax);
 }
 
-// Of a door that listens beyond this machine: it asks nobody who they are, or its tokens can be
-// read on the way.
+// Warns about a door that listens beyond this machine and asks for no credentials, or whose tokens
+// can be read on the way.
 void WarnIfExposed(const DoorPlan& door, telemetry::Logger& logger) {
   if (!door.is_open() || net::ListenAddress::Parse(door.listen)->IsLoopback()) return;
   const auto warn = [&](std::string_view message) {
@@ -140,8 +140,8 @@ class Daemon::Impl {
 
   ~Impl() {
     give_back_.reset();
-    // What the keeper was asked is done while there are doors to tell. Then the doors; the store,
-    // which decides what still waits in it, for connections that are no more; and the loops.
+    // The keeper's work is finished while there are doors to answer it. Then end the doors; the
+    // store, which decides what still waits in it, for connections that are gone; and the loops.
     if (keeper_) keeper_->Stop();
     for (ServiceDoor& each : doors_) each.door.reset();
     backend_.reset();
@@ -150,7 +150,7 @@ class Daemon::Impl {
   }
 
   std::expected<void, Problems> Start(const Problems& warnings) {
-    std::signal(SIGPIPE, SIG_IGN);  // Whoever reads the log may go; the service stays.
+    std::signal(SIGPIPE, SIG_IGN);  // The log's reader may go; the service stays.
     std::vector<DoorPlan> plans = PlanDoors(settings_);
     const Descriptors descriptors = ReserveDescriptors(plans, loops_.size());
     for (DoorPlan& plan : plans) doors_.emplace_back(std::move(plan));
@@ -175,7 +175,7 @@ class Daemon::Impl {
                                 .keep_file = settings_.rules.keep_file,
                                 .publish = [this](auto catalog) { Publish(std::move(catalog)); }},
         reload::Keeper::Parts{.managed = *managed_, .logger = logger_, .metrics = metrics_});
-    // Nobody is answered before the loops run. What fails says so before anything is logged.
+    // Nobody is answered before the loops run. Failures are reported before anything is logged.
     for (ServiceDoor& each : doors_) {
       if (!each.plan.is_open()) continue;
       auto opened = Open(each);
@@ -236,8 +236,8 @@ class Daemon::Impl {
   }
 
  private:
-  // Every loop, an idle one, too, has let go of the old catalog when this returns. What requests do
-  // not use any more is destroyed here, where nobody is held up.
+  // Every loop, even an idle one, has released the old catalog when this returns. What requests no
+  // longer use is destroyed here, where nobody has to wait for it.
   void Publish(std::shared_ptr<const service::Catalog> catalog) {
     const auto old = engine_->catalog();
     engine_->SetCatalog(std::move(catalog));
@@ -272,10 +272,10 @@ class Daemon::Impl {
                                    .count()}});
   }
 
-  // Reads rules, certificates and tokens again; does not wait.
+  // Reloads rules, certificates and tokens; does not wait.
   void Reload(reload::Keeper::Done done) {
     keeper_->Reload([this, done = std::move(done)](reload::Keeper::Outcome outcome) mutable {
-      // A file that is missing is a problem of what was asked for, not of the question.
+      // A missing file is a problem of the configuration, not an error of the request.
       if (!outcome.result && outcome.problems.empty()) {
         outcome.problems = ProblemOf("rules", outcome.result.error());
       }
@@ -316,7 +316,7 @@ class Daemon::Impl {
     std::unreachable();
   }
 
-  // What a server's Start returned.
+  // Turns the result of a server's Start into a door.
   template <typename Server>
   static Opened DoorOf(std::string_view name, Expected<std::unique_ptr<Server>> server) {
     if (!server) return std::unexpected(ProblemOf(name, server.error()));
@@ -355,12 +355,12 @@ class Daemon::Impl {
     return problems;
   }
 
-  // Each door's own. A file that is no good leaves its door the old tokens.
+  // Each door has its own. If a file is invalid, its door keeps the old tokens.
   Problems ReloadTokens() {
     Problems problems;
     for (const ServiceDoor& each : doors_) {
       const auto& [name, path] = std::tie(each.plan.name, each.plan.token_file);
-      // What came through a pipe came once, and whoever reads it again may wait without end.
+      // A pipe delivers only once, and reading it again may block forever.
       std::error_code error;
       const auto type = std::filesystem::status(path, error).type();
       using std::filesystem::file_type;
@@ -379,7 +379,7 @@ class Daemon::Impl {
     return problems;
   }
 
-  // Each door's own. One that is no good leaves its door the old one.
+  // Each door has its own. If one is invalid, its door keeps the old one.
   Problems ReloadCertificates() {
     Problems problems;
     for (const ServiceDoor& each : doors_) {
@@ -446,7 +446,7 @@ class Daemon::Impl {
                           [this] { return static_cast<double>(buffered_->refused()); });
   }
 
-  // At most one line a second, as of all that clients bring about.
+  // At most one line a second, as for everything that clients cause.
   void TellOfFullBuffers() {
     const std::uint64_t refused = buffered_->refused();
     const std::uint64_t before = std::exchange(buffers_refused_told_, refused);
@@ -474,7 +474,7 @@ class Daemon::Impl {
     logger_.Info("draining");
     draining_ = true;
     std::size_t cut = 0;
-    // All doors of clients close before any is waited for; operators can look on meanwhile.
+    // All client doors close before we wait for any; operators can watch meanwhile.
     const auto drain = [&](bool for_operators) {
       for (const ServiceDoor& each : doors_) {
         if (each.door && each.plan.for_operators == for_operators) each.door->StartDrain();
@@ -582,7 +582,7 @@ class Daemon::Impl {
     return DoorOf(each.plan.name, std::move(server));
   }
 
-  // POST /json, in the shape of envoyproxy/ratelimit.
+  // POST /json, in the format of envoyproxy/ratelimit.
   void AnswerRlsJson(const http::Request& request, http::Exchange exchange) {
     auto reply = std::make_shared<api::Reply>(std::move(exchange), request, instruments_);
     const auto done = [reply](grpc::JsonAnswer answer) {
@@ -644,8 +644,8 @@ class Daemon::Impl {
     // Every rule set that can be read can be sent.
     limits.body_bytes_max = kYamlBytesMax;
     limits.body_bytes_hint = ", as a rule set may have";
-    // A token does not travel in the clear if there is a certificate. Those of the HTTP door's
-    // clients let nobody in here.
+    // With a certificate, tokens are encrypted on the way. Certificates of the HTTP door's clients
+    // are not accepted here.
     std::optional<net::TlsFiles> tls;
     if (!address.IsLoopback()) tls = TlsOf(settings_.http, true);
     if (tls) tls->client_ca.clear();
@@ -658,7 +658,7 @@ class Daemon::Impl {
   // Constant after construction.
   const Settings settings_;
 
-  // Caught from the beginning: by default they would kill a service that has just said it listens.
+  // Caught from the beginning: by default they would kill a service that has just announced itself.
   asio::io_context signal_context_{1};
   asio::signal_set stop_signals_{signal_context_, SIGTERM, SIGINT};
   asio::signal_set reload_signals_{signal_context_, SIGHUP};
@@ -670,7 +670,7 @@ class Daemon::Impl {
   const api::Instruments instruments_{.metrics = metrics_, .logger = logger_};
   telemetry::HeavyHitters keys_;
   std::optional<service::Engine> engine_;
-  std::unique_ptr<Backend> backend_;  // Tells the engine of each decision, to its end.
+  std::unique_ptr<Backend> backend_;  // Reports each decision to the engine until it ends.
   std::unique_ptr<redis::Client> rules_client_;
   std::unique_ptr<reload::RuleSetStore> managed_;
   std::optional<reload::Keeper> keeper_;
@@ -681,9 +681,9 @@ class Daemon::Impl {
   std::optional<api::AdminApi> admin_api_;
   std::vector<ServiceDoor> doors_;  // From Start on.
   mutable std::mutex reload_mutex_;
-  Problems other_problems_;  // Of certificates and tokens, at the last reload. By reload_mutex_.
+  Problems other_problems_;  // Certificates and tokens, last reload. Guarded by reload_mutex_.
   FreedMemory freed_memory_;
-  std::uint64_t accept_errors_told_ = 0;  // Of the thread of give_back_, as is the next.
+  std::uint64_t accept_errors_told_ = 0;  // For give_back_'s thread only, like the next.
   std::uint64_t buffers_refused_told_ = 0;
   std::optional<Periodic> give_back_;
   std::atomic<bool> draining_ = false;

@@ -10,11 +10,11 @@
 
 namespace sluice::daemon {
 
-// The service, put together: the one place that names every part.
+// The whole service: the one place that names every part.
 class Daemon {
  public:
-  // Starts everything; the doors are open when it returns. All that keeps it from starting is
-  // reported, a problem each. The warnings are logged when it has started.
+  // Starts everything; the doors are open when it returns. Reports everything that keeps it from
+  // starting, one problem each. The warnings are logged once it has started.
   static std::expected<std::unique_ptr<Daemon>, Problems> Start(const config::Settings& settings,
                                                                 const std::string& config_path,
                                                                 const Problems& warnings);

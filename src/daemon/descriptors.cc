@@ -15,18 +15,18 @@ std::int64_t Sum(std::span<const DoorPlan> doors) {
   return sum;
 }
 
-// What is no client's connection.
+// Files other than clients' connections.
 std::int64_t Own(std::span<const DoorPlan> doors, std::int64_t loops) {
   constexpr std::int64_t kFiles = 256;   // Snapshots, rules, the log, Redis.
   constexpr std::int64_t kEachLoop = 4;  // epoll, eventfd, timerfd, and a connection to refuse.
   std::int64_t own = kFiles + kEachLoop * loops;
   for (const DoorPlan& door : doors) {
-    if (door.is_open()) own += loops + door.refusals_max;  // An acceptor on each loop.
+    if (door.is_open()) own += loops + door.refusals_max;  // One acceptor per loop.
   }
   return own;
 }
 
-// Each door its part, but that of the operators enough to be of use.
+// Gives each door its share, and the operators' door enough to be useful.
 void Fit(std::span<DoorPlan> doors, std::int64_t available) {
   if (Sum(doors) <= available) return;
   constexpr std::int64_t kOperatorsShare = 8;

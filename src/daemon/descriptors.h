@@ -9,19 +9,18 @@
 
 namespace sluice::daemon {
 
-// Files that the program may have open.
+// How many files the program may have open.
 struct Descriptors {
-  std::int64_t files_max = 0;  // As the system has it now.
+  std::int64_t files_max = 0;  // According to the system now.
   std::int64_t needed = 0;     // For all connections that the settings allow.
 };
 
-// Raises the limit of the system as far as it is needed and as the system lets it. Where that does
-// not suffice, doors get fewer connections than the settings say (DoorPlan::connections_max):
-// otherwise a flood of connections would take the files that snapshots, rules, Redis and the admin
-// door need, too.
+// Raises the system's limit as far as needed and allowed. If that does not suffice, doors get fewer
+// connections than the settings say (DoorPlan::connections_max): otherwise a flood of connections
+// would also take the files that snapshots, rules, Redis and the admin door need.
 Descriptors ReserveDescriptors(std::span<DoorPlan> doors, std::size_t loops);
 
-// As the system has it now.
+// According to the system now.
 std::int64_t FilesMax();
 
 }  // namespace sluice::daemon

@@ -8,7 +8,7 @@
 namespace sluice::daemon {
 namespace {
 
-// People and their tools, not traffic.
+// For people and their tools, not traffic.
 constexpr std::int64_t kAdminConnectionsMax = 256;
 
 }  // namespace
@@ -30,7 +30,7 @@ std::vector<DoorPlan> PlanDoors(const config::Settings& settings) {
        .listen = admin.listen,
        .token_file = admin.token_file,
        .token = admin.token,
-       .has_certificate = !http.tls_certificate.empty(),  // It shares that of the HTTP door.
+       .has_certificate = !http.tls_certificate.empty(),  // Shared with the HTTP door.
        .certificate_setting = "http.tlsCertificate",
        .connections_max = kAdminConnectionsMax,
        .for_operators = true},

@@ -15,8 +15,8 @@ using Reason = GuardedStore::Reason;
 using Stats = GuardedStore::Stats;
 using enum telemetry::Registry::Type;
 
-// An outage has a line when it begins and one when it is over; what is tried in between, several
-// times a second, is for those who look closer.
+// An outage gets one line when it begins and one when it ends; the attempts in between, several a
+// second, are logged at a lower level.
 telemetry::LogLevel LevelOf(const GuardedStore::Transition& transition) {
   if (transition.from == State::kClosed) return telemetry::LogLevel::kWarn;
   if (transition.to == State::kClosed) return telemetry::LogLevel::kInfo;
@@ -48,7 +48,7 @@ void LogOverload(telemetry::Logger& logger, const GuardedStore::OverloadChange& 
               {"lasted_us", change.lasted.count()}});
 }
 
-// As the gauge shows it.
+// The value of the gauge.
 int NumberOf(State state) {
   switch (state) {
     case State::kClosed:

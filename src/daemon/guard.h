@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the service sets up its guard, and what it tells of it.
+// The service's configuration of its guard, and what it reports about it.
 #pragma once
 
 #include <string>

@@ -12,7 +12,7 @@
 namespace sluice::daemon {
 namespace {
 
-// With the server's time, so that instances need not agree on theirs. Times far ahead are from
+// Uses the server's time, so that instances need not agree on theirs. Times far ahead are from
 // before its clock was set back.
 constexpr std::string_view kScript =
     "local now = redis.call('TIME')\n"

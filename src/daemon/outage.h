@@ -6,15 +6,15 @@
 
 namespace sluice::daemon {
 
-// When to log that something cannot be used: at once when that begins, once a minute as long as it
-// lasts, and when it is over. Whoever uses it has the clock and writes the lines.
+// Decides when to log an outage: when it begins, once a minute while it lasts, and when it is over.
+// The caller has the clock and writes the lines.
 class Outage {
  public:
   using Steady = std::chrono::steady_clock;
 
   static constexpr std::chrono::minutes kLineEvery{1};
 
-  // It failed. Returns whether to say so.
+  // It failed. Returns whether to log it.
   bool Failed(Steady::time_point now) {
     if (since_ && now < next_line_) return false;
     if (!since_) since_ = now;
@@ -22,7 +22,7 @@ class Outage {
     return true;
   }
 
-  // It worked. Returns how long it did not, if that is over only now.
+  // It worked. Returns how long it did not, if the outage has just ended.
   std::optional<Steady::duration> Worked(Steady::time_point now) {
     if (!since_) return std::nullopt;
     const Steady::duration lasted = now - *since_;
@@ -32,7 +32,7 @@ class Outage {
 
  private:
   std::optional<Steady::time_point> since_;
-  Steady::time_point next_line_;  // While it lasts.
+  Steady::time_point next_line_;  // During an outage.
 };
 
 }  // namespace sluice::daemon

@@ -11,7 +11,7 @@
 
 namespace sluice::daemon {
 
-// Runs something again and again on a thread of its own, until it is destroyed.
+// Runs something repeatedly on its own thread, until it is destroyed.
 class Periodic {
  public:
   enum class First { kAtOnce, kAfterInterval };

@@ -14,8 +14,8 @@
 
 namespace sluice::daemon {
 
-// Sends a command and waits for what `read` makes of the reply; an error reply is an error. Not to
-// be called on the client's own thread.
+// Sends a command and waits for what `read` makes of the reply; an error reply is an error. Must
+// not be called on the client's own thread.
 template <typename T, typename Read>
 Expected<T> Ask(redis::Client& client, std::string command, std::string_view key, Read read) {
   auto promise = std::make_shared<std::promise<Expected<T>>>();

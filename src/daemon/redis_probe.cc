@@ -70,13 +70,13 @@ void RedisProbe::AskHealth(std::uint64_t round) {
       });
 }
 
-// All that INFO says, as servers before Redis 7 know of one section at a time only.
+// Everything in INFO, as servers before Redis 7 accept only one section at a time.
 void RedisProbe::AskFigures(std::uint64_t round) {
   client_.SendToMasters(
       redis::Command("INFO"),
       [memory = memory_, round, database = database_](
           const redis::Address& master, Expected<std::span<const redis::RespNode>> reply) {
-        if (!reply) return;  // Nobody was bothered: it is asked again in the next round.
+        if (!reply) return;  // Nothing was asked: the next round tries again.
         const auto figures = redis::ParseInfo(reply->front().text, database);
         const std::scoped_lock lock(memory->mutex);
         memory->figures_due = std::max(memory->figures_due, round + kFiguresEvery);
@@ -97,7 +97,7 @@ void RedisProbe::Describe(Health::Store& store) const {
   const std::scoped_lock lock(memory_->mutex);
   for (const auto& [address, seen] : memory_->masters) {
     store.masters.push_back({.address = address, .problem = seen.problem});
-    // They may disagree while the Cluster changes: the worst is what somebody will run into.
+    // They may disagree while the Cluster changes: shows the worst, which some clients will hit.
     const bool worse = seen.cluster && (!store.cluster || store.cluster->state == "ok");
     if (worse) store.cluster = seen.cluster;
   }

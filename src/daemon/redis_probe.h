@@ -17,27 +17,27 @@
 
 namespace sluice::daemon {
 
-// What `CLUSTER INFO` says; nothing if it is not that.
+// Parses the reply of `CLUSTER INFO`; nothing if it is something else.
 std::optional<api::Health::Cluster> ParseClusterInfo(std::string_view text);
 
-// Asks all masters of a Redis how they are, whenever it is told to, and keeps what they said last.
+// Asks all masters of a Redis how they are, whenever it is told to, and keeps their last answers.
 // Nothing waits.
 class RedisProbe {
  public:
-  // Of the rounds, one in so many asks for figures, too, if the last that did was answered.
+  // Every so many rounds, asks for figures, too, if the last such round was answered.
   static constexpr std::uint64_t kFiguresEvery = 10;
 
   RedisProbe(redis::Client& client, redis::Mode mode, int database)
       : client_(client), mode_(mode), database_(database) {}
 
-  // A round; they are a second apart. The answers show as they come. A master that has left is
-  // forgotten after a few of them.
+  // Runs a round; call once a second. Answers show up as they come. A master that has left is
+  // forgotten after a few rounds.
   void Ask();
 
-  // Fills in what the masters said.
+  // Fills in the masters' answers.
   void Describe(api::Health::Store& store) const;
 
-  // One number of each master that has told it of late, by address.
+  // One number of each master that has reported it recently, by address.
   telemetry::Registry::Samples Figures(std::int64_t redis::ServerFigures::* field) const;
 
  private:
@@ -58,9 +58,9 @@ class RedisProbe {
     std::mutex mutex;
     // Guarded by mutex.
     std::uint64_t round = 0;
-    std::uint64_t figures_due = 1;        // In this round.
+    std::uint64_t figures_due = 1;        // The round that asks for them.
     std::map<std::string, Seen> masters;  // By address.
-    std::map<std::string, Told> told;     // Likewise.
+    std::map<std::string, Told> told;     // By address.
   };
 
   redis::Client& client_;

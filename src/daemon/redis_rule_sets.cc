@@ -19,12 +19,12 @@ using reload::Changed;
 
 constexpr std::string_view kMarker = ":revision";
 
-// Mirrors ProcessRuleSetStore::Apply. KEYS: the hash. ARGV: the rule set's id; what must hold of
-// it, `any`, `absent` or `same`, and the document that `same` means; the lineage and number that
-// the store must not be behind, or two empty texts; a lineage for a store that has none; and the
-// document, unless the rule set is to be removed. Returns {0} if the store is behind, {1} if the
-// condition does not hold, and else {2, 1 if there was such a rule set, the marker}. The first
-// write is the one that a full memory refuses: nothing is ever done in part.
+// Mirrors ProcessRuleSetStore::Apply. KEYS: the hash. ARGV: the rule set's id; its condition,
+// `any`, `absent` or `same`, and the document for `same`; the lineage and number that the store
+// must not be behind, or two empty texts; a lineage for a store that has none; and the document,
+// unless the rule set is to be removed. Returns {0} if the store is behind, {1} if the condition
+// does not hold, and otherwise {2, 1 if there was such a rule set, the marker}. A full memory
+// refuses the first write: nothing is ever done in part.
 constexpr std::string_view kApply =
     "local id, condition, same, lineage, number, fresh, document = unpack(ARGV)\n"
     "local marker = redis.call('HGET', KEYS[1], ':revision') or ''\n"
@@ -97,7 +97,7 @@ RedisRuleSets::RedisRuleSets(redis::Client& client)
     const std::scoped_lock lock(watcher->mutex);
     if (watcher->changed) watcher->changed();
   };
-  // Also when it begins to listen: what was announced before that was not heard.
+  // Also when it begins to listen: earlier announcements were missed.
   client_.Subscribe(channel_, [notify](std::string_view) { notify(); }, notify);
 }
 
@@ -154,7 +154,7 @@ Expected<bool> RedisRuleSets::Restore(const reload::Restoration& restoration) {
   return restored;
 }
 
-// Others learn of a change from polling if this is lost.
+// If this is lost, others find the change by polling.
 void RedisRuleSets::Announce() {
   const auto nothing = [](std::span<const RespNode>) -> Expected<void> { return {}; };
   static_cast<void>(Ask<void>(client_, Command("PUBLISH", channel_, "changed"), key_, nothing));

@@ -12,10 +12,10 @@
 namespace sluice::daemon {
 
 // Keeps rule sets in Redis, for all instances: one hash, `<prefix>:rules`, from ids to documents,
-// with the store's revision under `:revision`, which no rule set can be called. One key, so that a
-// script changes it in one step wherever it lies, in a Cluster, too. Each change is announced on
-// the channel `<prefix>:rules:changed`; what an announcement does not reach, polling does. Neither
-// is a state, so that removing states never touches them.
+// with the store's revision under `:revision`, which is not a valid id. It is a single key, so a
+// script can change it in one step, in a Cluster, too. Each change is announced on the channel
+// `<prefix>:rules:changed`; polling finds what an announcement does not reach. Neither is a state,
+// so removing states never touches them.
 class RedisRuleSets final : public reload::RuleSetStore {
  public:
   explicit RedisRuleSets(redis::Client& client);

@@ -16,10 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file that a name leads to, whether it is there yet or not. A name that leads nowhere is
-// returned as far as it goes: opening files there will tell.
+// The file that a name leads to, whether it exists or not. A name that cannot be resolved is
+// returned as far as it goes: opening files there will fail.
 fs::path Resolved(fs::path file) {
-  constexpr int kLinksMax = 40;  // As the system has it.
+  constexpr int kLinksMax = 40;  // The system's limit.
   std::error_code error;
   for (int i = 0; i < kLinksMax && fs::is_symlink(file, error); ++i) {
     const fs::path target = fs::read_symlink(file, error);
@@ -56,12 +56,12 @@ Expected<SnapshotLock> SnapshotLock::Take(const std::string& snapshot) {
     if (errno != EWOULDBLOCK) return fail(errno);
     return in_use(beside);
   }
-  // One that cannot be opened is told of when it is to be restored.
+  // If it cannot be opened, restoring it will report that.
   lock.itself_ = ::open(lock.file_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (lock.itself_ >= 0 && ::flock(lock.itself_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return in_use(lock.file_);
   }
-  // A lock file that was there already does not tell whether more can be made.
+  // An existing lock file does not show whether more files can be created.
   const auto folder = fs::path(beside).parent_path();
   if (::access(folder.empty() ? "." : folder.c_str(), W_OK) != 0) return fail(errno);
   return lock;

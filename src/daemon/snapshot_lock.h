@@ -8,12 +8,12 @@
 
 namespace sluice::daemon {
 
-// A snapshot file belongs to one process: two would write over each other's state in turn. The lock
-// is on a file beside it that stays there, and on the snapshot itself if there is one, whatever
-// other names that has; the locks end with the process, however that ends.
+// A snapshot file belongs to one process: two would overwrite each other's state in turn. The lock
+// is on a permanent file next to it, and on the snapshot itself if it exists, whatever other names
+// that has. The locks end with the process, however that ends.
 class SnapshotLock {
  public:
-  // Error: kIo if another process has it, or files cannot be made beside the snapshot.
+  // Error: kIo if another process has it, or if no files can be created next to the snapshot.
   static Expected<SnapshotLock> Take(const std::string& snapshot);
 
   SnapshotLock(SnapshotLock&& other) noexcept
@@ -23,7 +23,7 @@ class SnapshotLock {
   SnapshotLock& operator=(SnapshotLock&&) = delete;
   ~SnapshotLock();
 
-  // Where the snapshot is, without symbolic links: the one name to read and to replace it by.
+  // The snapshot without symbolic links: the one name for reading and replacing it.
   const std::string& file() const { return file_; }
 
  private:

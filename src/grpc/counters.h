@@ -5,14 +5,14 @@
 
 namespace sluice::grpc {
 
-// Of the connections of one loop.
+// For the connections of one loop.
 struct Counters {
   net::Counter calls;
-  net::Counter refused;             // Calls whose headers or messages are not as they should be.
-  net::Counter deadlines_exceeded;  // Calls that took longer than they may.
-  net::Counter resets;              // Calls that the client gave up, or lost by errors of its own.
-  net::Counter floods;              // Connections that were ended for one.
-  net::Counter timeouts;            // Connections that were ended because the client was silent.
+  net::Counter refused;             // Calls with invalid headers or messages.
+  net::Counter deadlines_exceeded;  // Calls that took too long.
+  net::Counter resets;              // Calls that the client gave up, or lost by its own errors.
+  net::Counter floods;              // Connections closed because of one.
+  net::Counter timeouts;            // Connections closed because the client was silent.
 };
 
 }  // namespace sluice::grpc

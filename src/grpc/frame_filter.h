@@ -10,19 +10,19 @@
 
 namespace sluice::grpc {
 
-// Sees every frame that an HTTP/2 client sends, also those of which nghttp2 tells nobody.
+// Sees every frame that an HTTP/2 client sends, including those that nghttp2 does not report.
 //
 // Leaves out the resets of streams that the client never opened. gRPC's C core sends those when a
 // call is cancelled between being numbered and being written. RFC 9113 5.1 makes them an error of
 // the whole connection, which would fail every other call on it.
 //
-// Tells of the quiet frames, which ask for nothing: all but HEADERS, DATA that is not empty or ends
-// a request, and RST_STREAM. Whatever types of frames there may be one day are quiet ones.
+// Reports quiet frames, which ask for nothing: all but HEADERS, DATA that is not empty or ends a
+// request, and RST_STREAM. Unknown types of frames are quiet.
 class FrameFilter {
  public:
-  // Calls `pass` with all bytes but those left out, in as few pieces as there are gaps, `leave_out`
-  // for each reset, and `on_quiet` for each quiet frame. A frame header that has come in part is
-  // kept until the rest is there.
+  // Calls `pass` with all bytes except those left out, in as few pieces as the gaps allow,
+  // `leave_out` for each reset, and `on_quiet` for each quiet frame. Keeps a partial frame header
+  // until the rest arrives.
   void Filter(std::string_view bytes, std::invocable<std::string_view> auto pass,
               std::invocable auto leave_out, std::invocable auto on_quiet) {
     if (held_ > 0) {
@@ -39,7 +39,7 @@ class FrameFilter {
       }
       if (quiet_) on_quiet();
     }
-    std::size_t from = 0;  // Where the bytes begin that are not passed yet.
+    std::size_t from = 0;  // Start of the bytes not passed yet.
     std::size_t at = 0;
     while (true) {
       const std::size_t payload = std::min(payload_left_, bytes.size() - at);
@@ -92,11 +92,11 @@ class FrameFilter {
   }
 
   std::array<char, kHeaderBytes> header_{};
-  std::size_t held_ = 0;                      // Of the header.
-  std::size_t payload_left_ = kPrefaceBytes;  // Of the frame.
+  std::size_t held_ = 0;                      // Bytes of the header.
+  std::size_t payload_left_ = kPrefaceBytes;  // Bytes of the frame.
   bool idle_ = false;                         // The frame is left out.
-  bool quiet_ = false;                        // It asks for nothing.
-  std::uint32_t opened_ = 0;                  // The last stream that was.
+  bool quiet_ = false;                        // The frame asks for nothing.
+  std::uint32_t opened_ = 0;                  // The last stream that was opened.
 };
 
 }  // namespace sluice::grpc

@@ -11,10 +11,10 @@
 namespace sluice::grpc {
 namespace {
 
-constexpr std::size_t kFirstBytes = 4096;  // Of output, before it is known how much there is.
+constexpr std::size_t kFirstBytes = 4096;  // Of output, at first.
 constexpr int kGzipOnly = 16 + MAX_WBITS;
 
-// Frees what zlib allocated, however we leave.
+// Frees what zlib allocated on every path.
 class Inflater {
  public:
   Inflater() : ready_(inflateInit2(&stream_, kGzipOnly) == Z_OK) {}
@@ -40,14 +40,14 @@ Expected<std::string> Gunzip(std::string_view compressed, std::size_t bytes_max)
     return std::unexpected(Error{ErrorCode::kTooLarge, "no memory to decompress a message"});
   }
   z_stream& stream = inflater.stream();
-  // zlib's type is not const, but it does not write there.
+  // zlib's type is not const, but zlib does not write there.
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(compressed.data()));
   stream.avail_in = static_cast<uInt>(compressed.size());
 
   std::string out;
   int result = Z_OK;
   while (result == Z_OK) {
-    // One byte more than may be there, so that a stream that is too long is seen to be.
+    // One byte more than allowed, to notice a stream that is too long.
     const std::size_t room = std::min(std::max(out.size() * 2, kFirstBytes), bytes_max + 1);
     const std::size_t filled = out.size();
     out.resize(room);
@@ -60,7 +60,7 @@ Expected<std::string> Gunzip(std::string_view compressed, std::size_t bytes_max)
           Error{ErrorCode::kTooLarge,
                 text::Cat("a compressed message holds more than ", bytes_max, " bytes")});
     }
-    // Output room is always given, so no progress means that the input has ended.
+    // There is always room for output, so no progress means that the input has ended.
     if (result == Z_OK && stream.avail_in == 0 && stream.avail_out > 0) break;
   }
   if (result != Z_STREAM_END || stream.avail_in != 0) {

@@ -11,7 +11,7 @@ namespace sluice::grpc {
 
 std::optional<std::chrono::nanoseconds> ParseTimeout(std::string_view text) {
   static constexpr std::size_t kDigitsMax = 8;
-  // What eight digits can say is more than nanoseconds can count.
+  // Eight digits can express more than nanoseconds can count.
   static constexpr std::int64_t kHoursMax = 24 * 365;
   if (text.size() < 2 || text.size() > kDigitsMax + 1) return std::nullopt;
   std::int64_t count = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the headers of a gRPC call say.
+// Parses the headers of a gRPC call.
 #pragma once
 
 #include <chrono>
@@ -8,10 +8,10 @@
 
 namespace sluice::grpc {
 
-// grpc-timeout: at most eight digits and one of H M S m u n. None if it is something else.
+// grpc-timeout: at most eight digits and one of H M S m u n. Nothing for anything else.
 std::optional<std::chrono::nanoseconds> ParseTimeout(std::string_view text);
 
-// application/grpc or application/grpc+proto, perhaps with parameters.
+// application/grpc or application/grpc+proto, with or without parameters.
 bool IsGrpcContentType(std::string_view text);
 
 }  // namespace sluice::grpc

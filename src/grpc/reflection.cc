@@ -26,7 +26,7 @@ void SetError(Response& response, StatusCode code, std::string message) {
   response.mutable_error_response()->set_error_message(std::move(message));
 }
 
-// The file and all that it builds on, itself first.
+// The file and all its dependencies, itself first.
 std::vector<const FileDescriptor*> Closure(const FileDescriptor* file) {
   std::vector<const FileDescriptor*> files = {file};
   for (std::size_t i = 0; i < files.size(); ++i) {
@@ -76,7 +76,7 @@ Reflection::Reflection(std::span<const std::string_view> services)
   }
 }
 
-// With all that it builds on, so that a tool need not ask again.
+// With all its dependencies, so that a tool need not ask again.
 template <typename Response>
 void Reflection::SetFile(Response& response, const FileDescriptor* file,
                          std::string_view wanted) const {

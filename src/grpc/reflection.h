@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// grpc.reflection, v1 and v1alpha: tells tools what this server offers, from the descriptors that
-// are compiled in.
+// grpc.reflection, v1 and v1alpha: tells tools what this server offers, from the compiled-in
+// descriptors.
 #pragma once
 
 #include <map>
@@ -19,13 +19,13 @@ namespace sluice::grpc {
 
 enum class ReflectionVersion { kV1, kV1Alpha };
 
-// Knows these services and all files that they build on, and nothing else of what is compiled in.
+// Knows these services and all files that they depend on, and nothing else that is compiled in.
 // Constant after construction.
 class Reflection {
  public:
   explicit Reflection(std::span<const std::string_view> services);
 
-  // The reply to one serialized ServerReflectionRequest. Error: kInvalidInput, if it is not such a
+  // The reply to one serialized ServerReflectionRequest. Error: kInvalidInput if it is not such a
   // message.
   Expected<std::string> Answer(ReflectionVersion version, std::string_view message) const;
 
@@ -37,7 +37,7 @@ class Reflection {
                std::string_view wanted) const;
 
   std::vector<std::string> services_;
-  // Serialized once: a small question about a large file should not cost more than a copy.
+  // Serialized once: a small question about a large file should cost no more than a copy.
   std::map<const google::protobuf::FileDescriptor*, std::string> files_;
 };
 

@@ -17,7 +17,7 @@ namespace {
 using rules::RlsUnit;
 using Response = RlsBatch::Response;
 
-// Of google.protobuf.Duration, some 10,000 years: with more, the message cannot be shown as JSON.
+// The maximum of google.protobuf.Duration, some 10,000 years: JSON cannot represent more.
 constexpr std::int64_t kDurationSecondsMax = 315'576'000'000;
 
 std::uint32_t Clamp(std::int64_t number) {
@@ -130,7 +130,7 @@ Status RlsBatch::Ask(const rules::RlsDomain* domain, const RlsDescriptor& descri
   return {};
 }
 
-// Drops the limits that others of the same call say they replace.
+// Drops the limits that others of the same call replace.
 void RlsBatch::Replace(const Call& call) {
   for (const Asked& asked : AskedBy(call)) {
     const rules::RlsLimit* by = asked.match.limit;
@@ -145,8 +145,8 @@ void RlsBatch::Replace(const Call& call) {
   }
 }
 
-// Lays out what is charged. Each descriptor is a request of its own, unless they are all charged or
-// none is; those that do not deny by themselves are in either case.
+// Plans the charges. Each descriptor is its own request, unless all are charged or none is; those
+// that do not deny by themselves are separate in either case.
 void RlsBatch::Plan(const Call& call, bool all_or_nothing) {
   if (all_or_nothing) PlanTogether(call);
   for (Asked& asked : AskedBy(call)) {
@@ -157,8 +157,8 @@ void RlsBatch::Plan(const Call& call, bool all_or_nothing) {
   }
 }
 
-// Those that count, as one request; if one is refused without asking, the others are only looked
-// at.
+// Plans those that count as one request; if one is refused without asking, the others are only
+// looked at.
 void RlsBatch::PlanTogether(const Call& call) {
   bool refused = false;
   bool charged = false;
@@ -179,13 +179,13 @@ void RlsBatch::PlanTogether(const Call& call) {
   }
 }
 
-// What all descriptors that count take from the state of this one: a client may name one twice.
+// What all descriptors that count take from this one's state: a client may name one twice.
 std::int64_t RlsBatch::CostOfState(const Call& call, const Asked& of) {
   std::int64_t sum = 0;
   for (const Asked& asked : AskedBy(call)) {
     if (asked.kind != Asked::Kind::kLimited || asked.apart()) continue;
     if (asked.state() != of.state() || asked.match.key != of.match.key) continue;
-    // More than any limit holds is as good as that; and sums of it do not overflow.
+    // Above any limit; sums of this do not overflow.
     static constexpr auto kCostMax =
         std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(kDescriptorsMax);
     sum += std::min(asked.cost, kCostMax);
@@ -227,7 +227,7 @@ void RlsBatch::Count(service::Engine& engine, const service::Engine::Span& span)
       CountLimit(engine, asked, over, span);
       CountDescriptor(asked);
     }
-    // One that failed is counted with its error; neither a look nor giving back is a request.
+    // A failed call is counted with its error; neither a look nor a refund is a request.
     if (!std::ranges::all_of(all, [&](const Asked& asked) { return CheckStore(asked).ok(); }) ||
         std::ranges::none_of(all, [](const Asked& asked) { return asked.takes(); })) {
       continue;
@@ -252,11 +252,11 @@ void RlsBatch::LogDenial(telemetry::Logger& logger, const Call& call) {
 void RlsBatch::CountLimit(service::Engine& engine, const Asked& asked, bool over,
                           const service::Engine::Span& span) const {
   if (asked.kind == Asked::Kind::kFree || asked.gives) return;
-  // A quota that is used up denies only together with all others.
+  // A used-up quota denies only together with all others.
   const auto standing = asked.shadow || (asked.quota && !over) ? service::Standing::kShadow
                                                                : service::Standing::kCounts;
   if (asked.refused()) {
-    // What a client brings with its request and blocks itself with has no key.
+    // A limit of zero in the client's own request has no key.
     if (asked.match.limit || asked.brought) {
       engine.CountBlocked(asked.state(), asked.match.key, standing);
     }
@@ -272,7 +272,7 @@ void RlsBatch::CountLimit(service::Engine& engine, const Asked& asked, bool over
                     span.end);
 }
 
-// Looks are nobody's request, nor is what is given back.
+// Neither looks nor refunds are requests.
 void RlsBatch::CountDescriptor(const Asked& asked) const {
   using enum service::RlsOutcome;
   if (!asked.metrics || asked.kind == Asked::Kind::kFree || !asked.takes()) return;
@@ -287,7 +287,7 @@ void RlsBatch::CountDescriptor(const Asked& asked) const {
   }
 }
 
-// Null if no limit had a say, as of one that blocks.
+// Null if no limit decided, such as for one that blocks.
 const Limit* RlsBatch::DecidingLimit(const Call& call, bool over) {
   service::Deciding deciding;
   for (const Asked& asked : AskedBy(call)) {
@@ -323,13 +323,13 @@ Status RlsBatch::CheckStore(const Asked& asked) const {
   if (outcome) return {};
   const Error& error = outcome.error();
   if (!error.outage()) return {StatusCode::kInvalidArgument, error.message};
-  // Under overload, FAIL_OPEN does not mean that what could not be decided passes.
+  // Under overload, FAIL_OPEN does not let undecided requests pass.
   const bool undecided = overload && !asked.gives;
   if (options_.on_store_failure == OnStoreFailure::kFailOpen && !undecided) return {};
   return {StatusCode::kUnavailable, text::Cat(ToString(error.code), ": ", error.message)};
 }
 
-// Whether there is less than is asked for, shadow or not.
+// Whether less is left than is asked for, shadow or not.
 bool RlsBatch::IsOver(const Asked& asked) const {
   if (asked.kind == Asked::Kind::kFree) return false;
   if (asked.refused()) return true;
@@ -338,8 +338,8 @@ bool RlsBatch::IsOver(const Asked& asked) const {
   return !decision.allowed || decision.remaining < asked.needed;
 }
 
-// Any that denies is enough; of those in quota mode it takes all, for each may have another place
-// where the request can go.
+// One descriptor that denies is enough. In quota mode all of them have to, for each may stand for
+// another place where the request can go.
 bool RlsBatch::IsOver(const Call& call) {
   bool any_quota = false;
   bool all_quotas = true;
@@ -381,8 +381,8 @@ std::string_view RlsBatch::NameOf(const Asked& asked) const {
   return asked.match.limit->name.empty() ? asked.match.limit->path : asked.match.limit->name;
 }
 
-// How long the caller waits before it goes on: the longest of any that counts. A call that is over
-// its limit has none.
+// How long the caller waits before it goes on: the longest delay among those that count. A call
+// that is over its limit has none.
 Micros RlsBatch::DelayOf(const Call& call) {
   Micros delay{0};
   if (response_.overall_code() != Response::OK) return delay;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Envoy's Rate Limit Service v3: what calls of ShouldRateLimit ask the engine, and what they are
-// told. No I/O. docs/reference/grpc.md says what each field means here.
+// Envoy's Rate Limit Service v3: turns calls of ShouldRateLimit into requests to the engine, and
+// decisions into answers. No I/O. docs/reference/grpc.md explains what each field means here.
 #pragma once
 
 #include <envoy/service/ratelimit/v3/rls.pb.h>
@@ -39,7 +39,7 @@ struct RlsOptions {
 //   engine.ApplyParts(batch.Requests(), [&](const auto& span) { batch.Count(engine, span); });
 //   const Status failed = batch.Answer(0, reply);            // For each call that was added.
 //
-// Used again and again, it allocates next to nothing. Not thread-safe.
+// When reused, it allocates next to nothing. Not thread-safe.
 class RlsBatch {
  public:
   using Response = envoy::service::ratelimit::v3::RateLimitResponse;
@@ -49,53 +49,53 @@ class RlsBatch {
   RlsBatch& operator=(const RlsBatch&) = delete;
 
   // Forgets all calls; the next ones see this catalog. `now` is for headers, and from before the
-  // engine decides: what ends with a second is not to be rounded up to the next one.
+  // engine decides: a time at the end of a second must not be rounded up to the next one.
   void Start(std::shared_ptr<const service::Catalog> catalog, TimePoint now);
 
-  // Takes a serialized RateLimitRequest as the next call. If the status is not OK, nothing was
-  // added. The id, if the client has given one, is for the log.
+  // Adds a serialized RateLimitRequest as the next call. If the status is not OK, nothing was
+  // added. The id, if the client gave one, is for the log.
   Status Add(std::string_view message, std::string_view request_id = {});
 
   std::size_t size() const { return calls_.size(); }
 
-  // What the engine is to decide; may be empty. After the last Add; lives until Start.
+  // What the engine has to decide; may be empty. Call after the last Add; valid until Start.
   std::span<Request> Requests();
 
   // After the engine has decided, once: counts the calls as requests, their limits and descriptors.
   // If there was nothing to decide, the span is empty.
   void Count(service::Engine& engine, const service::Engine::Span& span);
 
-  // After the engine has decided: the serialized RateLimitResponse, or why there is none, which is
+  // After the engine has decided: the serialized RateLimitResponse, or why there is none:
   // kUnavailable if a store has failed and its policy does not let the request pass.
   Status Answer(std::size_t call, std::string& reply);
 
-  // After the last Answer: lets go of the catalog, which may have been replaced. Until the next
-  // Start, only that may be called.
+  // After the last Answer: releases the catalog, which may have been replaced. Only Start may be
+  // called next.
   void End() { catalog_.reset(); }
 
  private:
-  // A descriptor and what was found for it. Charges point to it: it stays where it is.
+  // A descriptor and its match. Charges point to it, so its address must not change.
   struct Asked {
     enum class Kind : std::uint8_t { kFree, kUnlimited, kBlocked, kLimited };
 
     Kind kind = Kind::kFree;
     bool shadow = false;
     bool quota = false;
-    bool gives = false;  // The cost is given back.
-    bool never = false;  // The cost is more than can ever be granted.
+    bool gives = false;  // The cost is refunded.
+    bool never = false;  // The cost can never be granted.
     std::int64_t cost = 1;
     const service::RlsMetrics* metrics = nullptr;
     rules::RlsMatch match;
-    std::optional<Limit> brought;  // By the request itself.
+    std::optional<Limit> brought;  // From the request itself.
     std::string brought_state;     // The name of its state.
     rules::RlsUnit unit = rules::RlsUnit::kUnknown;
-    std::int64_t needed = 0;  // Of what is only looked at: what must be left for it not to deny.
-    std::size_t charge = 0;   // Of kLimited.
+    std::int64_t needed = 0;  // If only looked at: denies if less than this remains.
+    std::size_t charge = 0;   // For kLimited.
     std::size_t request = 0;
 
-    // Neither a look nor giving back.
+    // Neither looks nor refunds.
     bool takes() const { return cost > 0 && !gives; }
-    // Charged on its own, whatever becomes of the others.
+    // Charged on its own, regardless of the others.
     bool apart() const { return shadow || quota || gives; }
     const Limit& limit() const { return brought ? *brought : *match.limit->limit; }
     std::string_view state() const { return brought ? brought_state : rules::kRlsStateName; }
@@ -125,14 +125,14 @@ class RlsBatch {
   void PlanCharge(Asked& asked, std::int64_t cost);
   void StartRequest(Action action) { planned_.push_back({.action = action}); }
 
-  // Of one call, while it is counted.
+  // For one call, while it is counted.
   void LogDenial(telemetry::Logger& logger, const Call& call);
   void CountLimit(service::Engine& engine, const Asked& asked, bool over,
                   const service::Engine::Span& span) const;
   void CountDescriptor(const Asked& asked) const;
   const Limit* DecidingLimit(const Call& call, bool over);
 
-  // Of one call, while it is answered.
+  // For one call, while it is answered.
   Status CheckStore(const Asked& asked) const;
   bool IsOver(const Asked& asked) const;
   bool Denies(const Asked& asked) const { return !asked.shadow && IsOver(asked); }
@@ -154,8 +154,8 @@ class RlsBatch {
   std::size_t asked_count_ = 0;
   std::vector<Call> calls_;
   std::vector<Charge> charges_;
-  std::vector<Planned> planned_;     // A request each.
-  std::vector<Decision> decisions_;  // As many as charges.
+  std::vector<Planned> planned_;     // One per request.
+  std::vector<Decision> decisions_;  // One per charge.
   std::vector<Request> requests_;
   Response response_;
 };

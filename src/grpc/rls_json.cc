@@ -17,8 +17,8 @@ namespace {
 using envoy::service::ratelimit::v3::RateLimitRequest;
 using Response = RlsBatch::Response;
 
-// Protobuf's parser takes some hundred bytes of memory for each level, and long for many values; it
-// runs on the loop. A request of any use is far smaller.
+// Protobuf's parser needs some hundred bytes of memory per level, and long for many values; it runs
+// on the loop. Any useful request is far smaller.
 constexpr std::size_t kBodyBytesMax = std::size_t{64} << 10;
 constexpr std::size_t kDepthMax = 32;
 
@@ -26,7 +26,7 @@ std::string ToJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.always_print_primitive_fields = true;
   std::string json;
-  // Fails only for messages that hold an Any.
+  // Fails only for messages that contain an Any.
   static_cast<void>(google::protobuf::util::MessageToJsonString(message, &json, options));
   return json;
 }
@@ -61,13 +61,13 @@ void HandleJson(service::Engine& engine, const RlsOptions& options, std::string_
   if (body.size() > kBodyBytesMax) {
     return refuse(text::Cat("a body of ", body.size(), " bytes; expected at most ", kBodyBytesMax));
   }
-  // Protobuf's parser takes what is no JSON, too, and the last of two equal members.
+  // Protobuf's parser also accepts invalid JSON, and the last of two equal members.
   if (const auto json = ParseJson(body, kDepthMax); !json) {
     return refuse("the body: " + json.error().message);
   }
   RateLimitRequest request;
   google::protobuf::util::JsonParseOptions parse;
-  parse.ignore_unknown_fields = true;  // As the binary form does.
+  parse.ignore_unknown_fields = true;  // Like the binary form.
   const auto parsed = google::protobuf::util::JsonStringToMessage(
       google::protobuf::StringPiece(body.data(), body.size()), &request, parse);
   if (!parsed.ok()) {

@@ -9,18 +9,18 @@
 namespace sluice::grpc {
 namespace {
 
-// The fields of one message, one after another.
+// Iterates over the fields of one message.
 class Fields {
  public:
   explicit Fields(std::string_view bytes) : rest_(bytes) {}
 
-  // False at the end, and when what follows is not a field; see ok().
+  // Returns false at the end, and if what follows is not a field; see ok().
   bool Next() {
     if (rest_.empty() || !ok_) return false;
     const std::uint32_t tag = ReadTag();
     number_ = tag >> 3U;
     wire_type_ = tag & 7U;
-    // A group can only be passed over.
+    // A group can only be skipped.
     ok_ = ok_ && number_ != 0 && (wire_type_ == kStartGroup ? SkipGroup(number_, 0) : ReadValue());
     return ok_;
   }
@@ -38,7 +38,7 @@ class Fields {
   static constexpr std::uint32_t kStartGroup = 3;
   static constexpr std::uint32_t kEndGroup = 4;
   static constexpr std::uint32_t kFixed32 = 5;
-  static constexpr int kGroupDepthMax = 100;  // As protobuf has it.
+  static constexpr int kGroupDepthMax = 100;  // As in protobuf.
 
   std::uint64_t ReadVarint() {
     std::uint64_t value = 0;
@@ -52,7 +52,7 @@ class Fields {
     return 0;
   }
 
-  // What is more than 32 bits is cut, as protobuf does.
+  // Truncates to 32 bits, as protobuf does.
   std::uint32_t ReadTag() { return static_cast<std::uint32_t>(ReadVarint()); }
 
   bool Skip(std::uint64_t size) {
@@ -82,7 +82,7 @@ class Fields {
     }
   }
 
-  // Up to the end of the group that has just begun.
+  // Skips to the end of the group that has just begun.
   bool SkipGroup(std::uint32_t group, int depth) {
     if (depth > kGroupDepthMax) return false;
     while (ok_ && !rest_.empty()) {
@@ -91,7 +91,7 @@ class Fields {
       wire_type_ = tag & 7U;
       if (!ok_ || number == 0) return false;
       if (wire_type_ == kEndGroup) {
-        wire_type_ = kStartGroup;  // Whatever was in it is not for the caller.
+        wire_type_ = kStartGroup;  // The caller must not see what was in it.
         return number == group;
       }
       if (!(wire_type_ == kStartGroup ? SkipGroup(number, depth + 1) : ReadValue())) return false;
@@ -168,7 +168,7 @@ Status RlsRequest::Parse(std::string_view message) {
                   text::Cat("an entry of more than ", rules::kValueBytesMax, " bytes")};
         }
       } else if (parts.IsText(2)) {
-        // A message that comes in parts is the sum of them.
+        // A message may come in parts, which are merged.
         if (!descriptor.limit) descriptor.limit.emplace();
         ok = ReadOverride(parts.text(), *descriptor.limit);
       } else if (parts.IsText(3)) {

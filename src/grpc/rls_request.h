@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a serialized envoy.service.ratelimit.v3.RateLimitRequest where it lies. Generated code
-// would first build all that a message claims to hold, which for four megabytes of empty
-// descriptors is some hundred; this keeps to the maxima while it reads, and copies nothing.
+// Reads a serialized envoy.service.ratelimit.v3.RateLimitRequest in place. Generated code would
+// first build everything that a message claims to contain: some hundred megabytes for four
+// megabytes of empty descriptors. This keeps to the limits while it reads, and copies nothing.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@
 namespace sluice::grpc {
 
 inline constexpr std::size_t kDescriptorsMax = kChargesMax;
-inline constexpr std::size_t kEntriesMax = 1024;  // Of all descriptors together.
+inline constexpr std::size_t kEntriesMax = 1024;  // Over all descriptors.
 
 struct RlsOverride {
   std::uint32_t requests_per_unit = 0;
-  std::int32_t unit = 0;  // Any number: whoever reads it must check.
+  std::int32_t unit = 0;  // Any number: the reader must check it.
 };
 
 struct RlsDescriptor {
@@ -39,8 +39,8 @@ struct RlsRequest {
   std::vector<rules::RlsEntry> entries;
   std::uint32_t hits_addend = 0;
 
-  // Replaces what is there. Fields that are not known are passed over. kInternal if it is not such
-  // a message, as gRPC has it; kInvalidArgument beyond a maximum. Allocates only to grow.
+  // Replaces the contents. Skips unknown fields. Fails with kInternal if it is not such a message,
+  // like gRPC; with kInvalidArgument beyond a maximum. Allocates only to grow.
   Status Parse(std::string_view message);
 };
 

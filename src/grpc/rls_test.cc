@@ -119,7 +119,7 @@ class Builder {
   RateLimitRequest request_;
 };
 
-// Fails whatever it is asked.
+// Fails every request.
 class BrokenStore final : public Store {
  public:
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
@@ -224,14 +224,14 @@ TEST_F(RlsTest, ChargesAllOrNothingWhereToldTo) {
     EXPECT_EQ(denied.code(1), Response::OVER_LIMIT);
     EXPECT_EQ(denied.remaining(0), 2U);
   }
-  // A descriptor that is refused without asking the store leaves no trace either.
+  // A descriptor refused without asking the store leaves no trace, either.
   EXPECT_EQ(Run(Builder("strict").Ask({{"a", "1"}}).Ask({{"closed", "1"}})).response.overall_code(),
             Response::OVER_LIMIT);
   EXPECT_EQ(
       Run(Builder("strict").Ask({{"a", "1"}}).Ask({{"b", "2"}}).OwnHits(2)).response.overall_code(),
       Response::OVER_LIMIT);
   EXPECT_EQ(Run(Builder("strict").Ask({{"a", "1"}})).remaining(0), 1U);
-  // Beside it, who would have been denied is, and who would have passed is not.
+  // Next to it, one that would have been denied is denied, and one that would have passed is not.
   const Result both =
       Run(Builder("strict").Ask({{"b", "1"}}).Ask({{"closed", "1"}}).Ask({{"a", "1"}}));
   EXPECT_EQ(both.code(0), Response::OVER_LIMIT);
@@ -251,7 +251,7 @@ TEST_F(RlsTest, DeniesWhatIsNamedMoreOftenThanItCanBeGranted) {
   const Result allowed = Run(Builder("strict").Ask({{"a", "1"}}).Ask({{"a", "1"}}));
   EXPECT_EQ(allowed.response.overall_code(), Response::OK);
   EXPECT_EQ(Run(Builder("strict").Ask({{"a", "1"}}).OwnHits(0)).remaining(0), 1U);
-  // A look takes nothing, however often.
+  // A look takes nothing, however often it is named.
   EXPECT_EQ(
       Run(Builder("strict").Ask({{"b", "1"}}).Ask({{"b", "1"}}).OwnHits(0)).response.overall_code(),
       Response::OK);
@@ -313,7 +313,7 @@ TEST_F(RlsTest, QuotasDenyOnlyTogether) {
   EXPECT_THAT(violations(none_left), ElementsAre(0, 1));
   EXPECT_EQ(none_left.response.dynamic_metadata().fields().at("denied_by").string_value(),
             "edge.quota");
-  // What is no quota denies alone, and quotas that are left do not help.
+  // A descriptor without quota mode denies alone, and unused quotas do not help.
   const Result closed = Run(Builder().Ask({{"closed", "x"}}).Ask({{"quota", "new"}}));
   EXPECT_EQ(closed.response.overall_code(), Response::OVER_LIMIT);
 }
@@ -349,7 +349,7 @@ TEST_F(RlsTest, TakesHitsOfADescriptor) {
   EXPECT_EQ(result.remaining(0), 1U);
   EXPECT_EQ(result.remaining(1), 3U);
   EXPECT_EQ(result.remaining(2), 3U);
-  // A look at an empty budget is no denial.
+  // A look at an empty budget is not a denial.
   Run(Builder().Ask({{"named", "x"}}));
   const Result peek = Run(Builder().Ask({{"named", "x"}}).OwnHits(0));
   EXPECT_EQ(peek.response.overall_code(), Response::OK);
@@ -370,10 +370,10 @@ TEST_F(RlsTest, GivesNegativeHitsBack) {
   EXPECT_EQ(Run(give(0)).remaining(0), 2U) << "a look";
   EXPECT_EQ(Run(user).remaining(0), 1U);
   EXPECT_EQ(Run(give(UINT64_MAX)).remaining(0), 3U) << "never more than there was";
-  // The request's own hits are given back, too.
+  // The request's own hits are refunded, too.
   EXPECT_EQ(Run(Builder().Ask({{"user", "ann"}}).Hits(2)).remaining(0), 1U);
   EXPECT_EQ(Run(Builder().Ask({{"user", "ann"}}).Negative().Hits(1)).remaining(0), 2U);
-  // What needs no store has nothing to give back.
+  // What needs no store has nothing to refund.
   const Result others =
       Run(Builder().Ask({{"closed", "x"}}).Negative().Ask({{"user", "vip"}}).Negative());
   EXPECT_EQ(others.response.overall_code(), Response::OK);
@@ -388,7 +388,7 @@ TEST_F(RlsTest, GivesBackWhateverBecomesOfTheOthers) {
   EXPECT_EQ(denied.response.overall_code(), Response::OVER_LIMIT);
   EXPECT_EQ(denied.code(0), Response::OK);
   EXPECT_EQ(denied.remaining(0), 2U);
-  // Of quotas, one that is given back to does not make up for another that is used up.
+  // A refund to one quota does not make up for another that is used up.
   Run(Builder().Ask({{"quota", "used"}}));
   EXPECT_EQ(Run(Builder().Ask({{"quota", "used"}}).Ask({{"quota", "other"}}).Negative())
                 .response.overall_code(),
@@ -415,7 +415,7 @@ TEST_F(RlsTest, TakesLimitsOfADescriptor) {
   EXPECT_EQ(ask(2).response.overall_code(), Response::OK);
   EXPECT_EQ(ask(2).response.overall_code(), Response::OVER_LIMIT);
   EXPECT_EQ(ask(0).response.overall_code(), Response::OVER_LIMIT);
-  // Each has a state of its own, which others do not change.
+  // Each has its own state, which others do not change.
   EXPECT_EQ(ask(3).remaining(0), 2U);
   const auto ask_quick = [&] {
     return Run(Builder().Ask({{"any", "x"}}).OwnLimit(10, envoy::type::v3::SECOND));
@@ -425,7 +425,7 @@ TEST_F(RlsTest, TakesLimitsOfADescriptor) {
   EXPECT_EQ(ask_quick().remaining(0), 9U);
   EXPECT_EQ(ask(2).response.overall_code(), Response::OVER_LIMIT);
   EXPECT_EQ(ask(3).remaining(0), 1U);
-  // It takes the place of the configured one, without a share in its state.
+  // It replaces the configured one, and does not share its state.
   const Result user = Run(Builder().Ask({{"user", "x"}}).OwnLimit(100, envoy::type::v3::DAY));
   EXPECT_EQ(user.remaining(0), 99U);
   EXPECT_EQ(Run(Builder().Ask({{"user", "x"}})).remaining(0), 2U);
@@ -486,7 +486,7 @@ TEST_F(RlsTest, ReportsWeeksAndBuckets) {
   const Result deep = Run(Builder().Ask({{"deep", "x"}}));
   EXPECT_EQ(deep.response.statuses(0).current_limit().requests_per_unit(), 50U);
   EXPECT_EQ(deep.remaining(0), 49U);
-  // A denial says when the same request would pass, not when all is whole.
+  // A denial says when the same request would pass, not when the budget is full again.
   const Result denied = Run(Builder().Ask({{"bucket", "x"}}));
   EXPECT_EQ(denied.response.overall_code(), Response::OVER_LIMIT);
   clock_.Advance(100ms);
@@ -591,7 +591,7 @@ TEST_F(RlsTest, ATimeThatNoDurationHoldsIsTheLongestOne) {
   EXPECT_TRUE(google::protobuf::util::MessageToJsonString(result.response, &json).ok());
 }
 
-// Between what is read for the header and the decision there are always some microseconds.
+// A few microseconds always pass between reading the time for the header and the decision.
 TEST_F(RlsTest, TheWindowEndsWhereTheHeaderSaysHoweverLateItIsDecided) {
   RlsBatch batch({.headers = true});
   batch.Start(engine_->catalog(), engine_->Now());
@@ -630,12 +630,12 @@ TEST_F(RlsTest, StoreFailuresFollowThePolicy) {
   const Result closed = run(user, OnStoreFailure::kFailClosed);
   EXPECT_EQ(closed.status.code, StatusCode::kUnavailable);
   EXPECT_THAT(closed.status.message, HasSubstr("UNAVAILABLE"));
-  // What only shadows never fails, and what needs no store does not either.
+  // Neither shadow limits nor requests that need no store ever fail.
   EXPECT_TRUE(run(Builder().Ask({{"shadow", "x"}}), OnStoreFailure::kFailClosed).status.ok());
   EXPECT_TRUE(run(Builder().Ask({{"user", "vip"}}), OnStoreFailure::kFailClosed).status.ok());
 }
 
-// Answers as a guard does whose store cannot keep up.
+// Answers like a guard whose store cannot keep up.
 class BusyStore final : public Store {
  public:
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
@@ -700,7 +700,7 @@ TEST_F(RlsTest, AnswersJson) {
             200);
 }
 
-// The reader of requests agrees with generated code on what that accepts.
+// Our reader agrees with generated code on everything that the latter accepts.
 TEST(RlsRequest, ReadsWhatProtobufWrites) {
   const Builder builder = Builder()
                               .Hits(7)
@@ -757,7 +757,7 @@ TEST_F(RlsTest, CountsACallAsOneRequest) {
 }
 
 TEST(RlsRequest, CutsTagsAsProtobufDoes) {
-  // Five bytes of a tag, of which the last holds more than 32 bits have room for.
+  // A tag of five bytes, with more than 32 bits in it.
   const std::string bytes = "\xfa\x80\x80\x80\x70\x01x" + Builder().Ask({{"a", "1"}}).Bytes();
   RateLimitRequest reference;
   ASSERT_TRUE(reference.ParseFromString(bytes));

@@ -32,13 +32,13 @@ class Server final : public net::Door {
     Services::Options services = {};
 
     std::chrono::milliseconds preface_timeout{10'000};  // From connecting to the first SETTINGS.
-    // Without a byte from the client. Without calls the connection then ends; with calls the client
-    // is asked for a sign of life, and has ping_timeout to give one.
+    // Without a byte from the client. A connection without calls then ends; with calls the client
+    // gets a PING, and has ping_timeout to answer.
     std::chrono::milliseconds idle_timeout{300'000};
     std::chrono::milliseconds ping_timeout{20'000};
-    std::chrono::milliseconds write_timeout{30'000};  // To take any of what is sent to it.
+    std::chrono::milliseconds write_timeout{30'000};  // To read any of what was sent.
 
-    // Of all connections, those of other servers included; who finds no room in it is closed.
+    // Shared by all connections, also of other servers; one that finds no room is closed.
     std::shared_ptr<net::ByteBudget> buffered = std::make_shared<net::ByteBudget>();
   };
 
@@ -56,14 +56,14 @@ class Server final : public net::Door {
   // `loops` and `engine` outlive the server, and `loops` all that the engine has not answered.
   static Expected<std::unique_ptr<Server>> Start(net::Loops& loops, service::Engine& engine,
                                                  Options options);
-  // Closes every connection, whatever it is at.
+  // Closes every connection, whatever its state.
   ~Server() override;
 
-  // What grpc.health says. Not to be called on a loop; kYes until then.
+  // What grpc.health reports; kYes at first. Must not be called on a loop.
   void SetServing(Serving serving);
 
-  // Accepts no more connections, says NOT_SERVING and GOAWAY, and answers the calls that clients
-  // have started. Not to be called on a loop.
+  // Accepts no more connections, sends NOT_SERVING and GOAWAY, and answers the calls that clients
+  // have started. Must not be called on a loop.
   void StartDrain() override;
   std::size_t Drain(SteadyTime deadline) override;
 

@@ -62,11 +62,11 @@ class Client {
   tcp::socket& socket() { return socket_; }
 
   void Send(const std::string& bytes) {
-    boost::system::error_code ignored;  // The server may have closed; reading will tell.
+    boost::system::error_code ignored;  // If the server has closed, reading will fail.
     boost::asio::write(socket_, boost::asio::buffer(bytes), ignored);
   }
 
-  // Exchanges bytes until `done` or the server has closed; whether it is done.
+  // Exchanges bytes until `done` or until the server has closed; returns whether it is done.
   template <typename Done>
   bool Until(Done done) {
     while (!done()) {
@@ -95,7 +95,7 @@ class Client {
 
 class ServerTest : public testing::Test {
  protected:
-  // The store goes first, and the loops run what has come home before the engine goes.
+  // The store ends first, and the loops run what it still answered before the engine ends.
   ~ServerTest() override {
     server_.reset();
     later_.reset();
@@ -103,7 +103,7 @@ class ServerTest : public testing::Test {
   }
 
   void Start(Server::Options options = {}) { StartOn(memory_, options); }
-  // With a store that answers on another thread, and holds what it is asked.
+  // With a store that answers on another thread, and holds its requests.
   void StartHeld() {
     later_.emplace(memory_);
     later_->Hold(true);
@@ -193,14 +193,14 @@ TEST_F(ServerTest, ClosesWhoGivesNoSignOfLife) {
   Start({.address = {}, .idle_timeout = 50ms, .ping_timeout = 50ms});
   std::optional<Client> client;
   std::uint64_t closed = 0;
-  // Answers pings for a while. If the machine stalls, not even that.
+  // Answers pings for a while. If the machine stalls, it may fail to.
   ASSERT_TRUE(Eventually([&] {
     ++closed;
     client.emplace(server_->port());
     const std::int32_t id = client->h2().Call("/grpc.health.v1.Health/Watch", "");
     return client->Until([&] { return !client->h2().stream(id).data.empty(); });
   }));
-  // And then does not.
+  // Then it stops.
   boost::system::error_code error;
   std::string buffer(1000, '\0');
   while (!error) client->socket().read_some(boost::asio::buffer(buffer), error);
@@ -284,7 +284,7 @@ TEST_F(ServerTest, ClosesWhoFindsNoRoomForWhatItHasSent) {
   }
   EXPECT_TRUE(larger.UntilClosed());
   EXPECT_EQ(buffered->refused(), 1U);
-  // Those who ask for little are served meanwhile.
+  // Clients with small requests are served meanwhile.
   Client small(server_->port());
   const std::int32_t id = small.h2().Call(kShouldRateLimit, UserRequest());
   EXPECT_TRUE(small.Until([&] { return small.h2().stream(id).closed; }));
@@ -293,7 +293,7 @@ TEST_F(ServerTest, ClosesWhoFindsNoRoomForWhatItHasSent) {
   EXPECT_TRUE(Eventually([&] { return buffered->held() == 0; }));
 }
 
-// Answers that the client does not read fill the sockets, and then nothing more is read from it.
+// Unread answers fill the sockets, and then nothing more is read from the client.
 TEST_F(ServerTest, DoesNotListenToWhoDoesNotListen) {
   static constexpr int kCallsMax = 500'000;
   Start();
@@ -303,7 +303,7 @@ TEST_F(ServerTest, DoesNotListenToWhoDoesNotListen) {
   int calls = 0;
   bool stuck = false;
   while (!stuck && calls < kCallsMax) {
-    // The answers are headers, for which HTTP/2 knows no window.
+    // The answers are headers, for which HTTP/2 has no window.
     if (out.empty()) {
       client.h2().Call("/" + std::to_string(++calls) + std::string(50, 'x'), "");
       out = client.h2().Take();
@@ -319,7 +319,7 @@ TEST_F(ServerTest, DoesNotListenToWhoDoesNotListen) {
   }
   EXPECT_TRUE(stuck);
   EXPECT_LT(server_->counts().calls, static_cast<std::uint64_t>(calls));
-  // Nothing is lost if it listens again.
+  // Nothing is lost if the client reads again.
   int answered = 0;
   while (answered < calls - 1) {
     std::string buffer(1 << 20, '\0');

@@ -39,7 +39,7 @@ const Reflection& TheReflection() {
   return reflection;
 }
 
-// The service that a request asks for, if it is one.
+// The service that a request asks for; nothing if it is not a valid request.
 std::optional<std::string> HealthService(std::string_view message) {
   health::HealthCheckRequest request;
   if (!request.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
@@ -85,7 +85,7 @@ void Services::Receive(std::string_view bytes, SteadyTime now) {
 
 void Services::SetServing(Serving serving) {
   if (std::exchange(serving_, serving) == serving) return;
-  // A copy: a reply too many ends a call, and who makes it watches no more.
+  // A copy: one reply too many ends the call, and thus removes its watcher.
   for (const Watcher& watcher : std::vector(watchers_)) {
     if (watcher.served) session_.Reply(watcher.id, HealthReply(serving_));
   }
@@ -133,7 +133,7 @@ void Services::OnAbandoned(StreamId id, const Method& method) {
 void Services::OnError(StatusCode code) { engine_.metrics().Failed(ToString(code)); }
 
 void Services::ShouldRateLimit(StreamId id, std::string_view message) {
-  // Streams are bounded; but clients can give up calls that the engine still has.
+  // Streams are bounded, but clients can give up calls that the engine still has.
   if (in_flight_ >= options_.limits.streams_max) {
     session_.Finish(id, {StatusCode::kResourceExhausted, "too many calls wait for the store"});
     return;
@@ -187,7 +187,7 @@ void Services::Answer(Batch& batch) {
   batch.streams.clear();
 }
 
-// For calls to come, which may find other rules.
+// For future calls, which may see other rules.
 void Services::Keep(std::unique_ptr<Batch> batch) {
   batch->rls.End();
   if (spare_.size() < kSpareBatchesMax) spare_.push_back(std::move(batch));
@@ -210,7 +210,7 @@ void Services::WatchHealth(StreamId id, std::string_view message) {
   if (!service) {
     session_.Finish(id, NotHealthCheck());
   } else {
-    // What is unknown might come into being, for all that a watcher knows: it stays on the line.
+    // An unknown service might appear later, as far as a watcher knows: the watch goes on.
     const bool served = IsServed(*service);
     watchers_.push_back({.id = id, .served = served});
     session_.Reply(id, served ? HealthReply(serving_)

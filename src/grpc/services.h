@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The services that a client finds on its connection: the Rate Limit Service, grpc.health and
-// grpc.reflection. No I/O.
+// The services on a client's connection: the Rate Limit Service, grpc.health and grpc.reflection.
+// No I/O.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,14 @@ enum class Serving { kNo, kYes };
 // Whether the client has shown a certificate: see net::Stream::certified.
 enum class Certified { kNo, kYes };
 
-// Made by std::make_shared, and used on one loop. What the engine answers after it is gone is
-// counted, and dropped.
+// Created with std::make_shared, and used on one loop. Answers of the engine that come after it is
+// gone are counted and dropped.
 class Services final : private Session::Handler, public std::enable_shared_from_this<Services> {
  public:
   struct Options {
     Session::Limits limits = {};
     RlsOptions rls = {};
-    // The tokens of callers; health is told without. Null: open. Outlives the services.
+    // The tokens of callers; health needs none. Null: open. Outlives the services.
     const net::Access* access = nullptr;
   };
 
@@ -42,16 +42,16 @@ class Services final : private Session::Handler, public std::enable_shared_from_
            std::function<void()> on_answered, Certified certified = Certified::kNo);
   ~Services() override;
 
-  // All calls that are complete with these bytes are decided together.
+  // All calls that these bytes complete are decided together.
   void Receive(std::string_view bytes, SteadyTime now);
 
-  // Tells those who watch.
+  // Notifies watchers.
   void SetServing(Serving serving);
 
-  // Lets go of those who watch, too: they would never end by themselves.
+  // Ends watches, too: they would never end by themselves.
   void Drain();
 
-  // Lets go of what is kept for calls to come.
+  // Frees what is kept for future calls.
   void DropSpare() {
     spare_.clear();
     session_.DropSpare();
@@ -60,7 +60,7 @@ class Services final : private Session::Handler, public std::enable_shared_from_
   Session& session() { return session_; }
 
  private:
-  // Calls that the engine has at the same time. Lives until the engine has answered.
+  // Calls that the engine decides together. Lives until the engine has answered.
   struct Batch {
     explicit Batch(const RlsOptions& options) : rls(options) {}
 
@@ -70,7 +70,7 @@ class Services final : private Session::Handler, public std::enable_shared_from_
 
   struct Watcher {
     StreamId id;
-    bool served;  // What it watches.
+    bool served;  // Whether the watched service exists.
   };
 
   const Method* FindMethod(std::string_view path) override;
@@ -96,10 +96,10 @@ class Services final : private Session::Handler, public std::enable_shared_from_
   Session session_;
   Serving serving_;
   std::vector<Watcher> watchers_;
-  std::unique_ptr<Batch> batch_;  // Of what was received last; null if there is none.
+  std::unique_ptr<Batch> batch_;  // Of what is being received; null if there is none.
   std::vector<std::unique_ptr<Batch>> spare_;
   bool deciding_ = false;
-  std::size_t in_flight_ = 0;  // Calls that the engine has, those that were given up included.
+  std::size_t in_flight_ = 0;  // Calls that the engine has, including those given up.
   std::string reply_;
 };
 

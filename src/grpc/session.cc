@@ -16,11 +16,11 @@
 namespace sluice::grpc {
 namespace {
 
-constexpr std::size_t kPrefixBytes = 5;  // Of a message: whether it is compressed, and its length.
+constexpr std::size_t kPrefixBytes = 5;  // Whether it is compressed, and its length.
 constexpr std::int32_t kConnectionWindow = 1 << 20;
 constexpr std::size_t kSpareCallsMax = 128;
 constexpr std::size_t kSpareBufferBytesMax = 1024;
-// What a call without messages takes, nghttp2's part included; somewhat more than was measured.
+// The memory of a call without messages, including nghttp2's; a little more than measured.
 constexpr std::size_t kCallBytes = 1024;
 constexpr std::array<std::uint8_t, 8> kDrainPing = {'s', 'l', 'u', 'i', 'c', 'e', ' ', 'd'};
 
@@ -28,7 +28,7 @@ std::string_view View(const std::uint8_t* bytes, std::size_t size) {
   return {reinterpret_cast<const char*>(bytes), size};
 }
 
-// Names and values that live as long as the frame is not sent are not copied.
+// Names and values that live until the frame is sent are not copied.
 nghttp2_nv Field(std::string_view name, std::string_view value, int flags) {
   const auto bytes = [](std::string_view text) {
     return reinterpret_cast<std::uint8_t*>(const_cast<char*>(text.data()));
@@ -74,7 +74,7 @@ struct Session::Call {
   StreamId id = 0;
   std::size_t place = 0;  // In open_.
 
-  // What the headers say.
+  // From the headers.
   const Method* method = nullptr;
   std::string unknown_path;
   std::string request_id;
@@ -85,22 +85,22 @@ struct Session::Call {
   bool let_in = false;
   Encoding encoding = Encoding::kIdentity;
   std::optional<SteadyTime> deadline;
-  std::optional<SteadyTime> receive_by;  // Until the next message is there.
+  std::optional<SteadyTime> receive_by;  // For the next message.
 
-  std::string in;              // Messages that have arrived in part.
+  std::string in;              // Partial messages.
   bool request_ended = false;  // The client sends no more.
   bool known = false;          // To the handler.
 
   std::string out;  // Framed replies.
   std::size_t sent = 0;
-  std::optional<SteadyTime> send_by;  // Until they are all sent, once they have been seen to wait.
+  std::optional<SteadyTime> send_by;  // For all of them, once they were seen waiting.
 
   bool ended = false;      // `status` is final.
   bool submitted = false;  // The reply's headers.
   bool waiting = false;    // For something to send.
   Status status;
 
-  // As new, but for the memory that it has.
+  // As new, but keeps its memory.
   void Reset() {
     method = nullptr;
     Clear(unknown_path);
@@ -119,7 +119,7 @@ struct Session::Call {
     status.message.clear();
   }
 
-  // What is nearer.
+  // The nearer of the two.
   std::optional<SteadyTime> expiry() const {
     if (ended) return std::nullopt;
     if (!receive_by || !deadline) return receive_by ? receive_by : deadline;
@@ -127,7 +127,7 @@ struct Session::Call {
   }
 };
 
-// What nghttp2 calls. Returning anything but zero would end the session.
+// Callbacks of nghttp2. Returning anything but zero would end the session.
 struct Session::Callbacks {
   static Session& Self(void* user) { return *static_cast<Session*>(user); }
 
@@ -160,7 +160,7 @@ struct Session::Callbacks {
     switch (frame->hd.type) {
       case NGHTTP2_HEADERS:
       case NGHTTP2_DATA: {
-        // Nothing but padding; the filter has counted those without.
+        // Only padding; the filter has counted empty frames without padding.
         if (frame->hd.type == NGHTTP2_DATA && frame->data.padlen > 0 &&
             frame->hd.length == frame->data.padlen && !end_stream) {
           self.CountQuietFrame();
@@ -194,9 +194,9 @@ struct Session::Callbacks {
   static int OnFrameSent(nghttp2_session* session, const nghttp2_frame* frame, void* user) {
     Session& self = Self(user);
     if (frame->hd.type == NGHTTP2_RST_STREAM) {
-      // What a client brings about by its own errors is as good as a reset of its own. So are
-      // streams beyond the maximum, though it may not have heard of that yet: one that never says
-      // that it has could open them for ever.
+      // Resets that a client causes by its own errors count like its own. So do streams beyond the
+      // maximum, though it may not know the maximum yet: a client that never acknowledges it could
+      // open them forever.
       if (frame->rst_stream.error_code != NGHTTP2_NO_ERROR) self.CountReset();
       return 0;
     }
@@ -205,7 +205,7 @@ struct Session::Callbacks {
     self.quiet_frames_ -= std::min(self.quiet_frames_, self.limits_.quiet_frames_a_call);
     const Call* call = self.Find(frame->hd.stream_id);
     if (call && !call->request_ended) {
-      // The answer is complete; what the client might still send is of no use to anyone.
+      // The answer is complete; whatever the client still sends is useless.
       nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_NO_ERROR);
     }
     return 0;
@@ -227,7 +227,7 @@ struct Session::Callbacks {
     std::copy_n(call.out.data() + call.sent, count, buffer);
     call.sent += count;
     if (call.sent < call.out.size()) {
-      // What is sent is not kept until all is, which may be never: replies come faster than taken.
+      // Does not wait until all is sent, which may be never: replies may come faster than read.
       if (call.sent >= call.out.size() / 2) {
         Self(user).reply_bytes_ -= call.sent;
         call.out.erase(0, std::exchange(call.sent, 0));
@@ -266,7 +266,7 @@ Session::Session(Handler& handler, const Limits& limits, Counters& counters)
   nghttp2_option* options = nullptr;
   nghttp2_option_new(&options);
   nghttp2_option_set_no_closed_streams(options, 1);
-  // Ours comes first, and says why.
+  // Our limit comes first, and says why.
   const std::uint64_t resets_max = std::uint64_t{limits.resets_max} * 2;
   nghttp2_option_set_stream_reset_rate_limit(options, resets_max, resets_max);
 
@@ -297,7 +297,7 @@ void Session::Process(std::string_view bytes) {
   const ssize_t result = nghttp2_session_mem_recv(
       session_, reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
   if (result >= 0) return;
-  // Who does not speak HTTP/2 would not understand a last word either.
+  // A client that does not speak HTTP/2 would not understand a GOAWAY, either.
   if (result == NGHTTP2_ERR_FLOODED) {
     Flood();
   } else if (result != NGHTTP2_ERR_BAD_CLIENT_MAGIC) {
@@ -408,7 +408,7 @@ void Session::Ping() { nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, nullptr)
 bool Session::finished() const { return broken_ || nghttp2_session_want_read(session_) == 0; }
 
 Session::Call* Session::Find(StreamId id) {
-  // Nearly always the one that was asked for last.
+  // Nearly always the one that was last looked up.
   if (!last_found_ || last_found_->id != id) {
     last_found_ = static_cast<Call*>(nghttp2_session_get_stream_user_data(session_, id));
   }
@@ -505,7 +505,7 @@ void Session::OnData(Call& call, std::string_view bytes, bool last_frame) {
   if (call.ended || !call.method) return;
   const bool one = call.method->requests == Method::Requests::kOne;
   if (one && call.known) return;
-  // The usual call comes whole in one piece, and need not be copied.
+  // The usual call arrives in one piece, and need not be copied.
   if (one && last_frame && call.in.empty() && bytes.size() >= kPrefixBytes &&
       LengthIn(bytes) == bytes.size() - kPrefixBytes) {
     call.request_ended = true;
@@ -524,7 +524,7 @@ void Session::OnData(Call& call, std::string_view bytes, bool last_frame) {
   TakeMessages(call);
 }
 
-// Takes every message that is complete; of a method with one, only when the client has ended.
+// Takes every complete message; for a method with one, only once the client has ended.
 void Session::TakeMessages(Call& call) {
   const bool one = call.method->requests == Method::Requests::kOne;
   std::size_t taken = 0;
@@ -628,7 +628,7 @@ void Session::End(Call& call, Status status, std::string_view http_status) {
   }
 }
 
-// An answer that is only a status: one frame.
+// Answers with just a status, in one frame.
 void Session::SubmitStatus(Call& call, std::string_view http_status) {
   const std::string message = PercentEncode(call.status.message);
   std::array<nghttp2_nv, 5> fields{};

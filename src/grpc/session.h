@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server's side of one HTTP/2 connection that carries gRPC calls, without any I/O: bytes that
-// came in go to Receive, bytes to write come out of Produce.
+// The server's side of one HTTP/2 connection that carries gRPC calls, without I/O: received bytes
+// go to Receive, bytes to write come from Produce.
 #pragma once
 
 #include <chrono>
@@ -30,49 +30,49 @@ struct Method {
 
   std::string_view path;  // "/package.Service/Method"
   Requests requests;
-  For who = For::kAnyone;  // kCallers: those whom Handler::LetsIn takes.
+  For who = For::kAnyone;  // kCallers: those that Handler::LetsIn accepts.
 };
 
-// Not thread-safe. Nothing that a client sends is an error of ours: it is answered with a status, a
-// stream error or GOAWAY, and every flood runs into one of the maxima below.
+// Not thread-safe. Nothing that a client sends is our error: it is answered with a status, a stream
+// error or GOAWAY, and every flood hits one of the limits below.
 class Session {
  public:
   struct Limits {
-    std::size_t message_bytes_max = std::size_t{4} << 20;  // As gRPC has it.
-    // Of one that comes compressed. Few bytes can ask for much work, on a loop that others share.
+    std::size_t message_bytes_max = std::size_t{4} << 20;  // The default of gRPC.
+    // For compressed ones. Few bytes can cause much work, on a loop that others share.
     std::size_t unpacked_bytes_max = std::size_t{64} << 10;
 
-    // Messages of all calls that have arrived in part.
+    // Partial messages of all calls.
     std::size_t buffered_bytes_max = std::size_t{16} << 20;
 
-    // Replies of all calls that the client does not take.
+    // Replies of all calls that the client has not read.
     std::size_t reply_bytes_max = std::size_t{1} << 20;
 
     std::uint32_t streams_max = 1024;
-    std::size_t header_bytes_max = std::size_t{16} << 10;  // Of a call, as HPACK counts them.
+    std::size_t header_bytes_max = std::size_t{16} << 10;  // Per call, as HPACK counts them.
 
-    // In a flood window; beyond, the connection ends with ENHANCE_YOUR_CALM. Resets are calls that
-    // the client starts and gives up, gets reset by errors of its own, or starts beyond
-    // streams_max; a proxy whose deadlines pass while a store is slow sends some hundreds. Quiet
-    // frames are those that ask for nothing: PING, SETTINGS, WINDOW_UPDATE, PRIORITY, CONTINUATION,
-    // empty DATA, and all that are unknown. Clients that get replies may measure how fast they
-    // come, and make room for more of them: each call that was answered makes up for some.
+    // Per flood window; beyond, the connection ends with ENHANCE_YOUR_CALM. Resets are calls that
+    // the client starts and gives up, loses by its own errors, or starts beyond streams_max; a
+    // proxy whose deadlines pass while a store is slow sends some hundreds. Quiet frames ask for
+    // nothing: PING, SETTINGS, WINDOW_UPDATE, PRIORITY, CONTINUATION, empty DATA, and unknown ones.
+    // Clients may send some to measure how fast replies come, and to make room for more: each
+    // answered call makes up for some.
     std::uint32_t resets_max = 1000;
     std::uint32_t quiet_frames_max = 1000;
     std::uint32_t quiet_frames_a_call = 10;
     std::chrono::milliseconds flood_window{1000};
 
-    // For a message: from the headers of its call, or its own first byte if it is not the first, to
-    // its end.
+    // For a message: from the headers of its call, or from its own first byte if it is not the
+    // first, to its end.
     std::chrono::milliseconds receive_timeout{30'000};
-    // For the next message of a call that brings many.
+    // For the next message of a call with many.
     std::chrono::milliseconds next_message_timeout{300'000};
-    // For the client to take all of a call's replies. A call whose client waits for replies, as one
-    // that watches does, has none of these timeouts.
+    // For the client to read all of a call's replies. A call whose client waits for replies, such
+    // as a watch, has none of these timeouts.
     std::chrono::milliseconds send_timeout{30'000};
   };
 
-  // What is called. Sending, replying and finishing are allowed inside.
+  // Called by the session. It may send, reply and finish.
   class Handler {
    public:
     virtual ~Handler() = default;
@@ -80,24 +80,24 @@ class Session {
     // Null: there is no such method. The method outlives the session.
     virtual const Method* FindMethod(std::string_view path) = 0;
 
-    // Whether a call with this authorization, which may be empty, is that of a caller.
+    // Whether a call with this authorization, which may be empty, comes from a caller.
     virtual bool LetsIn(std::string_view /*authorization*/) { return true; }
 
-    // Whether RequestIdOf will be asked; only then are they kept.
+    // Whether RequestIdOf will be called; ids are kept only then.
     virtual bool WantsRequestIds() { return false; }
 
-    // A message has come, not compressed any more. Of a method with one request: the call is
-    // complete. The text lives until this returns.
+    // A message has arrived, uncompressed. For a method with one request, the call is complete. The
+    // text is valid until this returns.
     virtual void OnMessage(StreamId id, const Method& method, std::string_view message) = 0;
 
     // The client will send no more. Only for methods with many requests.
     virtual void OnHalfClose(StreamId id, const Method& method) = 0;
 
-    // A call that OnMessage or OnHalfClose knows has ended without Finish: cancelled, out of time
-    // or against a maximum. Not said when the session is destroyed.
+    // A call known from OnMessage or OnHalfClose has ended without Finish: cancelled, out of time
+    // or over a limit. Not called when the session is destroyed.
     virtual void OnAbandoned(StreamId id, const Method& method) = 0;
 
-    // A call is answered with this error, whoever found it: for those who count answers.
+    // A call is answered with this error, whoever found it: for counting answers.
     virtual void OnError(StatusCode /*code*/) {}
   };
 
@@ -109,42 +109,41 @@ class Session {
 
   void Receive(std::string_view bytes, SteadyTime now);
 
-  // What an open call's client calls it, in x-request-id or else traceparent; empty if it does not.
+  // The client's id of an open call, from x-request-id or else traceparent; empty if there is none.
   std::string_view RequestIdOf(StreamId id);
 
-  // Appends what is to be written, until `out` is `bytes_max` long or somewhat longer.
+  // Appends bytes to write, until `out` has `bytes_max` bytes or somewhat more.
   void Produce(std::string& out, std::size_t bytes_max);
 
-  // Calls that are over or unknown are passed over in all of these.
+  // All of these ignore calls that are over or unknown.
   void Reply(StreamId id, std::string_view message);
   void Finish(StreamId id, Status status);
   void ReplyAndFinish(StreamId id, std::string_view message);
 
-  // Ends calls whose time has come.
+  // Ends calls whose time is up.
   void Expire(SteadyTime now);
-  // When Expire has something to do at the earliest.
+  // The earliest time at which Expire has something to do.
   std::optional<SteadyTime> NextExpiry() const;
-  // Ends calls whose replies are not taken, and returns whether there were any; to be called now
-  // and then.
+  // Ends calls whose replies are not read, and returns whether there were any; call it now and
+  // then.
   bool ExpireReplies(SteadyTime now);
 
-  // No new calls: says so at once, and means it when the client has heard it.
+  // No new calls: announces that at once, and enforces it once the client has seen it.
   void Drain();
-  // Nothing more of anything, but for a last word.
+  // Ends everything, after a final GOAWAY.
   void Terminate();
-  // Asks the client for a sign of life.
+  // Checks that the client is alive.
   void Ping();
 
-  // Nothing more will be read; close when all that Produce gave is written.
+  // Nothing more will be read; close once everything from Produce is written.
   bool finished() const;
-  // The client has said who it is.
+  // The client has sent its SETTINGS.
   bool greeted() const { return greeted_; }
   std::size_t open_calls() const { return open_.size(); }
 
-  // About how many bytes it holds for the client: calls, and messages that wait for the rest of
-  // them or to be sent.
+  // About how many bytes it holds for the client: calls, partial messages, and messages to be sent.
   std::size_t held_bytes() const;
-  // Lets go of what is kept for calls to come.
+  // Frees what is kept for future calls.
   void DropSpare();
 
  private:

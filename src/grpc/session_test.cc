@@ -27,7 +27,7 @@ using testing::IsEmpty;
 constexpr Method kOne = {"/test.Service/One", Method::Requests::kOne};
 constexpr Method kMany = {"/test.Service/Many", Method::Requests::kMany};
 
-// Answers what it is sent, unless it is told to wait.
+// Echoes what it is sent, unless told to wait.
 class Echo : public Session::Handler {
  public:
   const Method* FindMethod(std::string_view path) override {
@@ -60,7 +60,7 @@ class SessionTest : public testing::Test {
     echo_.session = &session_;
   }
 
-  // Until neither side has anything to say.
+  // Runs until neither side has anything to send.
   void Exchange() {
     while (true) {
       const std::string request = client_.Take();
@@ -157,7 +157,7 @@ TEST(Session, DoesNotCareHowBytesAreCut) {
   recorder.Call(kOne.path, "first");
   const std::int32_t second = recorder.Start(H2Client::CallHeaders(kMany.path), Framed("a"), false);
   std::string bytes = recorder.Take();
-  // Two that are left out, wherever they are cut, as is the frame after them.
+  // Two that are left out, however they are split, as is the frame after them.
   bytes += Frame(NGHTTP2_RST_STREAM, 0, 5, "\0\0\0\x8"s) + Frame(NGHTTP2_RST_STREAM, 0, 7, "8888");
   recorder.Send(second, Framed("bc"), true);
   bytes += recorder.Take();
@@ -169,7 +169,7 @@ TEST(Session, DoesNotCareHowBytesAreCut) {
     echo.session = &session;
     std::string answer;
     for (std::size_t at = 0; at < bytes.size(); at += size) {
-      // A copy, so that reading beyond it or keeping a part of it is seen.
+      // A copy, to detect reading beyond it or keeping a part of it.
       const std::vector<char> part(
           bytes.begin() + static_cast<std::ptrdiff_t>(at),
           bytes.begin() + static_cast<std::ptrdiff_t>(std::min(at + size, bytes.size())));
@@ -193,7 +193,7 @@ TEST_F(SessionTest, ProducesNoMoreThanAskedFor) {
   session_.Receive(client_.Take(), now_);
   std::string out;
   session_.Produce(out, 1000);
-  EXPECT_LT(out.size(), 20'000U);  // One frame more at the most.
+  EXPECT_LT(out.size(), 20'000U);  // At most one more frame.
   client_.Feed(out);
   Exchange();
   EXPECT_EQ(client_.stream(id).data.size(), 100'005U);
@@ -214,7 +214,7 @@ TEST_F(SessionTest, UnknownMethodsAreUnimplemented) {
   EXPECT_EQ(stream.grpc_status(), "12");
   EXPECT_THAT(stream.grpc_message(), HasSubstr("unknown method"));
   EXPECT_THAT(stream.grpc_message(), HasSubstr("%25"));
-  EXPECT_THAT(stream.trailers, IsEmpty());  // One frame holds it all.
+  EXPECT_THAT(stream.trailers, IsEmpty());  // A single frame holds everything.
   EXPECT_TRUE(stream.data.empty());
 }
 
@@ -280,7 +280,7 @@ TEST_F(SmallSessionTest, BoundsWhatUnfinishedMessagesHold) {
   const auto& first = Run(part, false);
   EXPECT_EQ(first.grpc_status(), "");
   EXPECT_EQ(Run(part, false).grpc_status(), "8");
-  // What the first one holds is free again with it.
+  // Cancelling the first one frees what it holds.
   client_.Cancel(1);
   Exchange();
   EXPECT_EQ(Run(part, false).grpc_status(), "");
@@ -298,13 +298,13 @@ TEST_F(SmallSessionTest, BoundsRepliesThatAreNotTaken) {
   EXPECT_EQ(slow.stream(id).data, "");
   EXPECT_EQ(echo_.messages.size(), 3U);
   EXPECT_FALSE(session_.finished());
-  // Neither are there more of them if the client goes on.
+  // Sending more does not change that.
   slow.Send(id, Framed("x"), false);
   session_.Receive(slow.Take(), now_);
   EXPECT_EQ(echo_.messages.size(), 3U);
 }
 
-// Who takes replies, but never all of them.
+// A client that reads replies, but never all of them.
 TEST_F(SmallSessionTest, KeepsNoRepliesThatWereTaken) {
   H2Client slow({.window = 1000, .auto_window_update = false});
   const std::int32_t id = slow.Start(H2Client::CallHeaders(kMany.path), Framed("x"), false);
@@ -324,7 +324,7 @@ TEST_F(SmallSessionTest, KeepsNoRepliesThatWereTaken) {
 
 TEST_F(SmallSessionTest, EndsCallsWhoseRepliesAreNotTaken) {
   H2Client slow({.window = 0});
-  // One that goes on, and one that is over but for its reply.
+  // One that goes on, and one that only waits for its reply to be sent.
   const std::int32_t many = slow.Start(H2Client::CallHeaders(kMany.path), Framed("x"), false);
   const std::int32_t one = slow.Call(kOne.path, "x");
   const auto exchange = [&] {
@@ -431,7 +431,7 @@ TEST_F(SessionTest, KeepsDeadlines) {
   EXPECT_EQ(client_.stream(id).grpc_status(), "4");
   EXPECT_THAT(echo_.abandoned, ElementsAre(id));
   EXPECT_EQ(session_.NextExpiry(), std::nullopt);
-  // An answer that comes too late is dropped.
+  // A late answer is dropped.
   session_.ReplyAndFinish(id, "late");
   session_.ReplyAndFinish(patient, "in time");
   Exchange();
@@ -468,13 +468,13 @@ TEST_F(SmallSessionTest, DoesNotWaitForeverForAnyOfManyMessages) {
   client_.Send(id, Framed("first"), false);
   Exchange();
   EXPECT_EQ(session_.NextExpiry(), now_ + 500ms);
-  // but has to come whole once it has begun,
+  // but has to be complete in time once it has begun,
   now_ += 400ms;
   const SteadyTime begun = now_;
   client_.Send(id, Framed("second").substr(0, 2), false);
   Exchange();
   EXPECT_EQ(session_.NextExpiry(), begun + 100ms);
-  // however many pieces of it there are.
+  // however many pieces it comes in.
   now_ += 90ms;
   client_.Send(id, Framed("second").substr(2, 2), false);
   Exchange();
@@ -547,7 +547,7 @@ TEST_F(SmallSessionTest, RefusesMoreStreamsThanItSaid) {
 
 TEST_F(SmallSessionTest, EndsFloodsOfStreamsThatAreRefused) {
   echo_.wait = true;
-  std::string answers;  // The client takes none of them, so that it never knows of the maximum.
+  std::string answers;  // The client reads none of them, so it never learns the maximum.
   const auto open = [&](int streams) {
     for (int i = 0; i < streams; ++i) {
       client_.Call(kOne.path, "x");
@@ -614,7 +614,7 @@ TEST_F(SmallSessionTest, EndsRapidResets) {
   EXPECT_TRUE(session_.finished());
 }
 
-// gRPC's C core does this to a call that is cancelled before its headers are written.
+// gRPC's C core does this when a call is cancelled before its headers are written.
 TEST_F(SmallSessionTest, LeavesOutResetsOfStreamsThatNeverWere) {
   echo_.wait = true;
   const std::int32_t id = client_.Call(kOne.path, "x");
@@ -646,7 +646,7 @@ TEST_F(SmallSessionTest, CountsResetsThatTheClientProvokes) {
   for (int i = 0; i < 11; ++i) {
     const std::int32_t id = client_.Start(H2Client::CallHeaders(kOne.path), "", false);
     Exchange();
-    // A window that overflows is an error of the stream.
+    // A window that overflows is a stream error.
     session_.Receive(
         Frame(NGHTTP2_WINDOW_UPDATE, 0, static_cast<std::uint32_t>(id), "\x7f\xff\xff\xff"), now_);
     Exchange();
@@ -665,7 +665,7 @@ TEST_F(SmallSessionTest, EndsFloodsOfEmptyFrames) {
   EXPECT_EQ(client_.goaway(), NGHTTP2_ENHANCE_YOUR_CALM);
 }
 
-// Most of these nghttp2 passes over without a word.
+// nghttp2 silently ignores most of these.
 TEST_F(SmallSessionTest, EndsFloodsOfFramesThatAskForNothing) {
   constexpr std::uint8_t kPriorityUpdate = 16;
   constexpr std::uint8_t kUnknown = 200;
@@ -673,7 +673,7 @@ TEST_F(SmallSessionTest, EndsFloodsOfFramesThatAskForNothing) {
   const std::string padding("\7\0\0\0\0\0\0\0", 8);
   const std::vector<std::string> frames = {
       Frame(NGHTTP2_PRIORITY, 0, 1, number + "x"),
-      Frame(NGHTTP2_PRIORITY, 0, 99, number + "x"),  // Of a stream that never was.
+      Frame(NGHTTP2_PRIORITY, 0, 99, number + "x"),  // A stream that never existed.
       Frame(kPriorityUpdate, 0, 0, number + "u=1"),
       Frame(kUnknown, 0, 0, ""),
       Frame(kUnknown, 0, 1, "anything"),
@@ -695,7 +695,7 @@ TEST_F(SmallSessionTest, EndsFloodsOfFramesThatAskForNothing) {
     H2Client client;
     client.Start(H2Client::CallHeaders(kMany.path), "", false);
     const auto exchange = [&](const std::string& bytes) {
-      // However they are cut.
+      // However they are split.
       for (const char byte : bytes) session.Receive({&byte, 1}, now_);
       std::string out;
       session.Produce(out, SIZE_MAX);
@@ -755,7 +755,7 @@ TEST_F(SessionTest, DrainsWithoutLosingACall) {
   const std::int32_t before = client_.Call(kOne.path, "before");
   Exchange();
   session_.Drain();
-  // The client has not heard of it when it sends another one.
+  // The client does not know yet when it sends another one.
   const std::int32_t meanwhile = client_.Call(kOne.path, "meanwhile");
   Exchange();
   EXPECT_EQ(client_.goaway(), NGHTTP2_NO_ERROR);

@@ -16,10 +16,10 @@ constexpr std::size_t kReadBytes = std::size_t{16} << 10;
 constexpr std::size_t kOutputBytesMax = std::size_t{256} << 10;
 constexpr std::size_t kSpareOutputBytesMax = std::size_t{16} << 10;
 constexpr std::chrono::milliseconds kTickMax{500};
-// From the last word to closing: a close while bytes lie unread would take it from the client.
+// Time between the last output and closing: closing with unread bytes would lose the output.
 constexpr std::chrono::seconds kLinger{2};
 
-// Often enough for timeouts to be kept within a fifth.
+// Often enough to keep timeouts accurate to a fifth.
 std::chrono::milliseconds TickFor(const Server::Options& options) {
   const auto shortest =
       std::min({options.preface_timeout, options.idle_timeout, options.ping_timeout,
@@ -117,7 +117,7 @@ void Connection::Pump() {
   const bool sent = Flush();
   if (closed_) return;
   if (sent && session().finished() && !ending_) End(Steady::now());
-  // Who does not take what we send is not listened to either: no output without bound.
+  // Does not read from a client that does not read: output must be bounded.
   if (sent && !reading_) Read();
   if (!share_.Hold(HeldBytes())) return Close();
   SetTimer();
@@ -187,7 +187,7 @@ void Connection::SetTimer() {
   timer_at_ = next;
   timer_.expires_at(*next);
   timer_.async_wait([self = shared_from_this()](error_code error) {
-    // It was set anew, which took over.
+    // Another wait has replaced this one.
     if (error || self->closed_) return;
     self->timer_at_.reset();
     self->session().Expire(Steady::now());
@@ -195,7 +195,7 @@ void Connection::SetTimer() {
   });
 }
 
-// Says that nothing more will come, and reads on until the client has closed, too.
+// Tells the client that nothing more will come, and reads on until the client has closed, too.
 void Connection::End(SteadyTime now) {
   ending_ = now;
   stream_.async_shutdown([self = shared_from_this()](error_code) {});
@@ -222,7 +222,7 @@ void Connection::CheckSilence(SteadyTime now) {
     session().Ping();
   } else {
     shard_->counters.timeouts.Add();
-    if (writing_) return Close();  // It does not take what we have to say, either.
+    if (writing_) return Close();  // The client would not read this, either.
     session().Terminate();
   }
   Pump();

@@ -24,7 +24,7 @@ namespace sluice::grpc {
 
 class Connection;
 
-// Used on its loop only, but for the counters.
+// Used only on its loop, except for the counters.
 class Shard : public std::enable_shared_from_this<Shard> {
  public:
   Shard(boost::asio::io_context& context, service::Engine& engine, Server::Options options);
@@ -32,7 +32,7 @@ class Shard : public std::enable_shared_from_this<Shard> {
 
   void Add(net::Stream stream);
   void SetServing(Serving serving);
-  // As net::Shards has it.
+  // See net::Shards.
   void StartDrain(std::function<void()> on_drained);
   std::size_t Close();
 
@@ -58,7 +58,7 @@ class Shard : public std::enable_shared_from_this<Shard> {
   std::function<void()> on_drained_;
 };
 
-// Lives as long as the shard has it, and an operation is under way.
+// Lives as long as the shard holds it or an operation is pending.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(std::shared_ptr<Shard> shard, net::Stream stream);
@@ -66,7 +66,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Start();
   void SetServing(Serving serving);
   void Drain();
-  // Once a tick: ends what has been silent for too long.
+  // Called once per tick: ends a connection that has been silent for too long.
   void CheckSilence(SteadyTime now);
   void Close();
 
@@ -74,18 +74,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
   friend class Shard;
 
   Session& session() { return services_->session(); }
-  // All that can be done now: send, read on, and set the timer; or end.
+  // Does all that can be done now: sends, reads on, and sets the timer; or ends.
   void Pump();
   void Read();
   void OnRead(boost::system::error_code error, std::size_t size);
-  // Whether all is sent.
+  // Returns whether everything is sent.
   bool Flush();
   void Write();
   void OnWritten(boost::system::error_code error, std::size_t size);
   void SetTimer();
   void End(SteadyTime now);
   std::size_t HeldBytes();
-  // Whether the client has taken something lately of what is sent to it.
+  // Whether the client has recently read some of what is sent to it.
   bool Takes(SteadyTime now);
 
   const std::shared_ptr<Shard> shard_;
@@ -95,7 +95,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string in_;
   std::string out_;
   std::size_t written_ = 0;
-  std::uint64_t writes_ = 0;  // That have had to be waited for.
+  std::uint64_t writes_ = 0;  // Those that had to wait.
   bool reading_ = false;
   bool writing_ = false;
   bool closed_ = false;
@@ -105,10 +105,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   SteadyTime opened_;
   SteadyTime heard_;                  // When the client last sent something.
-  std::optional<SteadyTime> pinged_;  // And heard nothing since.
-  std::optional<SteadyTime> ending_;  // Since when nothing more is said, or shall be.
+  std::optional<SteadyTime> pinged_;  // When it got a PING; nothing once heard.
+  std::optional<SteadyTime> ending_;  // Since when nothing more is sent.
   std::uint64_t writes_seen_ = 0;     // At the last tick.
-  SteadyTime taken_;  // The last tick at which the client was seen to take something.
+  SteadyTime taken_;                  // The last tick at which the client had read something.
 
   std::shared_ptr<Services> services_;  // From Start to Close.
 };

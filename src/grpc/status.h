@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a gRPC call ended.
+// The outcome of a gRPC call.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace sluice::grpc {
 
-// The codes of gRPC that this server answers with; the numbers are those on the wire.
+// The gRPC codes that this server uses; the numbers are those on the wire.
 enum class StatusCode : std::uint8_t {
   kOk = 0,
   kInvalidArgument = 3,
@@ -29,13 +29,13 @@ struct Status {
   friend bool operator==(const Status&, const Status&) = default;
 };
 
-// The number as text, as trailers carry it. Lives as long as the program.
+// The number as text, as in trailers. Static.
 std::string_view ToText(StatusCode code);
 
-// As gRPC names it: "INVALID_ARGUMENT".
+// The gRPC name: "INVALID_ARGUMENT".
 std::string_view ToString(StatusCode code);
 
-// As grpc-message is written: printable ASCII without '%' as it is, all else as %XX.
+// The format of grpc-message: printable ASCII except '%' as it is, all else as %XX.
 std::string PercentEncode(std::string_view text);
 
 }  // namespace sluice::grpc

@@ -9,7 +9,7 @@ sluice_test(grpc_test
           src/grpc/session_test.cc tests/conformance/rls_test.cc
   LIBRARIES sluice_grpc sluice_memory sluice_redis_store sluice_h2_client sluice_test_support)
 if(SLUICE_SANITIZE MATCHES thread)
-  # It is compiled with other flags than the rest, for protobuf.
+  # Compiled with different flags than the rest, because of protobuf.
   set_target_properties(grpc_test PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
 endif()
 

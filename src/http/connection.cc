@@ -21,19 +21,19 @@ constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr std::string_view kErrorType = "application/json";
 constexpr std::size_t kPendingAtFirst = 4;
 constexpr std::size_t kOutBytesKeptMax = 16 * 1024;
-// For a client to close after it was told that the connection ends here.
+// How long a client has to close after it was told that the connection ends.
 constexpr milliseconds kEndTimeout{2'000};
 constexpr milliseconds kTickMin{5};
 constexpr milliseconds kTickMax{250};
 
-// Fine enough for the shortest of the timeouts.
+// Precise enough for the shortest timeout.
 milliseconds TickOf(const Limits& limits) {
   const milliseconds shortest = std::min(
       {limits.idle_timeout, limits.head_timeout, limits.body_timeout, limits.write_timeout});
   return std::clamp(shortest / 4, kTickMin, kTickMax);
 }
 
-// Emptied; what a large answer needed is given back.
+// Clears the buffer, and frees what a large answer needed.
 void Recycle(std::string& buffer) {
   buffer.clear();
   if (buffer.capacity() > kOutBytesKeptMax) buffer.shrink_to_fit();
@@ -105,7 +105,7 @@ std::size_t Shard::Close() {
   return count;
 }
 
-// While there are connections: an idle server sleeps.
+// Ticks only while there are connections: an idle server sleeps.
 void Shard::StartTicking() {
   if (ticking_) return;
   ticking_ = true;
@@ -120,7 +120,7 @@ void Shard::StartTicking() {
 void Shard::Tick() {
   if (connections_.empty()) return;
   StartTicking();
-  // From the back: whoever is closed makes room for one that was looked at.
+  // From the back: the place of a closed one is taken by one that was checked already.
   for (std::size_t i = connections_.size(); i-- > 0;) {
     const ConnectionPtr connection = connections_[i];
     connection->CheckDeadline(now_);
@@ -158,7 +158,7 @@ Connection::Connection(std::shared_ptr<Shard> shard, net::Stream stream)
       pending_(kPendingAtFirst) {}
 
 void Connection::StartDrain() {
-  // OnRead decides: a read may be done that has not been told.
+  // OnRead decides: a read may have completed without having been reported.
   if (reading_ && IsIdle()) stream_.Cancel();
 }
 
@@ -199,7 +199,7 @@ void Connection::Pump() {
     Close();
     return;
   }
-  // What was answered before the drain began does not say that it is the last.
+  // Answers from before the drain did not announce that they are the last.
   if (shard_->draining() && !last_) StartDrain();
   UpdateDeadline();
 }
@@ -256,7 +256,7 @@ void Connection::Handle(const Request& request) {
   shard_->handler_.Handle(request, Exchange(*this, first_pending_ + pending_.size() - 1));
 }
 
-// The last that is answered, after all before it.
+// Answered last, after all pending requests.
 void Connection::Refuse(const Refusal& refusal) {
   shard_->bad_requests.Add();
   shard_->handler_.OnRefused(refusal.status, refusal.code);
@@ -291,7 +291,7 @@ void Connection::Answer(std::uint64_t number, const Response& response) {
   if (!handling_) shard_->PumpSoon(this);
 }
 
-// The answer to the first that is pending.
+// Answers the first pending request.
 void Connection::PutOut(const Response& response) {
   using enum Delivery::Persistence;
   const Pending& request = pending_.front();
@@ -311,7 +311,7 @@ void Connection::PutOut(const Response& response) {
   }
 }
 
-// While draining: whether the client has sent nothing that is still to be answered.
+// While draining: whether the client has sent nothing else that needs an answer.
 bool Connection::IsLast() {
   return pending_.size() == 1 && reader_.buffered() == 0 && !stream_.readable();
 }
@@ -333,7 +333,7 @@ void Connection::Read() {
 void Connection::OnRead(error_code error, std::size_t bytes) {
   if (closed_) return;
   if (error == asio::error::eof && !ending_) {
-    // It may still wait for what it has asked.
+    // The client may still wait for its answers.
     end_of_file_ = true;
     Pump();
   } else if (error == asio::error::operation_aborted && !IsIdle()) {
@@ -341,7 +341,7 @@ void Connection::OnRead(error_code error, std::size_t bytes) {
   } else if (error) {
     Close();
   } else if (last_) {
-    if (ending_) Read();  // To throw it away, too.
+    if (ending_) Read();  // Discards it, too.
   } else {
     reader_.Commit(bytes);
     starved_ = false;
@@ -388,7 +388,7 @@ void Connection::OnWritten(error_code error, std::size_t bytes) {
   Pump();
 }
 
-// Not closed at once: if bytes of the client lie unread, that would reset the connection, and the
+// Does not close at once: with unread bytes of the client, that would reset the connection, and the
 // client might never see the answer.
 void Connection::End() {
   if (std::exchange(ending_, true)) return;
@@ -448,7 +448,7 @@ void Connection::UpdateDeadline() {
       timeout = kEndTimeout;
       break;
   }
-  // The shard's time is that of its last tick; never early.
+  // The shard's time is that of its last tick; never too early.
   deadline_ = shard_->now_ + shard_->tick_ + timeout;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a server that lives on one loop: a shard, and its connections.
+// The part of a server that lives on one loop: a shard and its connections.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -29,7 +29,7 @@ namespace sluice::http {
 class Connection;
 using ConnectionPtr = boost::intrusive_ptr<Connection>;
 
-// Used on its loop only, but for the counters.
+// Used only on its loop, except for the counters.
 class Shard : public std::enable_shared_from_this<Shard> {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -37,7 +37,7 @@ class Shard : public std::enable_shared_from_this<Shard> {
   Shard(boost::asio::io_context& context, Handler& handler, const Server::Options& options);
 
   void Add(net::Stream stream);
-  // As net::Shards has it.
+  // See net::Shards.
   void StartDrain(std::function<void()> on_drained);
   std::size_t Close();
 
@@ -52,7 +52,7 @@ class Shard : public std::enable_shared_from_this<Shard> {
   friend class Connection;
 
   void Remove(Connection& connection);
-  // For answers that come later: all that come in this turn of the loop leave together.
+  // For answers that come later: all those of one turn of the loop are sent together.
   void PumpSoon(ConnectionPtr connection);
   void StartTicking();
   void Tick();
@@ -65,8 +65,8 @@ class Shard : public std::enable_shared_from_this<Shard> {
   const std::string server_line_;
   const Clock& clock_;
 
-  // Deadlines are looked at once a tick. That costs a request one store, where a timer of its own
-  // would cost it more than all the rest of its bookkeeping.
+  // Deadlines are checked once per tick. That costs a request one store; its own timer would cost
+  // more than all the rest of its bookkeeping.
   const std::chrono::milliseconds tick_;
   boost::asio::steady_timer timer_;
   bool ticking_ = false;
@@ -74,7 +74,7 @@ class Shard : public std::enable_shared_from_this<Shard> {
   std::chrono::sys_seconds date_{};
   std::string common_headers_;  // Server and Date.
 
-  Request request_;  // The one that is handled; here, since there is never more than one.
+  Request request_;  // The current one; here, since there is never more than one.
   std::vector<ConnectionPtr> connections_;
   std::vector<ConnectionPtr> to_pump_;
   bool draining_ = false;
@@ -82,8 +82,8 @@ class Shard : public std::enable_shared_from_this<Shard> {
   std::function<void()> on_drained_;
 };
 
-// Counted by those who refer to it: the shard while it is open, operations under way, and
-// exchanges. The count changes on the loop only.
+// Counts its references: the shard's while it is open, pending operations, and exchanges. The count
+// changes only on the loop.
 class Connection {
  public:
   Connection(std::shared_ptr<Shard> shard, net::Stream stream);
@@ -105,10 +105,10 @@ class Connection {
     if (--connection->references_ == 0) delete connection;
   }
 
-  // What the client is waited for.
+  // What the client has to do next.
   enum class Wait : std::uint8_t { kNothing, kRequest, kHead, kBody, kWrite, kEnd };
 
-  // A response that outlives the call that brought it.
+  // A response that outlives the call that delivered it.
   class StoredResponse {
    public:
     explicit StoredResponse(const Response& response);
@@ -122,15 +122,15 @@ class Connection {
     std::string texts_;  // One after another.
   };
 
-  // A request whose answer has not been put out.
+  // A request whose answer has not been written to out_.
   struct Pending {
     bool head_only = false;
     bool keep_alive = true;
     bool http_1_0 = false;
-    std::unique_ptr<StoredResponse> response = nullptr;  // If it came before its turn.
+    std::unique_ptr<StoredResponse> response = nullptr;  // If it is not its turn yet.
   };
 
-  // All that can be done now: handle what has arrived, send, read on, and set the deadline.
+  // Does all it can now: handles what has arrived, sends, reads on, and sets the deadline.
   void Pump();
 
   void HandleArrived();
@@ -148,12 +148,12 @@ class Connection {
   void OnWritten(boost::system::error_code error, std::size_t bytes);
   void End();
 
-  // Neither too many answers are due nor too many bytes unsent.
+  // Whether neither too many answers are due nor too many bytes are unsent.
   bool MayHandle() const;
   std::size_t unsent() const { return out_.size() + in_write_.size() - written_; }
-  // For the client, until it has sent the rest or taken what it is sent.
+  // What is held until the client has sent the rest or read its answers.
   std::size_t HeldBytes() const;
-  // Lets go of what is kept for answers to come.
+  // Frees what is kept for future answers.
   void DropSpare();
   Wait WaitsFor() const;
   void UpdateDeadline();
@@ -164,25 +164,25 @@ class Connection {
   const bool certified_;
   RequestReader reader_;
   std::uint32_t references_ = 0;
-  std::size_t index_ = 0;  // In the list of the shard.
+  std::size_t index_ = 0;  // In the shard's list.
 
   boost::circular_buffer<Pending> pending_;
   std::uint64_t first_pending_ = 0;  // The number of its front.
-  std::size_t stored_bytes_ = 0;     // Of answers that came before their turn.
+  std::size_t stored_bytes_ = 0;     // Of answers before their turn.
 
   std::string out_;       // What is sent next.
-  std::string in_write_;  // What is being sent; written_ bytes of it have been.
+  std::string in_write_;  // What is being sent; written_ bytes of it are done.
   std::size_t written_ = 0;
 
   bool reading_ = false;
   bool writing_ = false;
   bool handling_ = false;
   bool pump_scheduled_ = false;
-  bool starved_ = true;       // All that has arrived was handled, but for a part of a request.
-  bool last_ = false;         // No request is taken after those that are pending.
-  bool ended_ = false;        // The last answer was put out.
-  bool ending_ = false;       // It was sent, and so was the end.
-  bool end_of_file_ = false;  // The client sends no more.
+  bool starved_ = true;       // All that has arrived is handled, except for a partial request.
+  bool last_ = false;         // No request is accepted after the pending ones.
+  bool ended_ = false;        // The last answer was written to out_.
+  bool ending_ = false;       // It was sent, and so was the end of the stream.
+  bool end_of_file_ = false;  // The client will send no more.
   bool closed_ = false;
 
   Wait waits_for_ = Wait::kNothing;

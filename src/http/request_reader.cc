@@ -12,8 +12,8 @@
 namespace sluice::http {
 namespace {
 
-constexpr std::size_t kBufferBytes = 4 * 1024;     // Of a connection that has little to say.
-constexpr std::size_t kBufferKeptMax = 16 * 1024;  // What is larger is given back.
+constexpr std::size_t kBufferBytes = 4 * 1024;     // For a connection with little traffic.
+constexpr std::size_t kBufferKeptMax = 16 * 1024;  // Larger ones are freed.
 constexpr std::size_t kReadBytesMin = 1024;
 constexpr std::size_t kMethodBytesMax = 32;
 constexpr std::size_t kChunkLineBytesMax = 1024;
@@ -42,10 +42,10 @@ constexpr CharSet kToken =
 // RFC 9110, 5.5: values of headers.
 constexpr CharSet kValue =
     Set([](unsigned char c) { return c == '\t' || (c >= ' ' && c != 0x7f); });
-// More than RFC 3986 lets stand in a URI, as browsers send more: all that is printable but '#',
-// which starts what is never sent.
+// More than RFC 3986 allows in a URI, as browsers send more: all printable characters except '#',
+// which starts a fragment and is never sent.
 constexpr CharSet kTarget = Set([](unsigned char c) { return c > ' ' && c < 0x7f && c != '#'; });
-// RFC 3986, 3.2.2 and 3.2.3, a host and a port.
+// RFC 3986, 3.2.2 and 3.2.3: a host and a port.
 constexpr CharSet kHost =
     Set([](unsigned char c) { return IsAlphanumeric(c) || IsOneOf(c, "-._~%!$&'()*+,;=:[]"); });
 
@@ -55,14 +55,14 @@ bool AllIn(const CharSet& set, std::string_view text) {
   return std::ranges::all_of(text, [&](char c) { return Has(set, c); });
 }
 
-// The first character that is not in the set. There is one: the end of the line.
+// The first character that is not in the set. There always is one: the end of the line.
 const char* Skip(const CharSet& set, const char* at) {
   while (Has(set, *at)) ++at;
   return at;
 }
 
-// The same for values of headers, which are most of a request: eight bytes at a time up to `end`,
-// as long as none of them is a control byte.
+// The same for header values, which are most of a request: eight bytes at a time up to `end`, as
+// long as none of them is a control byte.
 const char* SkipValue(const char* at, const char* end) {
   constexpr std::uint64_t kEach = 0x0101'0101'0101'0101;
   constexpr std::uint64_t kHigh = 0x80 * kEach;
@@ -98,7 +98,7 @@ Method MethodOf(std::string_view text) {
   return Method::kOther;
 }
 
-// Digits only; no sign, no list. Saturates, which is more than any limit.
+// Digits only; no sign, no list. Saturates at a value above any limit.
 std::optional<std::size_t> ParseLength(std::string_view text) {
   std::size_t length = 0;
   for (const char c : text) {
@@ -113,7 +113,7 @@ std::optional<std::size_t> ParseLength(std::string_view text) {
   return length;
 }
 
-// Whether a list such as "keep-alive, Upgrade" names the token.
+// Whether a list such as "keep-alive, Upgrade" contains the token.
 bool ListHas(std::string_view list, std::string_view token) {
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
@@ -136,7 +136,7 @@ std::span<char> RequestReader::Prepare() {
   }
   if (capacity_ - end_ < kReadBytesMin) {
     if (capacity_ - size < kReadBytesMin) {
-      // Doubled as bytes arrive, and never to what a client merely announces.
+      // Doubles as bytes arrive, and never grows to what a client merely announces.
       const std::size_t capacity = std::max(kBufferBytes, 2 * capacity_);
       auto larger = std::make_unique_for_overwrite<char[]>(capacity);
       if (size > 0) std::memcpy(larger.get(), &buffer_[begin_], size);
@@ -174,7 +174,7 @@ RequestReader::Status RequestReader::Next(Request& request) {
     if (buffered() - head_size_ < body_size_) return Status::kIncomplete;
     raw_ = head_size_ + body_size_;
   }
-  // The bytes may have moved since it was read first, when it was found good.
+  // The bytes may have moved since the head was first read and found valid.
   if (head_was_complete) ReadHead(request, framing);
   request.body = {&buffer_[begin_ + head_size_], body_size_};
   begin_ += raw_;
@@ -246,8 +246,8 @@ bool RequestReader::FindHead() {
   return buffered() <= limits_.head_bytes_max || RefuseHead("the headers of the request are");
 }
 
-// So that whoever does not speak HTTP hears so at once, and not after a timeout: the first line, or
-// what has arrived of it.
+// Checks the first line, or what has arrived of it, so that a client that does not speak HTTP is
+// refused at once, and not after a timeout.
 bool RequestReader::CheckStart(std::string_view line) {
   if (line == kLineEnd.substr(0, 1)) return true;
   const std::string_view start = line.substr(0, kMethodBytesMax + 1);
@@ -314,7 +314,7 @@ bool RequestReader::ReadTarget(Request& request) {
   std::string_view rest = request.target;
   request.host = {};
   if (rest.front() != '/' && rest != "*") {
-    // The form that proxies are sent.
+    // The form that is sent to proxies.
     const std::size_t scheme_end = rest.find("://");
     const std::string_view scheme = rest.substr(0, scheme_end);
     if (scheme_end == std::string_view::npos ||
@@ -342,8 +342,8 @@ bool RequestReader::ReadField(const char*& at, const char* end, Header& header) 
   const char* const name_end = Skip(kToken, at);
   header.name = Between(at, name_end);
   if (header.name.empty() || *name_end != ':') {
-    // Blanks are the ones that others read differently: before the name they continue the line
-    // before, and behind it they may or may not be a part of it.
+    // Others read blanks differently: before the name they continue the previous line, and after it
+    // they may or may not be a part of it.
     return BadRequest("a header has no name, or one with blanks or characters it may not have");
   }
   const char* value = name_end + 1;
@@ -389,7 +389,7 @@ bool RequestReader::ReadHost(std::string_view value, Request& request, Framing& 
 }
 
 bool RequestReader::ReadLength(std::string_view value, Framing& framing) {
-  // Equal ones could be taken as one, but nobody who means well sends them.
+  // Equal ones could be merged, but no honest client sends them.
   if (framing.has_length) return BadRequest("the request has more than one Content-Length");
   framing.has_length = true;
   const auto length = ParseLength(value);
@@ -418,7 +418,7 @@ bool RequestReader::CheckFraming(Request& request, const Framing& framing) {
   return true;
 }
 
-// Up to kDone, when raw_ is where the body ends, or to what has not arrived.
+// Reads up to kDone, when raw_ is where the body ends, or up to what has not arrived.
 bool RequestReader::ReadChunks() {
   while (chunk_part_ != ChunkPart::kDone) {
     const std::size_t raw_before = raw_;
@@ -455,7 +455,7 @@ bool RequestReader::ReadChunkEnd() {
   return true;
 }
 
-// The size of a chunk, or a trailer.
+// Reads the size of a chunk, or a trailer.
 bool RequestReader::ReadChunkLine() {
   const std::string_view arrived(&buffer_[begin_ + raw_], buffered() - raw_);
   const std::string_view line = arrived.substr(0, arrived.find('\n') + 1);  // npos + 1 is 0.
@@ -472,8 +472,8 @@ bool RequestReader::ReadChunkLine() {
   return ReadTrailer(line);
 }
 
-// What is left is a part of a line. Without the room of what was decoded before it, the buffer
-// grows only with the body.
+// The rest is a partial line. Dropping the bytes decoded before it makes the buffer grow only with
+// the body.
 void RequestReader::CloseGap() {
   const std::size_t body_end = head_size_ + body_size_;
   const std::size_t left = buffered() - raw_;
@@ -502,7 +502,7 @@ bool RequestReader::ReadChunkSize(std::string_view line) {
   return true;
 }
 
-// They are checked, because what follows them is the next request, and otherwise ignored.
+// Trailers are checked, because the next request follows them, and otherwise ignored.
 bool RequestReader::ReadTrailer(std::string_view line) {
   const char* at = line.data();
   Header trailer;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests from the bytes of a connection, without I/O.
+// Reads requests from the bytes of a connection, without I/O.
 //
 // Strict, because a server that guesses where a request ends can be made to disagree with the proxy
 // before it (request smuggling): whatever RFC 9112 lets a server refuse is refused, with the one
-// exception of an empty line before a request. A refusal is final: who has sent it is not believed
-// about where the next request would start.
+// exception of an empty line before a request. A refusal is final: its sender cannot be trusted
+// about where the next request starts.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace sluice::http {
 // Why a request is not served.
 struct Refusal {
   int status = 0;
-  std::string_view code;  // For programs, e.g. "BAD_REQUEST". Lives as long as the program.
+  std::string_view code;  // For programs, e.g. "BAD_REQUEST". Static.
   std::string message;    // For people.
 };
 
@@ -36,12 +36,12 @@ class RequestReader {
   // The limits outlive the reader.
   explicit RequestReader(const Limits& limits) : limits_(limits) {}
 
-  // Room for more bytes, never none, to be followed by Commit with how many there are. Ends the
-  // life of what the last request points to.
+  // Returns room for more bytes, never none; call Commit with how many were read. Invalidates what
+  // the last request points to.
   std::span<char> Prepare();
   void Commit(std::size_t bytes) { end_ += bytes; }
 
-  // The next request of what has arrived. It points into the reader.
+  // The next request among the bytes that have arrived. It points into the reader.
   Status Next(Request& request);
   const Refusal& refusal() const { return refusal_; }
 
@@ -49,16 +49,16 @@ class RequestReader {
   Phase phase() const {
     return head_size_ > 0 ? Phase::kBody : buffered() > 0 ? Phase::kHead : Phase::kIdle;
   }
-  // The client wants to hear "100 Continue" before it sends the body. Asked once a request.
+  // Whether the client waits for "100 Continue" before it sends the body. True once per request.
   bool TakeExpectation();
 
-  // Bytes that are not part of a request that was returned.
+  // Bytes that do not belong to a returned request.
   std::size_t buffered() const { return end_ - begin_; }
-  // What it takes to hold them, and more to come.
+  // The memory for them, and for more to come.
   std::size_t capacity() const { return capacity_; }
 
  private:
-  // What the head says about the request as a whole.
+  // What the head says about the whole request.
   struct Framing {
     bool has_host = false;
     bool has_length = false;
@@ -70,7 +70,7 @@ class RequestReader {
   };
   enum class ChunkPart : std::uint8_t { kSize, kData, kDataEnd, kTrailers, kDone };
 
-  // Those that return bool say whether to go on; if not, there is a refusal.
+  // Those that return bool return whether to go on; if not, there is a refusal.
   bool Refuse(int status, std::string_view code, std::string message);
   bool BadRequest(std::string message) { return Refuse(400, "BAD_REQUEST", std::move(message)); }
   bool RefuseTarget();
@@ -101,24 +101,24 @@ class RequestReader {
   const Limits& limits_;
   std::unique_ptr<char[]> buffer_;
   std::size_t capacity_ = 0;
-  std::size_t begin_ = 0;  // Of what is not yet part of a request that was returned.
-  std::size_t end_ = 0;    // Of what has arrived.
+  std::size_t begin_ = 0;  // Start of the bytes of no returned request.
+  std::size_t end_ = 0;    // End of the bytes that have arrived.
   std::vector<Header> headers_;
   Refusal refusal_;
 
   // Of the next request; offsets count from begin_.
-  std::size_t line_ = 0;       // The first line of the head that is not complete.
-  std::size_t scanned_ = 0;    // Up to here there is no further end of a line.
+  std::size_t line_ = 0;       // The first incomplete line of the head.
+  std::size_t scanned_ = 0;    // No further end of a line up to here.
   std::size_t lines_ = 0;      // Complete ones.
-  bool skipped_line_ = false;  // An empty one, before the request.
-  std::size_t head_size_ = 0;  // None until the head is complete.
+  bool skipped_line_ = false;  // An empty one before the request.
+  std::size_t head_size_ = 0;  // 0 until the head is complete.
   bool chunked_ = false;
   bool expects_continue_ = false;
-  std::size_t body_size_ = 0;  // Announced; or what chunks have brought so far.
-  // Chunks are put together in place, behind the head.
+  std::size_t body_size_ = 0;  // As announced, or as decoded from chunks so far.
+  // Chunks are joined in place, after the head.
   ChunkPart chunk_part_ = ChunkPart::kSize;
   std::size_t chunk_left_ = 0;
-  std::size_t raw_ = 0;       // What is still encoded.
+  std::size_t raw_ = 0;       // Where encoded bytes start.
   std::size_t overhead_ = 0;  // Bytes of chunk extensions and trailers.
 };
 

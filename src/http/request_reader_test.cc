@@ -41,7 +41,7 @@ struct Copy {
 
 struct Outcome {
   std::vector<Copy> requests;
-  int refused = 0;  // With which status.
+  int refused = 0;  // With this status.
   std::string message;
   bool operator==(const Outcome&) const = default;
 };
@@ -65,7 +65,7 @@ Status TakeAll(RequestReader& reader, Outcome& outcome) {
   }
 }
 
-// Fed in two pieces, or in many of the same size.
+// Feeds them in two pieces, or in many of the same size.
 Outcome Read(std::string_view bytes, std::size_t first, std::size_t then, const Limits& limits) {
   RequestReader reader(limits);
   Outcome outcome;
@@ -82,7 +82,7 @@ Outcome Read(std::string_view bytes, std::size_t first, std::size_t then, const 
   return outcome;
 }
 
-// However the bytes are cut, the outcome is the same.
+// Checks that the outcome is the same however the bytes are split.
 Outcome Read(std::string_view bytes, const Limits& limits = {}) {
   const Outcome whole = Read(bytes, 0, bytes.size(), limits);
   EXPECT_EQ(Read(bytes, 0, 1, limits), whole) << bytes;

@@ -44,7 +44,7 @@ std::string_view ConnectionLine(Delivery::Persistence persistence) {
 }  // namespace
 
 void AppendResponse(std::string& out, const Response& response, const Delivery& delivery) {
-  constexpr std::size_t kFixedBytesMax = 256;  // All that is not counted below.
+  constexpr std::size_t kFixedBytesMax = 256;  // Everything not counted below.
   const std::string_view reason = ReasonPhrase(response.status);
   const bool has_content = response.status != 204 && response.status != 304;
   const std::string_view body = delivery.head_only || !has_content ? "" : response.body;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Responses as bytes.
+// Serializes responses.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace sluice::http {
 struct Delivery {
   bool head_only = false;  // The answer to HEAD.
   enum class Persistence : std::uint8_t { kDefault, kKeepAlive, kClose } persistence{};
-  std::string_view common_headers = {};  // Complete lines that every answer has.
+  std::string_view common_headers = {};  // Complete lines, the same in every answer.
 };
 
 void AppendResponse(std::string& out, const Response& response, const Delivery& delivery);
 
-// {"error":{"code":"…","message":"…"}}; neither needs to be escaped.
+// {"error":{"code":"…","message":"…"}}; neither may need escaping.
 std::string ErrorBody(std::string_view code, std::string_view message);
 
 // "Sun, 06 Nov 1994 08:49:37 GMT" (RFC 9110, 5.6.7).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An HTTP/1.1 server on the loops of src/net. It knows nothing of what is served.
+// An HTTP/1.1 server on the loops of src/net. It knows nothing about what is served.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ class Connection;
 class Shard;
 
 // One request that waits for its answer. If it is destroyed without one, the server answers 500.
-// Belongs to the loop that handled it: it is answered and destroyed there, or once the loops have
+// Belongs to the loop that handled it: it is answered and destroyed there, or after the loops have
 // stopped.
 class Exchange {
  public:
@@ -43,9 +43,9 @@ class Exchange {
     if (connection_ != nullptr) RespondWithError();
   }
 
-  // Once, now or later, on the connection's loop. The response is copied. Answers leave in the
-  // order of their requests, whatever the order of these calls. Cheapest within Handle: the bytes
-  // go straight to what the connection sends next.
+  // Called once, now or later, on the connection's loop. The response is copied. Answers are sent
+  // in the order of their requests, whatever the order of these calls. Cheapest within Handle: the
+  // bytes go straight to the connection's output.
   void Respond(const Response& response);
 
  private:
@@ -53,19 +53,19 @@ class Exchange {
   Exchange(Connection& connection, std::uint64_t number);
   void RespondWithError();
 
-  Connection* connection_;  // One reference of it is ours; none once answered.
+  Connection* connection_;  // We own one reference; null once answered.
   std::uint64_t number_;
 };
 
 class Handler {
  public:
   virtual ~Handler() = default;
-  // Runs on the loop that has the connection, and therefore on several threads at once. Must not
-  // block and must not throw.
+  // Runs on the connection's loop, and therefore on several threads at once. Must not block or
+  // throw.
   virtual void Handle(const Request& request, Exchange exchange) = 0;
 
-  // The server has refused what is no request, is too large or came too slowly, with this status
-  // and code: for those who count answers. On the same threads.
+  // The server has refused bytes that were not a request, too large or too slow, with this status
+  // and code: for counting answers. On the same threads.
   virtual void OnRefused(int /*status*/, std::string_view /*code*/) {}
 };
 
@@ -75,7 +75,7 @@ class Server final : public net::Door {
     net::ListenAddress address;
     std::optional<net::TlsFiles> tls = {};
     Limits limits = {};
-    // Of all connections, those of other servers included; who finds no room in it is closed.
+    // Shared by all connections, also of other servers; one that finds no room is closed.
     std::shared_ptr<net::ByteBudget> buffered = std::make_shared<net::ByteBudget>();
     std::string server_name = {};        // For the Server header; empty: none.
     const Clock& clock = SystemClock();  // For the Date header.
@@ -89,14 +89,14 @@ class Server final : public net::Door {
   };
 
   // Listens at once; errors are those of net::Listener. `loops` and `handler` outlive the server,
-  // and `loops` every Exchange.
+  // and `loops` outlives every Exchange.
   static Expected<std::unique_ptr<Server>> Start(net::Loops& loops, Handler& handler,
                                                  Options options);
-  // Closes every connection, whatever it is at.
+  // Closes every connection, whatever its state.
   ~Server() override;
 
-  // Accepts no more, closes idle connections, and answers "Connection: close" to the last request
-  // that a connection has sent. Every request that was received is answered. Not to be called on a
+  // Accepts no more connections, closes idle ones, and answers "Connection: close" to the last
+  // request that a connection has sent. Every received request is answered. Must not be called on a
   // loop.
   void StartDrain() override;
   std::size_t Drain(std::chrono::steady_clock::time_point deadline) override;

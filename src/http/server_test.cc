@@ -36,11 +36,11 @@ using testing_support::TcpClient;
 
 constexpr std::string_view kGet = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-// Answers with method, path, query and body; /large?N with N bytes; /drop not at all. What asks for
-// a path under /later waits until the test answers it.
+// Answers with method, path, query and body; /large?N with N bytes; /drop not at all. Requests for
+// a path under /later wait until the test answers them.
 class Echo final : public Handler {
  public:
-  // An exchange that waits; wherever this goes, it stays with its loop.
+  // A waiting exchange; wherever this goes, it stays with its loop.
   struct Held {
     Held(std::string_view asked, Exchange own)
         : path(asked), exchange(new Exchange(std::move(own)), [loop = home](Exchange* done) {
@@ -82,7 +82,7 @@ class Echo final : public Handler {
     return refused_;
   }
 
-  // All that wait, as soon as there are so many.
+  // All that wait, once there are at least this many.
   std::vector<Held> Take(std::size_t count) {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, 30s, [&] { return held_.size() >= count; }));
@@ -151,7 +151,7 @@ TEST_F(ServerTest, AnswersARequest) {
 }
 
 TEST_F(ServerTest, KeepsTheDateUpToDate) {
-  Start({.body_timeout = 40ms});  // How often it looks at the clock goes by the shortest one.
+  Start({.body_timeout = 40ms});  // The shortest timeout sets how often it reads the clock.
   TcpClient client = Connect();
   client.Send(kGet);
   EXPECT_THAT(client.ReadUntil("GET /? "), HasSubstr("08:49:37"));
@@ -282,7 +282,7 @@ TEST_F(ServerTest, ContinuesWhenAsked) {
   client.Send(
       "GET /later HTTP/1.1\r\nHost: a\r\n\r\n"
       "POST /b HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
-  // The answer before it comes first.
+  // The answer to the first request comes first.
   std::vector<Echo::Held> held = handler_.Take(1);
   Answer(held.front());
   EXPECT_THAT(client.ReadUntil("Continue\r\n\r\n"),
@@ -363,7 +363,7 @@ TEST_F(ServerTest, OutlivesGarbageAndClientsThatGoAway) {
     client.Send(bytes);
     if (random() % 2 == 0) client.Abort();
   }
-  // Answers to those who are gone.
+  // Answers clients that are gone.
   for (Echo::Held& held : handler_.Take(0)) Answer(held);
   EXPECT_TRUE(Eventually([&] {
     for (Echo::Held& held : handler_.Take(0)) Answer(held);
@@ -375,7 +375,7 @@ TEST_F(ServerTest, OutlivesGarbageAndClientsThatGoAway) {
 TEST_F(ServerTest, ClosesIdleConnections) {
   Start({.idle_timeout = 30ms});
   EXPECT_EQ(Connect().ReadAll(), "");
-  // If the machine stalls, a request comes too late.
+  // If the machine stalls, a request may come too late.
   std::uint64_t closed = 1;
   EXPECT_TRUE(Eventually([&] {
     ++closed;
@@ -389,7 +389,7 @@ TEST_F(ServerTest, ClosesIdleConnections) {
 TEST_F(ServerTest, GivesUpOnSlowHeads) {
   Start({.head_timeout = 50ms});
   TcpClient client = Connect();
-  // Every byte comes well within the time, and all of them do not.
+  // Every byte comes well within the timeout, but all of them together do not.
   std::atomic<bool> answered = false;
   std::thread slow([&] {
     client.Send("GET / HTTP/1.1\r\nX: ");
@@ -412,7 +412,7 @@ TEST_F(ServerTest, GivesUpOnSlowBodies) {
 
 TEST_F(ServerTest, DoesNotTimeOutWhileTheHandlerIsAtWork) {
   Start({.idle_timeout = 20ms, .head_timeout = 20ms, .body_timeout = 20ms, .write_timeout = 20ms});
-  // If the machine stalls, the request comes too late, or the answer does.
+  // If the machine stalls, the request or the answer may come too late.
   EXPECT_TRUE(Eventually([&] {
     const auto timeouts = server_->counts().timeouts;
     TcpClient client = Connect();
@@ -421,7 +421,7 @@ TEST_F(ServerTest, DoesNotTimeOutWhileTheHandlerIsAtWork) {
         Eventually([&] { return handler_.held() > 0 || server_->counts().timeouts > timeouts; }));
     std::vector<Echo::Held> held = handler_.Take(0);
     if (held.empty()) return false;
-    // Another connection comes and goes by the same clock meanwhile.
+    // Meanwhile, another connection comes and goes under the same timeouts.
     for (int i = 0; i < 5; ++i) EXPECT_EQ(Connect().ReadAll(), "");
     Answer(held.front());
     return client.ReadAll().contains("</later>HTTP/1.1 408");
@@ -436,7 +436,7 @@ TEST_F(ServerTest, StopsReadingFromThoseWhoDoNotReadAndThenGivesUp) {
   client.Send(requests);
   EXPECT_TRUE(Eventually([&] { return server_->counts().timeouts == 1; }));
   EXPECT_TRUE(Eventually([&] { return server_->counts().connections.open == 0; }));
-  // What the system took, and little more than the limit.
+  // What the system buffered, and little more than the limit.
   EXPECT_LT(server_->counts().requests, 500U);
 }
 
@@ -447,7 +447,7 @@ TEST_F(ServerTest, SendsLargeAnswersToSlowReaders) {
       "GET /large?3000000 HTTP/1.1\r\nHost: a\r\n\r\nGET /large?1 HTTP/1.1\r\nHost: a\r\n"
       "Connection: close\r\n\r\n");
   const std::string answers = client.ReadAll();
-  EXPECT_EQ(std::ranges::count(answers, 'x'), 3'000'001 + 2);  // And those of text/plain.
+  EXPECT_EQ(std::ranges::count(answers, 'x'), 3'000'001 + 2);  // Including those of text/plain.
 }
 
 TEST_F(ServerTest, HoldsTheMaximumOfConnections) {
@@ -508,7 +508,7 @@ TEST_F(ServerTest, DrainsWithoutLosingARequest) {
   EXPECT_THROW(Connect(), std::runtime_error);
 }
 
-// However far the server has come with them.
+// However far the server has got with them.
 TEST_F(ServerTest, DrainsRequestsThatHaveJustCome) {
   for (int round = 0; round < 300; ++round) {
     Start();
@@ -528,9 +528,9 @@ TEST_F(ServerTest, DrainsRequestsThatHaveJustCome) {
 
 TEST_F(ServerTest, DrainsUnderLoadWithoutLosingARequest) {
   Start();
-  // A request that was sent whole on a connection that was open is answered whole, unless the
-  // answer before it said that the connection closes; or the connection was idle, and the client
-  // sees its end before any byte of an answer.
+  // A complete request on an open connection gets a complete answer, unless the answer before it
+  // said that the connection closes; or the connection was idle, and the client sees its end before
+  // any byte of an answer.
   std::atomic<int> broken = 0;
   std::atomic<int> answered = 0;
   std::vector<std::thread> clients;
@@ -549,7 +549,7 @@ TEST_F(ServerTest, DrainsUnderLoadWithoutLosingARequest) {
           }
         }
       } catch (const std::runtime_error&) {
-        // The server takes no more connections.
+        // The server accepts no more connections.
       }
     });
   }
@@ -580,7 +580,7 @@ TEST_F(ServerTest, ClosesWhatIsNotDrainedByTheDeadline) {
   std::vector<Echo::Held> held = handler_.Take(1);
   EXPECT_EQ(server_->Drain(std::chrono::steady_clock::now()), 1U);
   EXPECT_EQ(client.ReadAll(), "");
-  // Too late, and harmless; so is the end of the server before it.
+  // Too late, and harmless, even after the server is gone.
   server_.reset();
   Answer(held.front());
 }

@@ -10,8 +10,8 @@
 namespace sluice::net {
 namespace {
 
-// Takes as long for a guess that is nearly right as for one that is not. By words: CRYPTO_memcmp
-// goes byte by byte, and every request is compared with every token that is as long as its own.
+// Takes as long for a nearly right guess as for any other. Compares words: CRYPTO_memcmp goes byte
+// by byte, and every request is compared with every token of the same length.
 bool IsSame(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   std::uint64_t different = 0;
@@ -22,14 +22,14 @@ bool IsSame(std::string_view a, std::string_view b) {
     std::memcpy(&of_a, a.data() + i, sizeof of_a);
     std::memcpy(&of_b, b.data() + i, sizeof of_b);
     different |= of_a ^ of_b;
-    // What it is so far is nothing that the compiler may know, or it could stop early.
+    // Hides the intermediate result from the compiler, which could stop early otherwise.
     asm volatile("" : "+r"(different));
   }
   for (; i < a.size(); ++i) different |= static_cast<unsigned char>(a[i] ^ b[i]);
   return different == 0;
 }
 
-// What a header can carry: others see blanks around it as none.
+// What a header can carry: others strip blanks around a value.
 bool IsVisible(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c > ' ' && c <= '~'; });
 }
@@ -85,7 +85,7 @@ void Tokens::Add(std::string_view name, std::string_view token) {
 
 std::optional<std::string_view> Tokens::Find(std::string_view token) const {
   std::optional<std::string_view> name;
-  // All of them: where it was found is not to be told by the time, either.
+  // Visits all of them, so that the time does not reveal where it was found, either.
   for (const Token& known : all_) {
     if (IsSame(known.secret, token)) name = known.name;
   }

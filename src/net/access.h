@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is let in at a door: callers that show one of its tokens or, over TLS, a certificate.
+// Who may use a door: callers that show one of its tokens or, over TLS, a certificate.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace sluice::net {
 
-// Secrets, each with a name that may be shown. Constant once made.
+// Secrets, each with a name that may be shown. Constant after construction.
 class Tokens {
  public:
   static constexpr std::size_t kCountMax = 256;
@@ -25,17 +25,17 @@ class Tokens {
 
   Tokens() = default;
 
-  // A token a line, or its name and the token with blanks between them; lines that are blank or
-  // begin with '#' are passed over. Both are visible ASCII. Several may have one name, while the
-  // old token of a caller makes way for the new one. Errors are kInvalidInput, with the line, and
-  // never show what stands there.
+  // One token per line, or its name and the token separated by blanks; blank lines and lines that
+  // begin with '#' are skipped. Both are visible ASCII. Several tokens may share a name, while a
+  // caller's old token is being replaced. Errors are kInvalidInput, give the line number, and never
+  // show the line's content.
   static Expected<Tokens> Parse(std::string_view text);
 
-  // As it is, whatever characters it has; not empty.
+  // Added as it is, whatever characters it has; not empty.
   void Add(std::string_view name, std::string_view token);
 
-  // The name of a token, which may be empty; nothing if it is none of these. How long that takes
-  // says nothing about the tokens but how many are as long as this one.
+  // The name of a token, which may be empty; nothing if the token is unknown. The time that this
+  // takes reveals only how many tokens are as long as this one.
   std::optional<std::string_view> Find(std::string_view token) const;
 
   std::size_t size() const { return all_.size(); }
@@ -55,17 +55,17 @@ class Access {
  public:
   enum class Door : std::uint8_t { kOpen, kGuarded };
 
-  // An open door asks nobody for anything, and has no tokens.
+  // An open door asks for no credentials, and has no tokens.
   explicit Access(Door door) : door_(door) {}
 
   bool open() const { return door_ == Door::kOpen; }
 
   void SetTokens(Tokens tokens);
 
-  // Goes up whenever tokens are set, for those who have asked once and would have to ask again.
+  // Goes up whenever tokens are set, so that callers know when to look up a token again.
   std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
-  // As Tokens::Find, for the tokens as they are now.
+  // As Tokens::Find, for the current tokens.
   std::optional<std::string> Find(std::string_view token) const;
   bool Knows(std::string_view token) const;
 
@@ -75,7 +75,7 @@ class Access {
   std::atomic<std::uint64_t> generation_ = 0;
 };
 
-// The token in the value of an Authorization field; empty if it has another scheme.
+// The token in the value of an Authorization field; empty if the scheme is another one.
 std::string_view BearerToken(std::string_view authorization);
 
 }  // namespace sluice::net

@@ -27,14 +27,14 @@ std::optional<int> ParsePlain(std::string_view text, int max) {
   return *number;
 }
 
-// Reads an address without taking a mapped one for IPv4: a prefix may reach into what is mapped.
+// Reads an address without turning a mapped one into IPv4: a prefix may end inside the mapped part.
 std::optional<std::array<std::uint8_t, 16>> ParseV6(const char* text) {
   std::array<std::uint8_t, 16> bytes;
   if (::inet_pton(AF_INET6, text, bytes.data()) != 1) return std::nullopt;
   return bytes;
 }
 
-// What inet_pton needs: the text with a NUL, and no other NUL in it.
+// What inet_pton needs: the text followed by a NUL, with no other NUL in it.
 std::optional<std::array<char, INET6_ADDRSTRLEN>> Terminated(std::string_view text) {
   std::array<char, INET6_ADDRSTRLEN> copy{};
   if (text.size() >= copy.size() || text.find('\0') != std::string_view::npos) return std::nullopt;
@@ -44,7 +44,7 @@ std::optional<std::array<char, INET6_ADDRSTRLEN>> Terminated(std::string_view te
 
 bool IsPort(std::string_view text) { return ParsePlain(text, 65'535).has_value(); }
 
-// The first `prefix` bits, and zeros.
+// The first `prefix` bits, followed by zeros.
 IpAddress Masked(const IpAddress& address, int prefix) {
   std::array<std::uint8_t, 16> bytes{};
   std::ranges::copy(address.bytes(), bytes.begin());
@@ -90,7 +90,7 @@ std::optional<IpAddress> IpAddress::ParseWithPort(std::string_view text) {
     const std::string_view inside = text.substr(1, end - 1);
     return inside.find(':') != std::string_view::npos ? Parse(inside) : std::nullopt;
   }
-  // One colon is a port's; more are those of IPv6.
+  // A single colon precedes a port; more belong to an IPv6 address.
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos || colon != text.rfind(':')) return Parse(text);
   return IsPort(text.substr(colon + 1)) ? Parse(text.substr(0, colon)) : std::nullopt;

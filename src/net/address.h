@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// IP addresses and networks as text and as numbers. No I/O.
+// IP addresses and networks, as text and as numbers. No I/O.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 namespace sluice::net {
 
 // An IPv4 or IPv6 address. An IPv4 address inside IPv6 (::ffff:192.0.2.1) is that IPv4 address, so
-// that a client is one client whichever socket it came through.
+// that a client is the same client whichever socket it came through.
 class IpAddress {
  public:
   IpAddress() = default;  // 0.0.0.0
@@ -28,13 +28,13 @@ class IpAddress {
   // without brackets and without a zone.
   static std::optional<IpAddress> Parse(std::string_view text);
 
-  // The same, with a port that is ignored: 192.0.2.1:80, [2001:db8::1]:80, [2001:db8::1].
+  // The same, with an optional port that is ignored: 192.0.2.1:80, [2001:db8::1]:80, [2001:db8::1].
   static std::optional<IpAddress> ParseWithPort(std::string_view text);
 
   bool IsV4() const { return is_v4_; }
   std::span<const std::uint8_t> bytes() const { return std::span(bytes_).first(is_v4_ ? 4 : 16); }
 
-  // The shortest form, as RFC 5952 has it. Parse(ToString()) is equal.
+  // The shortest form, as in RFC 5952. Parse(ToString()) is equal.
   std::string ToString() const;
 
   friend auto operator<=>(const IpAddress&, const IpAddress&) = default;
@@ -47,12 +47,12 @@ class IpAddress {
 // A network: all addresses that share its first bits.
 class Cidr {
  public:
-  // "10.0.0.0/8", "2001:db8::/32", or an address alone, which is a network of one. Bits beyond the
+  // "10.0.0.0/8", "2001:db8::/32", or a single address, which is a network of one. Bits beyond the
   // prefix must be zero: "10.1.2.3/8" is more likely a mistake than a network. Error:
   // kInvalidInput.
   static Expected<Cidr> Parse(std::string_view text);
 
-  // A network holds addresses of its own kind alone: ::/0 has no IPv4 address in it.
+  // A network contains only addresses of its own family: ::/0 has no IPv4 address in it.
   bool Contains(const IpAddress& address) const;
 
   std::string ToString() const;  // Always with the prefix.
@@ -69,14 +69,14 @@ class Cidr {
   int prefix_;
 };
 
-// A few networks, such as those of trusted proxies. Each look-up visits all of them.
+// A few networks, such as those of trusted proxies. Each lookup visits all of them.
 class CidrSet {
  public:
   static constexpr std::size_t kCidrsMax = 1024;
 
   CidrSet() = default;  // Contains nothing.
 
-  // Error: kInvalidInput, for the first text that is not a network, or for too many.
+  // Error: kInvalidInput, for the first text that is not a network, or if there are too many.
   static Expected<CidrSet> Parse(std::span<const std::string> texts);
 
   bool Contains(const IpAddress& address) const;
@@ -86,12 +86,12 @@ class CidrSet {
   std::vector<Cidr> cidrs_;
 };
 
-// What a client's budget is kept under. Whoever has an IPv6 address has a whole network of them, so
-// that those clients are known by its prefix: "192.0.2.1", "2001:db8:1:2::/64". With a prefix of
-// 128 it is the address alone. `v6_prefix` is 1 to 128.
+// The key of a client's budget. Whoever has an IPv6 address has a whole network of them, so IPv6
+// clients are identified by its prefix: "192.0.2.1", "2001:db8:1:2::/64". With a prefix of 128 it
+// is the address alone. `v6_prefix` is 1 to 128.
 std::string ClientKey(const IpAddress& address, int v6_prefix = 64);
-// The same for an address as somebody has written it, with or without a port, which does not count.
-// What is none, such as a prefix that answers have shown, stays as it is.
+// The same for an address that somebody wrote, with or without a port, which is ignored. Text that
+// is not an address, such as a prefix taken from an answer, stays as it is.
 std::string ClientKey(std::string_view text, int v6_prefix = 64);
 
 }  // namespace sluice::net

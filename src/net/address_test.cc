@@ -91,7 +91,7 @@ TEST(IpAddress, SurvivesTheRoundTrip) {
   std::mt19937 random(seed);
   for (int i = 0; i < 20'000; ++i) {
     std::array<std::uint8_t, 16> bytes;
-    // Many zeros, so that all ways to shorten them are met.
+    // Many zeros, to cover all ways to shorten them.
     for (auto& byte : bytes) byte = random() % 3 == 0 ? static_cast<std::uint8_t>(random()) : 0;
     const IpAddress address = IpAddress::V6(bytes);
     ASSERT_EQ(IpAddress::Parse(address.ToString()), address) << address.ToString();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many bytes all connections together hold for their clients, and never more than a maximum:
-// requests that have arrived in part, and answers that were not taken yet.
+// Bounds the bytes that all connections together hold for their clients: requests that have arrived
+// in part, and answers that have not been read yet.
 #pragma once
 
 #include <atomic>
@@ -9,13 +9,13 @@
 
 namespace sluice::net {
 
-// Safe to use from any thread. Bounds for each connection are not enough: there may be thousands.
+// Safe to use from any thread. Limits per connection are not enough: there may be thousands.
 class ByteBudget {
  public:
   static constexpr std::size_t kDefaultBytes = std::size_t{64} << 20;
 
-  // What each connection may hold besides, uncounted. Whoever asks for little is served even while
-  // others hold all there is, and never touches what all threads share.
+  // What each connection may hold in addition, uncounted. A client with small requests is served
+  // even while others use the whole budget, and never touches what all threads share.
   static constexpr std::size_t kFreeBytes = std::size_t{16} << 10;
 
   // What one connection holds. Used by one thread at a time; the budget outlives it.
@@ -26,8 +26,8 @@ class ByteBudget {
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
 
-    // That it holds so many bytes now. Returns false if there is no room for them: then the caller
-    // has to let go of them, and what it held before still counts.
+    // Sets how many bytes it holds now. Returns false if there is no room for them: then the caller
+    // has to release them, and what it held before still counts.
     [[nodiscard]] bool Hold(std::size_t bytes) {
       const std::size_t counted = Counted(bytes);
       if (counted == counted_) return true;
@@ -41,7 +41,7 @@ class ByteBudget {
     }
 
    private:
-    // In steps, so that small changes cost nothing.
+    // Counts in steps, so that small changes cost nothing.
     static constexpr std::size_t kStepBytes = std::size_t{16} << 10;
 
     static std::size_t Counted(std::size_t bytes) {
@@ -62,7 +62,7 @@ class ByteBudget {
   // How often there was no room.
   std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
-  // Time to let go of what is merely kept for later use.
+  // Time to release what is merely kept for later use.
   bool IsScarce() const { return held() > bytes_max_ / 2; }
 
  private:
@@ -81,7 +81,7 @@ class ByteBudget {
   }
 
   const std::size_t bytes_max_;
-  std::atomic<std::size_t> held_ = 0;  // Never more than bytes_max_.
+  std::atomic<std::size_t> held_ = 0;  // At most bytes_max_.
   std::atomic<std::uint64_t> refused_ = 0;
 };
 

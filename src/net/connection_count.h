@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many connections are open, over all loops, and never more than a maximum.
+// Counts and bounds the open connections, over all loops.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ class ConnectionCount {
 
   std::size_t open() const { return open_.load(std::memory_order_relaxed); }
 
-  // None if as many as there may be are open.
+  // None if the maximum is open already.
   static std::optional<Slot> Take(const std::shared_ptr<ConnectionCount>& count) {
     if (count->open_.fetch_add(1, std::memory_order_relaxed) < count->max_) return Slot(count);
     count->open_.fetch_sub(1, std::memory_order_relaxed);

@@ -6,7 +6,7 @@
 
 namespace sluice::net {
 
-// Written by one thread, read by any: cheaper than an addition that is atomic.
+// Written by one thread, read by any: cheaper than an atomic addition.
 class Counter {
  public:
   void Add(std::uint64_t count = 1) { value_.store(value() + count, std::memory_order_relaxed); }

@@ -8,8 +8,8 @@
 
 namespace sluice::net {
 
-// A server that listens, as whoever runs several of them sees each. Destroying it closes every
-// connection, whatever it is at.
+// A listening server, as seen by whoever runs several of them. Destroying it closes every
+// connection, whatever its state.
 class Door {
  public:
   virtual ~Door() = default;
@@ -17,10 +17,10 @@ class Door {
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
 
-  // Accepts no more connections, and answers what has been received. Not to be called on a loop.
+  // Accepts no more connections, and answers what has been received. Must not be called on a loop.
   virtual void StartDrain() = 0;
-  // Starts to drain if that has not been done, and waits until all connections are closed. Those
-  // that are not by then are closed at the deadline; returns how many.
+  // Starts to drain if it has not, and waits until all connections are closed. Closes the remaining
+  // ones at the deadline, and returns how many there were.
   virtual std::size_t Drain(std::chrono::steady_clock::time_point deadline) = 0;
 
   // As Listener::ReloadCertificate.

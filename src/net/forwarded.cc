@@ -9,9 +9,9 @@
 namespace sluice::net {
 namespace {
 
-// Goes through the entries of a list, several lines of it, from the right. Commas inside quotes do
-// not count. Scanning from the right matters for quotes, too: a client may leave one open, and what
-// a trusted proxy appended after it must be read as the proxy meant it.
+// Goes through the entries of a list, which may have several lines, from the right. Commas inside
+// quotes do not count. Scanning from the right matters for quotes, too: a client may leave one
+// open, and what a trusted proxy appended after it must be read as the proxy meant it.
 class EntriesFromTheRight {
  public:
   enum class Quotes { kPlain, kQuoted };
@@ -47,9 +47,9 @@ class EntriesFromTheRight {
     return kNone;
   }
 
-  std::span<const std::string_view> lines_;  // Those that are not begun.
+  std::span<const std::string_view> lines_;  // Those not started.
   Quotes quotes_;
-  std::optional<std::string_view> rest_;  // Of the line that is being read.
+  std::optional<std::string_view> rest_;  // Of the current line.
 };
 
 bool IsTokenByte(char c) {
@@ -57,7 +57,7 @@ bool IsTokenByte(char c) {
          std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
 }
 
-// A token, or what stands between quotes. Backslashes, which no address needs, are refused.
+// A token, or the text between quotes. Backslashes, which no address needs, are refused.
 std::optional<std::string_view> TakeValue(std::string_view& rest) {
   if (rest.starts_with('"')) {
     const std::size_t end = rest.find('"', 1);
@@ -67,7 +67,7 @@ std::optional<std::string_view> TakeValue(std::string_view& rest) {
     if (value.find('\\') != std::string_view::npos) return std::nullopt;
     return value;
   }
-  // Colons and brackets belong in quotes, but not everybody puts them there.
+  // Colons and brackets should be quoted, but not everybody does that.
   const auto end = std::ranges::find_if_not(
       rest, [](char c) { return IsTokenByte(c) || c == ':' || c == '[' || c == ']'; });
   const auto size = static_cast<std::size_t>(end - rest.begin());
@@ -76,7 +76,7 @@ std::optional<std::string_view> TakeValue(std::string_view& rest) {
   return value;
 }
 
-// The address in the one `for` of a Forwarded entry: name=value pairs with semicolons between them.
+// The address in the only `for` of a Forwarded entry: name=value pairs separated by semicolons.
 // Nothing if there is none, if it is a name ("unknown", "_hidden"), or if the entry is malformed.
 std::optional<IpAddress> ForOf(std::string_view entry) {
   std::optional<std::string_view> found;
@@ -102,8 +102,8 @@ std::optional<IpAddress> ForOf(std::string_view entry) {
   return found ? IpAddress::ParseWithPort(*found) : std::nullopt;
 }
 
-// Past the trusted addresses, to the first that is not one or to where nobody can be trusted.
-// Nothing if the list has no entry at all: then it is as if it were not there.
+// Skips trusted addresses, up to the first that is not trusted or to where nobody can be trusted.
+// Nothing if the list has no entries: then it counts as absent.
 template <typename ParseEntry>
 std::optional<IpAddress> Walk(EntriesFromTheRight entries, const IpAddress& peer,
                               const CidrSet& trusted, ParseEntry parse) {

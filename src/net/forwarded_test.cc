@@ -130,7 +130,7 @@ TEST_F(ForwardedTest, AHopThatDoesNotSayWhoEndsTheWalk) {
   EXPECT_EQ(ByForwarded({"for="}), "10.0.0.1");
 }
 
-// What a client writes stands left of what the trusted proxy adds, and must not swallow it.
+// What a client writes is left of what the trusted proxy adds, and must not swallow it.
 TEST_F(ForwardedTest, AnOpenQuoteDoesNotSwallowWhatAProxyAppended) {
   for (const std::string client :
        {"for=\"", "for=9.9.9.9;x=\"", "\"", "for=\"9.9.9.9\\\"", "x=\"\\"}) {

@@ -10,7 +10,7 @@
 namespace sluice::net {
 
 struct ListenAddress {
-  std::string host;  // A name, or an IP address without brackets; empty: every address there is.
+  std::string host;        // A name, or an IP address without brackets; empty: all addresses.
   std::uint16_t port = 0;  // 0: a free one, chosen by the system.
 
   // 127.0.0.1:8080, [::1]:8080, localhost:8080, or :8080 for every address. Errors are

@@ -23,7 +23,7 @@ using boost::system::error_code;
 using ReusePort = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
 
 constexpr int kBacklog = 4096;
-// When the system has no file or memory left for a connection: until some may have been closed.
+// How long to wait when the system has no file or memory left for a connection.
 constexpr std::chrono::milliseconds kAcceptPause{50};
 
 Expected<std::vector<tcp::endpoint>> Resolve(asio::io_context& context,
@@ -40,7 +40,7 @@ Expected<std::vector<tcp::endpoint>> Resolve(asio::io_context& context,
         Error{ErrorCode::kIo, text::Cat("cannot resolve the address ",
                                         text::Quote(address.ToString()), ": ", error.message())});
   }
-  // Of a name with both, such as localhost, the IPv4 one: what most clients will try.
+  // For a name with both, such as localhost, the IPv4 one: most clients will try that.
   std::vector<tcp::endpoint> endpoints;
   for (const auto& entry : found) {
     const bool v4 = entry.endpoint().address().is_v4();
@@ -51,10 +51,10 @@ Expected<std::vector<tcp::endpoint>> Resolve(asio::io_context& context,
 
 enum class Sharing { kFirst, kFurther };
 
-// Every loop has a socket of its own on the same address, between which the system shares out the
-// connections. Whoever listens there with the same setting, another instance of this program in
-// particular, would get its share without anybody noticing. The first socket is therefore bound
-// without it, which fails if anybody listens, and shares from then on.
+// Every loop has its own socket on the same address, and the system spreads connections over them.
+// Anybody who listens there with the same setting, another instance of this program in particular,
+// would get a share without anybody noticing. The first socket is therefore bound without the
+// setting, which fails if anybody listens, and turns it on afterwards.
 error_code Listen(tcp::acceptor& acceptor, const tcp::endpoint& endpoint, Sharing sharing) {
   error_code error;
   acceptor.open(endpoint.protocol(), error);
@@ -63,7 +63,7 @@ error_code Listen(tcp::acceptor& acceptor, const tcp::endpoint& endpoint, Sharin
   if (!error && endpoint.protocol() == tcp::v6()) {
     acceptor.set_option(asio::ip::v6_only(!endpoint.address().is_unspecified()), error);
   }
-  // Sockets inherit it from the one that accepts them.
+  // Accepted sockets inherit it.
   if (!error) acceptor.set_option(tcp::no_delay(true), error);
   if (!error && sharing == Sharing::kFurther) acceptor.set_option(ReusePort(true), error);
   if (!error) acceptor.bind(endpoint, error);
@@ -133,7 +133,7 @@ class Listener::Acceptor : public std::enable_shared_from_this<Acceptor> {
   void Accept() {
     acceptor_.async_accept(peer_,
                            [self = shared_from_this()](error_code error, tcp::socket socket) {
-                             // Taken even if the address was closed after it was accepted.
+                             // Kept even if the address was closed after it was accepted.
                              if (!error) self->Take(std::move(socket), self->peer_);
                              if (!self->acceptor_.is_open()) return;
                              if (error) {
@@ -151,7 +151,7 @@ class Listener::Acceptor : public std::enable_shared_from_this<Acceptor> {
   void TakeAllAndClose() {
     if (!acceptor_.is_open()) return;
     while (true) {
-      // Not peer_: one may be accepted already of which nobody has been told.
+      // Not peer_: an accepted connection may not have been reported yet.
       tcp::endpoint peer;
       error_code error;
       tcp::socket socket = acceptor_.accept(peer, error);
@@ -206,7 +206,7 @@ class Listener::Acceptor : public std::enable_shared_from_this<Acceptor> {
       if (!error) handshake->stream.Close();
     });
     handshake->stream.async_handshake([self = shared_from_this(), handshake](error_code error) {
-      // None left to cancel: it has closed the stream, or is about to.
+      // Nothing to cancel: the timer has closed the stream, or is about to.
       const bool in_time = handshake->timer.cancel() > 0;
       if (error || !in_time) {
         self->shared_->handshakes_failed.fetch_add(1, std::memory_order_relaxed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Listens on one address on every loop, and hands over each connection on the loop that took it.
+// Listens on one address on every loop. Hands over each connection on the loop that accepted it.
 #pragma once
 
 #include <chrono>
@@ -25,23 +25,23 @@ class Listener {
     ListenAddress address;
     std::optional<TlsFiles> tls = {};
     std::vector<std::string> alpn = {};    // With TLS; see TlsContext.
-    std::size_t connections_max = 10'000;  // Over all loops; what is more is closed at once.
+    std::size_t connections_max = 10'000;  // Over all loops; further ones are closed at once.
     std::chrono::milliseconds handshake_timeout{10'000};  // With TLS.
   };
 
-  // Runs on the loop; the stream has shaken hands if it is TLS.
+  // Runs on the loop; on a TLS stream, the handshake is done.
   using OnStream = std::function<void(std::size_t loop, Stream stream)>;
 
   struct Counts {
-    std::size_t open = 0;  // Those that shake hands included.
+    std::size_t open = 0;  // Including those in the handshake.
     std::uint64_t accepted = 0;
     std::uint64_t refused = 0;            // Over the maximum.
-    std::uint64_t accept_errors = 0;      // Of the system, such as too many open files.
-    std::uint64_t handshakes_failed = 0;  // Or not done in time.
+    std::uint64_t accept_errors = 0;      // System errors, such as too many open files.
+    std::uint64_t handshakes_failed = 0;  // Or too slow.
   };
 
-  // Binds here and now, so that an address that is taken is an error (kIo) even if whoever has it
-  // would share it; accepts as soon as the loops run. `loops` outlives the listener.
+  // Binds immediately; an address in use is an error (kIo), even if its owner would share it.
+  // Accepts as soon as the loops run. `loops` outlives the listener.
   static Expected<std::unique_ptr<Listener>> Start(Loops& loops, Options options,
                                                    OnStream on_stream);
   // Stops accepting.
@@ -49,13 +49,13 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  // Hands over what clients have connected until now, then closes the address. Afterwards OnStream
-  // is called no more but for handshakes under way. Not to be called on a loop.
+  // Hands over the clients that have connected so far, then closes the address. Afterwards OnStream
+  // is called only for handshakes in progress. Must not be called on a loop.
   void StopAccepting();
 
-  // Reads the certificate and its key again, for connections from now on; those that are open keep
-  // what they have. Says whether there is one. Errors are those of TlsContext::Make; the old one
-  // stays. Reads files: not to be called on a loop.
+  // Reads the certificate and its key again, for new connections; open ones keep what they have.
+  // Returns whether there is a certificate. Errors are those of TlsContext::Make; the old one
+  // stays. Reads files: must not be called on a loop.
   Expected<bool> ReloadCertificate();
 
   // The address with the actual port.

@@ -35,14 +35,14 @@ using testing_support::Certificate;
 using testing_support::Eventually;
 using testing_support::TcpClient;
 
-// Says a word to everyone and keeps the streams until it is told to drop them.
+// Greets everyone and keeps the streams until it is told to drop them.
 class Greeter {
  public:
   explicit Greeter(std::size_t loops) : streams_(loops) {}
 
   Listener::OnStream OnStream() {
     return [this](std::size_t loop, Stream stream) {
-      // Touched on the loop only, but for the sizes.
+      // Only the loop touches it, except for the sizes.
       auto& streams = streams_[loop].held;
       streams.push_back(std::make_unique<Stream>(std::move(stream)));
       streams_[loop].count = streams.size();
@@ -135,7 +135,7 @@ TEST_F(ListenerTest, DoesNotShareItsAddress) {
   EXPECT_EQ(failure, "cannot listen on 127.0.0.1:" + std::to_string(listener->port()) +
                          ": the address is already in use by another program");
   EXPECT_NE(Failure({.address = {"", listener->port()}}), "");
-  // The first is none the worse for it.
+  // The first listener is unaffected.
   loops_.Start();
   for (int i = 0; i < 16; ++i) EXPECT_EQ(TcpClient(listener->port()).ReadUntil("\n"), "hello\n");
 }
@@ -147,7 +147,7 @@ TEST_F(ListenerTest, TakesAnAddressAgainAtOnce) {
   {
     TcpClient client(address.port);
     client.ReadUntil("\n");
-    greeter_.Drop(loops_);  // Closed from here first, which leaves the port in TIME_WAIT.
+    greeter_.Drop(loops_);  // We close first, which leaves the port in TIME_WAIT.
     client.ReadAll();
   }
   listener.reset();
@@ -210,7 +210,7 @@ TEST_F(ListenerTest, WaitsWhenThereAreNoMoreFiles) {
 }
 
 // A loop that is busy when it is told to stop: the system has the connection, and the loop gets it
-// and the order to stop in one turn.
+// and the order to stop in the same turn.
 TEST_F(ListenerTest, LosesNobodyWhoConnectedBeforeItStopped) {
   loops_.Start();
   for (int round = 0; round < 20; ++round) {
@@ -334,7 +334,7 @@ TEST_F(TlsListenerTest, RenewsItsCertificateForNewConnections) {
   const Certificate renewed;
   replace(files_.cert, renewed.cert());
 
-  // Half of a renewal: the key is not the certificate's. The old ones stay.
+  // Half of a renewal: the key does not match the certificate. The old ones stay.
   const auto half_done = listener->ReloadCertificate();
   ASSERT_FALSE(half_done.has_value());
   EXPECT_EQ(half_done.error().code, ErrorCode::kInvalidInput);

@@ -18,14 +18,14 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Works until the context is stopped. Waking a sleeper is work for whoever does it: on one machine
-// for the client, with every request. A loop whose waits are short lately, and shorter than the
-// work between them, therefore looks around for a while before it sleeps.
+// Works until the context is stopped. Waking a sleeping thread is work for whoever does it: on one
+// machine the client, with every request. So if a loop's recent waits are short, and shorter than
+// the work between them, it polls for a while before it sleeps.
 void Run(asio::io_context& context) {
   using Steady = std::chrono::steady_clock;
   static constexpr Steady::duration kWatchMax = std::chrono::microseconds(20);
   static constexpr Steady::duration kWaitMax = 8 * kWatchMax;  // A longer one counts as this.
-  static constexpr int kMemory = 16;                           // How many the averages are over.
+  static constexpr int kMemory = 16;                           // How many the averages cover.
   Steady::duration work{};                                     // Averages.
   Steady::duration wait{};
   Steady::time_point working_since = Steady::now();
@@ -37,7 +37,7 @@ void Run(asio::io_context& context) {
     bool found = false;
     if (wait < std::min(work, kWatchMax)) {
       while (!found && working_since - waiting_since < kWatchMax) {
-        ::sched_yield();  // Others may need the processor for more than watching.
+        ::sched_yield();  // Others may need the processor for more than polling.
         found = context.poll_one() > 0 || context.stopped();
         working_since = Steady::now();
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads that serve: one event loop each. What lives on a loop is touched by its thread alone,
-// so that nothing there needs a lock.
+// The threads that serve: one event loop each. Only its own thread touches what lives on a loop, so
+// nothing there needs a lock.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -20,7 +20,7 @@ class Loops {
 
   // Between 1 and kCountMax loops. No thread runs before Start.
   explicit Loops(std::size_t count);
-  // Stops, and drops what still waits on any loop before the first is gone: it may refer to others.
+  // Stops, and drops what waits on any loop before the first is destroyed: it may refer to others.
   ~Loops();
   Loops(const Loops&) = delete;
   Loops& operator=(const Loops&) = delete;
@@ -29,17 +29,17 @@ class Loops {
   boost::asio::io_context& context(std::size_t loop) { return loops_[loop]->context; }
 
   void Start();
-  // Ends all threads after what was posted to them so far, and waits for them. What still waits on
-  // a loop is dropped when the object is destroyed. Not to be called on a loop.
+  // Ends all threads after the work posted to them so far, and waits for them. What still waits on
+  // a loop is dropped when the object is destroyed. Must not be called on a loop.
   void Stop();
 
   // Runs `work(loop)` once on every loop and returns when all have run. Before Start and after Stop
-  // it runs here. Not to be called on a loop.
+  // it runs on the calling thread. Must not be called on a loop.
   void RunOnAll(const std::function<void(std::size_t loop)>& work);
 
  private:
   struct Context : boost::asio::io_context {
-    // One thread only: Asio then leaves out most of what several would need.
+    // One thread only: Asio then omits most of its synchronization.
     Context() : io_context(1) {}
     using io_context::shutdown;
   };
@@ -47,7 +47,7 @@ class Loops {
     Loop();
 
     Context context;
-    Mailbox mailbox;  // On the loop's thread, that which Mailbox::Here names.
+    Mailbox mailbox;  // Mailbox::Here on the loop's thread.
     std::thread thread;
   };
 

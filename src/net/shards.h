@@ -19,11 +19,11 @@
 
 namespace sluice::net {
 
-// A server in parts: a shard a loop, which has the connections that the loop has accepted. A Shard
-// is used on its loop only, and has
+// A server split into shards: one per loop, with the connections that the loop has accepted. A
+// Shard is used only on its loop, and has
 //   void Add(net::Stream stream);
-//   void StartDrain(std::function<void()> on_drained);  // It runs when no connection is left.
-//   std::size_t Close();  // All that is open, or comes later; returns how many there were.
+//   void StartDrain(std::function<void()> on_drained);  // Runs when no connection is left.
+//   std::size_t Close();  // All that are open, or come later; returns how many there were.
 template <typename Shard>
 class Shards {
  public:
@@ -42,7 +42,7 @@ class Shards {
     return std::unique_ptr<Shards>(new Shards(loops, std::move(shards), *std::move(listener)));
   }
 
-  // Closes every connection, whatever it is at.
+  // Closes every connection, whatever its state.
   ~Shards() {
     listener_->StopAccepting();
     RunOnAll([](Shard& shard) { shard.Close(); });
@@ -50,7 +50,7 @@ class Shards {
   Shards(const Shards&) = delete;
   Shards& operator=(const Shards&) = delete;
 
-  // Accepts no more. Not to be called on a loop, as all that follows.
+  // Accepts no more connections. Like everything below, must not be called on a loop.
   void StartDrain() {
     if (std::exchange(draining_, true)) return;
     listener_->StopAccepting();
@@ -63,8 +63,8 @@ class Shards {
     });
   }
 
-  // Starts to drain if that has not been done, and waits until all connections are closed. Those
-  // that are not by then are closed at the deadline; returns how many.
+  // Starts to drain if it has not, and waits until all connections are closed. Closes the remaining
+  // ones at the deadline, and returns how many there were.
   std::size_t Drain(std::chrono::steady_clock::time_point deadline) {
     StartDrain();
     {
@@ -77,7 +77,7 @@ class Shards {
     return closed;
   }
 
-  // Each on its loop; returns when all have.
+  // Runs on each shard's loop; returns when all have run.
   void RunOnAll(const std::function<void(Shard&)>& work) {
     loops_.RunOnAll([&](std::size_t loop) { work(*shards_[loop]); });
   }
@@ -90,7 +90,7 @@ class Shards {
   struct Drained {
     std::mutex mutex;
     std::condition_variable changed;
-    std::size_t shards = 0;  // That have no connection left.
+    std::size_t shards = 0;  // Without connections.
   };
 
   Shards(Loops& loops, std::vector<std::shared_ptr<Shard>> shards,
@@ -98,7 +98,7 @@ class Shards {
       : loops_(loops), shards_(std::move(shards)), listener_(std::move(listener)) {}
 
   Loops& loops_;
-  const std::vector<std::shared_ptr<Shard>> shards_;  // One a loop.
+  const std::vector<std::shared_ptr<Shard>> shards_;  // One per loop.
   const std::unique_ptr<Listener> listener_;
   const std::shared_ptr<Drained> drained_ = std::make_shared<Drained>();
   bool draining_ = false;

@@ -65,7 +65,7 @@ bool Stream::readable() {
   error_code error;
   if (socket().available(error) > 0) return true;
   if (!tls_) return false;
-  // What is left of a record that was read in part, or records that came with it.
+  // The rest of a record that was read in part, or records that came with it.
   SSL* const tls = tls_->native_handle();
   return ::SSL_has_pending(tls) != 0 || ::BIO_ctrl_pending(::SSL_get_rbio(tls)) > 0;
 }

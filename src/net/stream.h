@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One accepted connection, plain or TLS. An AsyncReadStream and AsyncWriteStream in the sense of
-// Asio, so that its composed operations and completion tokens work on it.
+// One accepted connection, plain or TLS. It is an AsyncReadStream and AsyncWriteStream as Asio
+// defines them, so its composed operations and completion tokens work on it.
 #pragma once
 
 #include <boost/asio/append.hpp>
@@ -21,26 +21,26 @@
 
 namespace sluice::net {
 
-// Belongs to the loop of its socket and is used there only.
+// Belongs to the loop of its socket and is used only there.
 class Stream {
  public:
   using Socket = boost::asio::ip::tcp::socket;
   using TlsStream = boost::asio::ssl::stream<Socket>;
   using executor_type = Socket::executor_type;
 
-  // Without `tls` it is plain. The slot is freed with the stream. The peer is told, because the
-  // system forgets it as soon as the other side resets the connection.
+  // Without `tls` it is plain. The slot is freed with the stream. The peer is passed in, because
+  // the system forgets it as soon as the other side resets the connection.
   Stream(Socket socket, const boost::asio::ip::address& peer, ConnectionCount::Slot slot,
          std::shared_ptr<TlsContext> tls);
 
   executor_type get_executor() { return socket().get_executor(); }
-  // Where the other side is; an IPv4 address that came in through IPv6 is an IPv4 address.
+  // The other side's address; IPv4 through an IPv6 socket is an IPv4 address.
   const boost::asio::ip::address& peer() const { return peer_; }
   bool tls() const { return tls_ != nullptr; }
-  // The other side has shown a certificate that the listener's client CA signed. After the
+  // The other side has shown a certificate signed by the listener's client CA. Known after the
   // handshake.
   bool certified() const;
-  // What was agreed on; empty if nothing was.
+  // The agreed protocol; empty if there is none.
   std::string_view alpn() const;
 
   template <typename Token>
@@ -57,9 +57,9 @@ class Stream {
     if (tls_) return tls_->async_write_some(buffers, std::forward<Token>(token));
     return plain_->async_write_some(buffers, std::forward<Token>(token));
   }
-  // Says to the other side that nothing more will come; completes with void(error_code).
-  // Afterwards, read until the other side has closed, too: a close while bytes lie unread would
-  // reset the connection and could take from the other side what it has not yet read.
+  // Tells the other side that nothing more will come; completes with void(error_code). Afterwards,
+  // read until the other side has closed, too: closing with unread bytes would reset the
+  // connection, and the other side could lose what it has not read yet.
   template <typename Token>
   auto async_shutdown(Token&& token) {
     if (tls_) return tls_->async_shutdown(std::forward<Token>(token));
@@ -69,22 +69,22 @@ class Stream {
                              boost::asio::append(std::forward<Token>(token), error));
   }
 
-  // Sends what fits without waiting and returns how much that was; nothing, in particular, on TLS.
-  // What is left, and any error, is for async_write_some.
+  // Sends what fits without waiting and returns how much that was; on TLS always nothing. Leaves
+  // the rest, and any error, to async_write_some.
   std::size_t TryWrite(std::string_view bytes);
 
-  // Takes what lies ready, without waiting, and returns how much that was; on TLS only what is left
-  // of a record that was read in part. What is left, the end and any error are for async_read_some.
+  // Reads what is available without waiting and returns how much that was; on TLS only the rest of
+  // a record that was read in part. Leaves the rest, the end and any error to async_read_some.
   std::size_t TryRead(std::span<char> room);
 
-  // Bytes lie ready to be read.
+  // Whether bytes are ready to be read.
   bool readable();
 
-  // Operations under way complete with operation_aborted, unless they are done and only their
+  // Pending operations complete with operation_aborted, unless they are done and only their
   // completion is still to come.
   void Cancel();
 
-  // At once, in whatever state; outstanding operations complete with operation_aborted.
+  // Immediate, in any state; pending operations complete with operation_aborted.
   void Close();
 
  private:

@@ -21,7 +21,7 @@ std::unexpected<Error> Fail(ErrorCode code, std::string message) {
   return std::unexpected(Error{code, std::move(message)});
 }
 
-// OpenSSL's own words for a file that is missing say little, and it would wait for a pipe.
+// OpenSSL's own message for a missing file says little, and it would wait for a pipe.
 Expected<void> CheckReadable(std::string_view what, const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored) || !std::ifstream(path)) {
@@ -48,7 +48,7 @@ TlsContext::TlsContext() : context_(ssl::context::tls_server) {
   ::SSL_CTX_set_min_proto_version(native, TLS1_2_VERSION);
   ::SSL_CTX_set_options(
       native, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE);
-  // Buffers of idle connections are freed: they are most of what such a connection costs.
+  // Frees the buffers of idle connections: they are most of what such a connection costs.
   ::SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
 }
 
@@ -94,7 +94,7 @@ Expected<void> TlsContext::AskClients(const TlsFiles& files) {
   SSL_CTX* const native = context_.native_handle();
   error_code error;
   context_.load_verify_file(files.client_ca, error);
-  // The names of those who sign, so that a client with several certificates knows which to send.
+  // The names of the signers, so that a client with several certificates knows which to send.
   STACK_OF(X509_NAME)* const names =
       error ? nullptr : ::SSL_load_client_CA_file(files.client_ca.c_str());
   ::ERR_clear_error();
@@ -106,8 +106,8 @@ Expected<void> TlsContext::AskClients(const TlsFiles& files) {
   const bool required = files.client == TlsFiles::Client::kRequired;
   ::SSL_CTX_set_verify(native, SSL_VERIFY_PEER | (required ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0),
                        nullptr);
-  // Without it, no client with a certificate could resume a session. Which sessions are ours is
-  // known by the keys of their tickets, and those are this context's own.
+  // Without it, no client with a certificate could resume a session. Our sessions are identified by
+  // the keys of their tickets, which are specific to this context.
   constexpr std::string_view kSessions = "sluice";
   ::SSL_CTX_set_session_id_context(native, reinterpret_cast<const unsigned char*>(kSessions.data()),
                                    static_cast<unsigned int>(kSessions.size()));

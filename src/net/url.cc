@@ -10,7 +10,7 @@
 namespace sluice::net {
 namespace {
 
-// The text itself if there is nothing to decode, and otherwise a part of `scratch`.
+// The text itself if there is nothing to decode, otherwise a part of `scratch`.
 std::optional<std::string_view> DecodedView(std::string_view raw, std::string& scratch) {
   if (raw.find_first_of("%+") == std::string_view::npos) return raw;
   const std::size_t begin = scratch.size();
@@ -44,7 +44,7 @@ bool AppendDecoded(std::string& out, std::string_view text, Plus plus) {
 }
 
 std::string HostName(std::string_view host) {
-  // The colons of an IPv6 address stand in brackets.
+  // The colons of an IPv6 address are inside brackets.
   const auto address_end = host.starts_with('[') ? host.find(']') : 0;
   host = host.substr(0, host.find(':', address_end));
   while (host.ends_with('.')) host.remove_suffix(1);
@@ -70,7 +70,7 @@ std::optional<RawParameter> QueryReader::Next() {
 Expected<void> ReadQuery(std::string_view query, std::span<WantedParameter> wanted,
                          std::string& scratch) {
   scratch.clear();
-  // Decoding never makes a text longer. With room for all of it, views into it stay where they are.
+  // Decoding never makes a text longer. With room for all of it, views into it stay valid.
   if (query.find_first_of("%+") != std::string_view::npos) scratch.reserve(query.size());
   std::size_t count = 0;
   QueryReader reader(query);

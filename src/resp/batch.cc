@@ -9,7 +9,7 @@
 namespace sluice::resp {
 namespace {
 
-// About what a reply takes, to bound what is held for a peer that does not read.
+// Approximate sizes of replies, to bound what is held for a peer that does not read.
 constexpr std::size_t kIntegersBytes = 48;
 constexpr std::size_t kFieldsBytes = 256;
 constexpr std::size_t kDetailBytes = 16 << 10;
@@ -80,7 +80,7 @@ void Batch::AddReset(const Limit& limit, std::string_view name,
       {.kind = Kind::kReset, .dialect = {}, .protocol = {}, .detail = false, .size = keys.size()});
 }
 
-// The keys are the check's, which stays until Write.
+// The keys belong to the check, which stays until Write.
 void Batch::AddRulesReset() {
   const std::span<const Charge> charges = rules_[rules_count_++]->charges();
   for (const Charge& charge : charges) {
@@ -106,7 +106,7 @@ bool Batch::Run(std::move_only_function<void()>& ready) {
   return true;
 }
 
-// Only now do the vectors stand still.
+// Only now do the vectors stop growing.
 void Batch::Link() {
   seen_.resize(static_cast<std::size_t>(
       std::ranges::count_if(asked_, [](const Asked& asked) { return asked.foresees(); })));
@@ -118,9 +118,9 @@ void Batch::Link() {
   }
 }
 
-// In the order of the commands, which is that in which the store decides on one state; neighbours
-// of one kind are asked together. A reset waits for rules that were asked before it: over several
-// slots of a Cluster they are decided in two steps, between which it must not come.
+// In the order of the commands, which is the order in which the store decides on one state;
+// neighbours of one kind are asked together. A reset waits for rules that were asked before it:
+// over several slots of a Cluster they are decided in two steps, and it must not come between.
 void Batch::BeginStage() {
   std::size_t requests = 0;
   std::size_t rules = 0;
@@ -249,7 +249,7 @@ void Batch::Clear() {
   asked_.clear();
   requests_.clear();
   seen_.clear();
-  // A catalog that was replaced meanwhile is not to be kept for our sake.
+  // Must not keep alive a catalog that was replaced meanwhile.
   for (std::size_t i = 0; i < rules_count_; ++i) rules_[i]->Reuse(nullptr);
   rules_count_ = 0;
   next_step_ = 0;

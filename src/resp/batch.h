@@ -19,9 +19,9 @@
 
 namespace sluice::resp {
 
-// One round of a pipeline: what its commands ask for, and how they are answered, in their order.
-// Used again and again, it allocates nothing. What is added may point into the input, which stays
-// where it is until Write.
+// One round of a pipeline: what its commands ask for, and how they are answered, in order. When
+// reused, it allocates nothing. What is added may point into the input, which must not move until
+// Write.
 class Batch {
  public:
   explicit Batch(service::Engine& engine) : engine_(engine) {}
@@ -30,10 +30,10 @@ class Batch {
 
   bool empty() const { return steps_.empty(); }
 
-  // About how many bytes the replies will take.
+  // The approximate size of the replies.
   std::size_t reply_bytes() const { return text_.size() + reply_bytes_; }
 
-  // Where the reply goes that needs no decision; call Answered afterwards.
+  // Append a reply that needs no decision here, and call Answered afterwards.
   std::string& text() { return text_; }
   void Answered();
 
@@ -41,29 +41,29 @@ class Batch {
     const Limit& limit;  // Copied.
     std::string_view key;
     std::string_view name;  // Of the state.
-    std::string_view said;  // What the client called the limit.
+    std::string_view said;  // The client's name of the limit.
     std::int64_t cost;
     OnStoreFailure on_store_failure;
   };
   void AddCheck(const Check& check, Dialect dialect, Protocol protocol);
 
-  // A cost that can never be granted: the state as it stands, and a denial without a wait.
+  // A cost that can never be granted: the reply is the current state, and a denial without a wait.
   void AddNever(const Check& check, Dialect dialect, Protocol protocol);
 
-  // Prepare it; if that succeeds, AddRules or AddRulesReset.
+  // Call Prepare on it; if that succeeds, call AddRules or AddRulesReset.
   service::RuleCheck& NextRules();
   void AddRules(bool detail, Protocol protocol);
 
-  // Comes after all that was added before, and before all that follows. Answered with how many of
-  // the keys had been charged.
+  // Takes effect after everything added before it, and before everything added later. The reply is
+  // how many of the keys had been charged.
   void AddReset(const Limit& limit, std::string_view name, std::span<const std::string_view> keys);
-  void AddRulesReset();  // Of all that the rules would charge.
+  void AddRulesReset();  // Everything that the rules would charge.
 
-  // Decides. True: all is decided; Write. False: `ready` will be called, once, after which Run is
-  // to be called again; until then nothing else is.
+  // Decides. True: everything is decided; call Write. False: `ready` will be called once; then call
+  // Run again, and nothing else until then.
   bool Run(std::move_only_function<void()>& ready);
 
-  // Appends all replies, and starts anew. The connection is named where denials are logged.
+  // Appends all replies and clears the batch. The connection is shown in the log of denials.
   void Write(std::string& out, std::int64_t connection);
 
  private:
@@ -74,7 +74,7 @@ class Batch {
     Dialect dialect;
     Protocol protocol;
     bool detail;
-    std::size_t size;  // kText: bytes of text_. Of resets: how many of requests_.
+    std::size_t size;  // kText: bytes of text_. Resets: number of requests_.
   };
 
   struct Asked {
@@ -83,7 +83,7 @@ class Batch {
     Charge charge;
     Action action = Action::kCheck;
 
-    // A look that is told what a request of 1 would get.
+    // A look whose reply says what a request of 1 would get.
     bool foresees() const { return charge.cost == 0 && !said.empty(); }
   };
 
@@ -102,14 +102,14 @@ class Batch {
   std::vector<Step> steps_;
   std::string text_;
   std::size_t text_answered_ = 0;  // Bytes of text_ that belong to a step.
-  std::size_t reply_bytes_ = 0;    // Of all other steps, about.
+  std::size_t reply_bytes_ = 0;    // Of all other steps, approximately.
   std::vector<Asked> asked_;
   std::vector<Request> requests_;
-  std::vector<SeenState> seen_;  // One for each that foresees.
+  std::vector<SeenState> seen_;  // One per look that foresees.
   std::vector<std::unique_ptr<service::RuleCheck>> rules_;
   std::size_t rules_count_ = 0;
 
-  // Where Run goes on.
+  // Where Run continues.
   std::size_t next_step_ = 0;
   std::size_t next_request_ = 0;
   std::size_t next_rules_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What commands there are, and what COMMAND says about them.
+// The commands, and what COMMAND says about them.
 #pragma once
 
 #include <cstddef>
@@ -37,13 +37,13 @@ struct Command {
   CommandId id;
   std::string_view name;  // In lower case.
 
-  // How many arguments it takes, its name among them; negative: at least so many. As Redis counts.
+  // How many arguments it takes, including its name; negative: at least that many. As Redis counts.
   int arity;
 
-  bool before_auth;  // May be used by a peer that has not said its password.
-  bool decides;      // Asks the store; all others are answered at once.
+  bool before_auth;  // Allowed before AUTH.
+  bool decides;      // Asks the store; all others are answered immediately.
 
-  // Where its keys are; 0: it has none. A last of -1 is the last argument.
+  // Positions of its keys; 0: it has none. A last of -1 is the last argument.
   int first_key;
   int last_key;
 
@@ -58,10 +58,10 @@ struct Command {
 
 std::span<const Command> Commands();
 
-// Null if there is none. Names are taken in either case.
+// Null if there is none. Names are not case-sensitive.
 const Command* FindCommand(std::string_view name);
 
-// The replies of COMMAND, COMMAND INFO and COMMAND DOCS about one command.
+// Replies of COMMAND, COMMAND INFO and COMMAND DOCS about one command.
 void WriteInfo(ReplyWriter& reply, const Command& command);
 void WriteDocs(ReplyWriter& reply, const Command& command);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands that are answered at once: what client libraries ask of a Redis server before and
-// between the commands that matter. Errors are worded as Redis 7 words them, for libraries that
-// look at them.
+// The commands that are answered immediately: what client libraries ask a Redis server before and
+// between the commands that matter. Errors use the wording of Redis 7, for libraries that check it.
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,10 +17,10 @@ namespace {
 
 using Arguments = std::span<const std::string_view>;
 
-// What clients believe to talk to, for those that look at versions.
+// Shown to clients that check versions.
 constexpr std::string_view kRedisVersion = "7.0.0";
 constexpr std::string_view kUser = "default";
-constexpr std::size_t kNameBytesShown = 128;  // Of what was given, in an error; or of a library.
+constexpr std::size_t kNameBytesShown = 128;  // Of an argument, in an error; or of a library.
 
 bool Is(std::string_view a, std::string_view b) { return text::EqualsIgnoreCase(a, b); }
 
@@ -41,7 +40,7 @@ std::string Upper(std::string_view text) {
   return upper;
 }
 
-// For a command whose first argument says what it is to do.
+// For a command whose first argument is a subcommand.
 void OtherSubcommand(ReplyWriter& reply, Arguments arguments) {
   const std::string container = Upper(arguments[0]);
   if (!Is(arguments[1], "HELP")) {
@@ -60,7 +59,7 @@ void WrongArguments(ReplyWriter& reply, Arguments arguments) {
                         Lower(arguments[1].substr(0, kNameBytesShown)), "' command"));
 }
 
-// One word without blanks, as CLIENT LIST needs it.
+// One word without blanks, as CLIENT LIST needs.
 bool IsWord(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c >= '!' && c <= '~'; });
 }
@@ -91,9 +90,9 @@ void WriteKeys(ReplyWriter& reply, Arguments command_line) {
 }  // namespace
 
 bool Session::LogIn(std::string_view user, std::string_view token) {
-  // Without tokens there is nothing that could be wrong.
+  // Without tokens nothing can be wrong.
   if (!guarded()) return user == kUser;
-  // Before they are looked at: should they change meanwhile, they are looked at again.
+  // Read before the tokens: if they change meanwhile, they are checked again.
   const std::uint64_t generation = access_->generation();
   const auto name = access_->Find(token);
   if (!name || (user != kUser && user != *name)) return false;
@@ -136,7 +135,7 @@ void Session::Hello(ReplyWriter reply, Arguments arguments) {
     if (*version != 2 && *version != 3) return reply.Error("NOPROTO unsupported protocol version");
     protocol = *version == 3 ? Protocol::kResp3 : Protocol::kResp2;
   }
-  // One after the other, as Redis does: what came before a mistake holds.
+  // In order, like Redis: what came before a mistake takes effect.
   for (std::size_t i = 2; i < arguments.size();) {
     if (Is(arguments[i], "AUTH") && i + 2 < arguments.size()) {
       if (!LogIn(arguments[i + 1], arguments[i + 2])) {
@@ -179,7 +178,7 @@ void Session::Client(ReplyWriter reply, Arguments arguments) {
   enum class What : std::uint8_t { kGetName, kId, kInfo, kReply, kSetInfo, kSetName, kSwitch };
   struct Subcommand {
     std::string_view name;
-    std::size_t arguments;  // Its name and CLIENT among them.
+    std::size_t arguments;  // Including its name and CLIENT.
     What what;
   };
   static constexpr std::array kSubcommands = {
@@ -264,7 +263,7 @@ void Session::Describe(ReplyWriter reply, Arguments arguments) {
   const bool docs = Is(what, "DOCS");
   if (!docs && !Is(what, "INFO")) return OtherSubcommand(reply, arguments);
 
-  // Of those that are asked for, DOCS leaves out what there is not, and INFO says so.
+  // DOCS omits unknown commands, and INFO replies null for them.
   std::vector<const Command*> chosen;
   for (const std::string_view name : names) chosen.push_back(FindCommand(name));
   if (names.empty()) {

@@ -39,7 +39,7 @@ void WriteDeniedBy(ReplyWriter& reply, std::optional<std::string_view> denied_by
   denied_by ? reply.Bulk(*denied_by) : reply.Null();
 }
 
-// A queue has one field more: how much it holds.
+// A queue has one more field: how much it holds.
 std::size_t QueuedFields(const Limit& limit) {
   return core::RowOf(limit.algorithm()).queues ? 1 : 0;
 }
@@ -99,7 +99,7 @@ void WriteIntegers(std::string& out, const Decision& decision, Dialect dialect, 
                                                decision.remaining, cell ? retry : reset,
                                                cell ? reset : retry};
 
-  std::array<char, 128> buffer;  // Enough for five numbers of 64 bits.
+  std::array<char, 128> buffer;  // Enough for five 64-bit numbers.
   char* end = buffer.data();
   for (const char c : std::string_view("*5\r\n")) *end++ = c;
   for (const std::int64_t number : numbers) {

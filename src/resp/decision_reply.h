@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decisions as replies.
+// Writes decisions as replies.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,27 @@
 
 namespace sluice::resp {
 
-// How the decision on one limit is answered.
+// The format of the reply about one limit.
 enum class Dialect : std::uint8_t {
-  kCell,    // limited, limit, remaining, retry after, reset after: seconds, as redis-cell.
-  kCrab,    // allowed, limit, remaining, reset after, retry after: seconds, as throttlecrab.
+  kCell,    // limited, limit, remaining, retry after, reset after: seconds, like redis-cell.
+  kCrab,    // allowed, limit, remaining, reset after, retry after: seconds, like throttlecrab.
   kFields,  // Named fields; microseconds.
 };
 
 enum class Grant : std::uint8_t {
   kDecided,
-  kNever,  // What was asked for can never be granted: the decision is a look at the state.
+  kNever,  // The request can never be granted: the decision is a look at the state.
 };
 
-// The five integers of redis-cell or throttlecrab. Waits are rounded up: a client told to come back
-// too early would be denied again.
+// The five integers of redis-cell or throttlecrab. Waits are rounded up: a client told to retry too
+// early would be denied again.
 void WriteIntegers(std::string& out, const Decision& decision, Dialect dialect, Grant grant);
 
-// `said` is what denied, if it was denied: the limit as it was given.
+// `said` is the limit as the client gave it, shown if it denied.
 void WriteFields(ReplyWriter reply, const Decision& decision, Source source, const Limit& limit,
                  std::string_view said);
 
-// `detail`: with each band's own numbers.
+// `detail`: includes each band's own numbers.
 void WriteRules(ReplyWriter reply, const service::RuleCheck& check, bool detail);
 
 }  // namespace sluice::resp

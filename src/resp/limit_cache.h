@@ -9,11 +9,11 @@
 
 namespace sluice::resp {
 
-// Limits made from the numbers that clients repeat with every command; making one costs more than
-// deciding on it. Of a fixed size: numbers that fall on the same place take turns.
+// Caches limits made from the numbers that clients repeat with every command; making one costs more
+// than deciding on it. Fixed size: numbers that map to the same place replace each other.
 class LimitCache {
  public:
-  // Null if those numbers were not kept, or not for long.
+  // Null if those numbers are not cached.
   const Limit* Find(const Limit::GcraSpec& spec) const {
     const Entry& entry = entries_[PlaceOf(spec)];
     const bool same = entry.limit && entry.spec.burst == spec.burst &&
@@ -21,7 +21,7 @@ class LimitCache {
     return same ? &*entry.limit : nullptr;
   }
 
-  // Until the next call.
+  // Valid until the next call.
   const Limit& Keep(const Limit::GcraSpec& spec, const Limit& limit) {
     Entry& entry = entries_[PlaceOf(spec)];
     entry = {.spec = spec, .limit = limit};

@@ -17,9 +17,9 @@ namespace {
 
 using Arguments = std::span<const std::string_view>;
 
-// The state of a key under CL.THROTTLE: one, whatever numbers its commands bring, as redis-cell has
-// it. What was used stays used when they change. THROTTLE has its own, for its bucket is another.
-// One slash, as in no name of a limit or of a rule's.
+// The state of a key under CL.THROTTLE: only one, whatever numbers its commands have, like
+// redis-cell. What was used stays used when they change. THROTTLE has its own, because its bucket
+// differs. The single slash occurs in no name of a limit or rule.
 constexpr std::string_view kCellState = "resp/cl.throttle";
 constexpr std::string_view kCrabState = "resp/throttle";
 
@@ -29,9 +29,9 @@ std::unexpected<Error> Refuse(std::string message) {
   return std::unexpected(Error{ErrorCode::kInvalidRequest, std::move(message)});
 }
 
-// Digits alone, as nearly every number is; or else as text::ParseInteger has it.
+// Digits only, like nearly every number; otherwise uses text::ParseInteger.
 inline std::optional<std::int64_t> ParseDigits(std::string_view text) {
-  constexpr std::size_t kSafeDigits = 18;  // So many never overflow 64 bits.
+  constexpr std::size_t kSafeDigits = 18;  // This many never overflow 64 bits.
   if (text.empty() || text.size() > kSafeDigits) return text::ParseInteger(text);
   std::int64_t number = 0;
   for (const char c : text) {
@@ -43,13 +43,13 @@ inline std::optional<std::int64_t> ParseDigits(std::string_view text) {
 
 constexpr std::int64_t kNumberMax = (std::int64_t{1} << 53) - 1;
 
-// A whole number that a command takes.
+// A whole number as an argument.
 struct Number {
   std::string_view name;
   std::int64_t min;
   std::int64_t max;
 
-  // Every command has several: an error, which is large, is made only where there is one.
+  // Every command has several: errors, which are large, are built only when needed.
   std::optional<std::int64_t> Parse(std::string_view text) const {
     const auto number = ParseDigits(text);
     return number && *number >= min && *number <= max ? number : std::nullopt;
@@ -67,7 +67,7 @@ constexpr Number kQuantity{
     .name = "quantity", .min = 0, .max = std::numeric_limits<std::int64_t>::max()};
 constexpr Number kCost{.name = "COST", .min = 0, .max = kNumberMax};
 
-// The limit that the three numbers after the key say, for a bucket that holds `extra` more than the
+// The limit given by the three numbers after the key, for a bucket that holds `extra` more than the
 // first of them.
 Expected<Limit::GcraSpec> ParseSpec(Arguments arguments, std::int64_t extra) {
   const Number max_burst{.name = "max_burst", .min = 1 - extra, .max = kNumberMax - extra};
@@ -81,10 +81,10 @@ Expected<Limit::GcraSpec> ParseSpec(Arguments arguments, std::int64_t extra) {
       .burst = *burst + extra - 1, .count = *count, .period = Micros{*period * kMicrosPerSecond}};
 }
 
-// A limit of the configuration by its name, or one that is written out.
+// A configured limit by its name, or one that is written out.
 struct Named {
   Limit limit;
-  std::string_view state;  // The name of the limit; empty if it was written out.
+  std::string_view state;  // The limit's name; empty if it was written out.
 };
 
 Expected<Named> FindLimit(const service::Engine& engine, std::string_view text) {
@@ -101,8 +101,8 @@ Expected<Named> FindLimit(const service::Engine& engine, std::string_view text) 
                           "algorithm=token_bucket,capacity=100,refill=10,period=1s"));
 }
 
-// Takes `WORD value` pairs and single words one by one, each word at most once but for those with a
-// name of their own.
+// Takes `WORD value` pairs and single words one by one, each word at most once, except for words
+// with a name and a value.
 class Options {
  public:
   explicit Options(Arguments arguments) : rest_(arguments) {}
@@ -117,7 +117,7 @@ class Options {
     return true;
   }
 
-  // The word and what follows it.
+  // The word and its value.
   bool Take(std::string_view word, std::string_view& value) {
     if (rest_.size() < 2 || !text::EqualsIgnoreCase(rest_[0], word)) return false;
     value = rest_[1];
@@ -146,7 +146,7 @@ class Options {
     }
   }
 
-  static constexpr std::size_t kWordsMax = 8;  // That any command knows.
+  static constexpr std::size_t kWordsMax = 8;  // Of any command.
 
   Arguments rest_;
   std::array<std::string_view, kWordsMax> taken_;
@@ -154,7 +154,7 @@ class Options {
   std::string_view repeated_;
 };
 
-// Which of two counts is not to be guessed: a proxy may have added the one and its client the
+// Which of two values counts must not be guessed: a proxy may have added one and its client the
 // other.
 std::unexpected<Error> RefuseRepeated(std::string_view option) {
   return Refuse(text::Cat(option, " is given twice; expected it once"));
@@ -292,7 +292,7 @@ Expected<void> Session::CheckRules(Arguments arguments, Taking taking) {
 }
 
 Expected<void> Session::ResetThrottle(Arguments keys) {
-  // The state has a name, which is all that finds it.
+  // The state is found by its name alone.
   const auto any = Limit::Gcra({.burst = 0, .count = 1, .period = Micros{kMicrosPerSecond}});
   if (!any) return std::unexpected(any.error());
   batch_->AddReset(*any, kCellState, keys);

@@ -11,31 +11,30 @@ namespace sluice::resp {
 
 // How much a peer may send at once; the same for every command.
 struct Bounds {
-  std::size_t arguments_max = 1'024;          // Of one command, its name among them.
+  std::size_t arguments_max = 1'024;          // Of one command, including its name.
   std::size_t bulk_bytes_max = 64 << 10;      // One argument.
-  std::size_t inline_bytes_max = 64 << 10;    // A command that is one line of text.
+  std::size_t inline_bytes_max = 64 << 10;    // A command as one line of text.
   std::size_t request_bytes_max = 256 << 10;  // All of one command.
 
-  // One round of a pipeline: so many commands are decided together and answered in one write. More
-  // of them wait in the socket meanwhile.
+  // One round of a pipeline: up to this many commands are decided together and answered in one
+  // write. Further ones wait in the socket meanwhile.
   std::size_t pipeline_max = 1'024;
 
-  // Replies held for a peer that does not read them. Past it nothing more is read from that peer.
+  // Replies held for a peer that does not read them. Beyond it, the peer is not read from, either.
   std::size_t output_bytes_max = 256 << 10;
 };
 
 struct SessionOptions {
   Bounds bounds = {};
 
-  // The tokens that AUTH takes, for the user "default" or the one that a token's name says. Null,
-  // or open: nothing needs to be said. Outlives the server.
+  // The tokens that AUTH accepts, for the user "default" or the one named by the token. Null, or
+  // open: no AUTH is needed. Outlives the server.
   const net::Access* access = nullptr;
 
-  // Of CL.THROTTLE, THROTTLE and SLUICE.CHECK LIMIT. What becomes of a rule set's charges is said
-  // by its rules.
+  // For CL.THROTTLE, THROTTLE and SLUICE.CHECK LIMIT. Rules have their own policies.
   OnStoreFailure on_store_failure = OnStoreFailure::kFailClosed;
 
-  // How much of an IPv6 address tells clients apart, as at the other doors.
+  // How much of an IPv6 address identifies a client, as for the other doors.
   int ipv6_prefix = 64;
 };
 

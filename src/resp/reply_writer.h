@@ -14,8 +14,8 @@ namespace sluice::resp {
 
 enum class Protocol : std::uint8_t { kResp2 = 2, kResp3 = 3 };
 
-// Appends replies as the peer asked for them: what RESP2 has no type for becomes what Redis makes
-// of it. Aggregates announce how many elements follow.
+// Appends replies in the peer's protocol: types that RESP2 lacks are converted as Redis does it.
+// Aggregates announce how many elements follow.
 class ReplyWriter {
  public:
   ReplyWriter(std::string& out, Protocol protocol, const service::ServiceMetrics& metrics)
@@ -24,7 +24,7 @@ class ReplyWriter {
   void Ok() { out_ += "+OK\r\n"; }
   void Simple(std::string_view text) { redis::AppendSimpleString(out_, text); }
   void Bulk(std::string_view text) { redis::AppendBulkString(out_, text); }
-  // For people to read.
+  // Text for people.
   void Verbatim(std::string_view text) {
     IsResp3() ? redis::AppendVerbatimString(out_, text) : redis::AppendBulkString(out_, text);
   }
@@ -38,14 +38,14 @@ class ReplyWriter {
     IsResp3() ? redis::AppendSetHeader(out_, elements) : redis::AppendArrayHeader(out_, elements);
   }
 
-  // With its code, such as "ERR no such thing".
+  // Starts with its code, such as "ERR no such thing".
   void Error(std::string_view text) {
     metrics_.Failed(text.substr(0, text.find(' ')));
     redis::AppendError(out_, text);
   }
 
   // "UNAVAILABLE ..." and so on for what the store could not do, COST_EXCEEDS_LIMIT, and ERR for
-  // all else that is wrong with the request.
+  // everything else that is wrong with the request.
   void Error(const sluice::Error& error);
 
   void Field(std::string_view name, std::int64_t value) {

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kLineEndSize = 2;
 constexpr std::size_t kLengthLineMax = 32;  // "*1024" and the like.
 
-// As Redis allows before AUTH.
+// The same as in Redis before AUTH.
 constexpr std::int64_t kUntrustedArgumentsMax = 10;
 constexpr std::int64_t kUntrustedBulkBytesMax = 16 << 10;
 
@@ -24,7 +24,7 @@ constexpr bool IsBlank(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\v' || c == '\f' || c == '\r';
 }
 
-// A line that is a type and a length.
+// A line with a type and a length.
 struct Length {
   enum class Status : std::uint8_t { kWhole, kPart, kTooLong, kInvalid };
   Status status;
@@ -40,7 +40,7 @@ Length ReadUnusualLength(std::string_view bytes) {
     return {.status = stop == kLengthLineMax ? Length::Status::kTooLong : Length::Status::kPart};
   }
   if (end + 1 == bytes.size()) return {.status = Length::Status::kPart};
-  // As Redis reads lengths: no plus, no leading zeros.
+  // Like Redis: no plus, no leading zeros.
   const std::string_view text = bytes.substr(1, end - 1);
   const std::string_view digits = text.starts_with('-') ? text.substr(1) : text;
   const bool plain = bytes[end + 1] == '\n' && (text == "0" || !digits.starts_with('0'));
@@ -49,7 +49,7 @@ Length ReadUnusualLength(std::string_view bytes) {
   return {.status = Length::Status::kWhole, .value = *value, .line_size = end + kLineEndSize};
 }
 
-// Nearly every length is a few digits, and whole.
+// Nearly every length has a few digits, and is complete.
 inline Length ReadLength(std::string_view bytes) {
   constexpr std::ptrdiff_t kDigitsMax = 6;
   const char* const begin = bytes.data() + 1;
@@ -65,13 +65,13 @@ inline Length ReadLength(std::string_view bytes) {
           .line_size = static_cast<std::size_t>(at - bytes.data()) + kLineEndSize};
 }
 
-// Splits a line into arguments as redis-cli's users write them: "double quotes" know \n \r \t \b \a
-// and \xHH, 'single quotes' know \'. What is unescaped is never longer and stays where it was.
+// Splits a line into arguments with the syntax of redis-cli: "double quotes" know \n \r \t \b \a
+// and \xHH, 'single quotes' know \'. Unescaping works in place, as it never makes text longer.
 class LineSplitter {
  public:
   explicit LineSplitter(std::span<char> line) : next_(line.data()), end_(next_ + line.size()) {}
 
-  // False at the end, or if quotes are not balanced.
+  // Returns false at the end, or if quotes are not balanced.
   bool Next(std::string_view& argument) {
     while (next_ < end_ && IsBlank(*next_)) ++next_;
     if (next_ == end_) return false;

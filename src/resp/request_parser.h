@@ -12,23 +12,23 @@
 namespace sluice::resp {
 
 // Parses what clients send to a Redis server: commands as arrays of bulk strings or, typed by hand,
-// as lines of text. Refuses what Redis refuses, in its words, and more than the bounds allow.
+// as lines of text. Refuses what Redis refuses, in its words, and what exceeds the bounds.
 //
-// Arguments are not copied. Work is proportional to the bytes, however they are cut.
+// Arguments are not copied. Work is proportional to the bytes, however they are split.
 class RequestParser {
  public:
   enum class Status { kRequest, kIncomplete, kError };
 
   explicit RequestParser(const Bounds& bounds) : bounds_(bounds) {}
 
-  // `bytes` starts where the current request starts, and holds at least what it held in the call
-  // before if that said kIncomplete (it may have moved). Escapes in a line of text are resolved in
-  // place. After kError the connection is of no more use.
+  // `bytes` starts where the current request starts, and holds at least what it held in the
+  // previous call if that returned kIncomplete (it may have moved). Escapes in a line of text are
+  // resolved in place. After kError the connection is unusable.
   //
-  // Until a peer is trusted it may send but a few short arguments.
+  // An untrusted peer may send only a few short arguments.
   Status Parse(std::span<char> bytes, bool trusted);
 
-  // After kRequest, until the next call. No arguments at all: there is nothing to answer.
+  // After kRequest, until the next call. If there are no arguments, there is nothing to answer.
   std::span<const std::string_view> arguments() const { return arguments_; }
   std::size_t consumed() const { return consumed_; }
 
@@ -51,7 +51,7 @@ class RequestParser {
   std::vector<std::string_view> arguments_;
   std::vector<Piece> pieces_;  // The arguments of an incomplete request, whose bytes may move.
   std::size_t consumed_ = 0;   // Where the next part of the request starts.
-  std::size_t due_ = 0;        // Arguments that are still to come; 0 between requests.
+  std::size_t due_ = 0;        // Arguments still to come; 0 between requests.
   std::size_t scanned_ = 0;    // No line of text ends before this.
   std::string error_;
 };

@@ -25,7 +25,7 @@ struct Outcome {
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
-// All requests of `bytes`, given in pieces of `size`, each time in a buffer of its own.
+// All requests in `bytes`, given in pieces of `size`, each time in a new buffer.
 Outcome ParseInPieces(std::string_view bytes, std::size_t size, const Bounds& bounds,
                       bool trusted = true) {
   Outcome outcome;

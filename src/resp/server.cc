@@ -30,9 +30,9 @@ constexpr std::size_t kInputBytesMin = 4 << 10;
 constexpr std::size_t kInputBytesStep = 64 << 10;  // A buffer grows to this at once.
 constexpr std::size_t kSpareOutputBytesMax = 4 << 10;
 
-// All connections of a loop are looked at once in a while, which spares them timers of their own.
+// All connections of a loop are checked in regular sweeps, so they need no timers of their own.
 constexpr std::chrono::milliseconds kSweepPause{250};
-// What a peer has to close its side after we have closed ours.
+// How long a peer has to close its side after we have closed ours.
 constexpr std::chrono::milliseconds kLingerMax{2'000};
 
 }  // namespace
@@ -42,7 +42,7 @@ struct Server::Shared {
   Shared(service::Engine& given_engine, Options given_options)
       : engine(given_engine), options(std::move(given_options)) {}
 
-  // Whether it is admitted. One that is not is told so, and takes nobody's place meanwhile.
+  // Whether it is admitted. One that is not gets an error, and takes nobody's place meanwhile.
   bool Opened() {
     const std::lock_guard lock(mutex);
     ++open;
@@ -62,8 +62,8 @@ struct Server::Shared {
   const Steady::time_point start = Steady::now();
   std::atomic<std::int64_t> next_id = 1;
   std::atomic<std::uint64_t> timeouts = 0;
-  std::atomic<std::uint64_t> refused = 0;                // And told so; see kRefusalsMax.
-  std::atomic<const net::Listener*> listener = nullptr;  // As soon as there is one.
+  std::atomic<std::uint64_t> refused = 0;                // With an error; see kRefusalsMax.
+  std::atomic<const net::Listener*> listener = nullptr;  // Null until there is one.
 
   std::mutex mutex;
   std::condition_variable all_closed;
@@ -93,18 +93,18 @@ class Server::Shard : public std::enable_shared_from_this<Shard> {
   void Sweep();
   void StartDrain();
   std::size_t CloseAll();
-  // Sends its replies when all that has arrived so far is answered. Peers that are many then find
-  // several replies when they wake up, and wake up less often.
+  // Sends its replies when everything that has arrived so far is answered. With many connections,
+  // peers then find several replies when they wake up, and wake up less often.
   void SendSoon(std::shared_ptr<Connection> connection);
 
   Shared& shared() { return *shared_; }
   bool draining() const { return draining_; }
 
-  // How often Sweep has run: time enough for idleness, without asking a clock for every command.
+  // How often Sweep has run: precise enough for idleness, without a clock read per command.
   std::uint64_t now() const { return now_; }
 
   Worker worker;
-  std::string out;  // Replies on their way to a socket, of one connection at a time.
+  std::string out;  // Replies to be sent, of one connection at a time.
   std::list<std::shared_ptr<Connection>> connections;
 
  private:
@@ -117,8 +117,8 @@ class Server::Shard : public std::enable_shared_from_this<Shard> {
 };
 
 // Reads, lets the session answer, writes, and reads again. Nothing is read while the store decides
-// or while replies wait for the peer to take them: what it sends meanwhile fills its socket, and
-// then it has to wait.
+// or while the peer has not read its replies: what it sends meanwhile fills its socket, and then it
+// has to wait.
 class Server::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(std::shared_ptr<Shard> shard, net::Stream stream)
@@ -155,7 +155,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
     Write(kRefusal);
   }
 
-  // Takes the connection out of the shard. What still waits for it keeps it alive.
+  // Removes the connection from the shard. Pending operations keep it alive.
   void Close() {
     if (state_ == State::kClosed) return;
     state_ = State::kClosed;
@@ -198,15 +198,15 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
 
   // What has been received will be answered; what has not been sent never will be.
   void StartDrain() {
-    // OnRead decides: a read may be done that has not been told.
+    // OnRead decides: a read may have completed without having been reported.
     if (state_ == State::kReading) stream_.Cancel();
   }
 
  private:
   enum class State : std::uint8_t {
     kReading,
-    kAnswering,  // The session or the store is at it.
-    kWriting,    // Replies are about to be sent, or the peer has to take them first.
+    kAnswering,  // The session or the store is busy.
+    kWriting,    // Replies are about to be sent, or the peer has to read them first.
     kLingering,  // We have closed our side.
     kClosed,
   };
@@ -224,7 +224,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
     if (filled_ == begin_) request_since_ = shard_->now();
     filled_ += size;
     if (filled_ == capacity_ && capacity_ < kInputBytesStep) {
-      // What came together is answered together, also if it is more than a connection begins with.
+      // What came together is answered together, even if it exceeds the initial buffer.
       Reserve();
       filled_ += stream_.TryRead({input_.get() + filled_, capacity_ - filled_});
     }
@@ -252,7 +252,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
 
   void OnReady() {
     const auto self = std::exchange(waiting_, nullptr);
-    if (state_ == State::kClosed) return;  // And with it what it had still to ask.
+    if (state_ == State::kClosed) return;  // Drops what it still had to ask.
     std::string& out = shard_->out;
     out.clear();
     const auto progress = session_.Resume(out);
@@ -275,7 +275,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
 
   void Continue() {
     if (progress_.next == Session::Next::kAgain) {
-      // Others have their turn, too.
+      // Gives others their turn, too.
       state_ = State::kAnswering;
       asio::post(stream_.get_executor(), [self = shared_from_this()] {
         if (self->state_ != State::kClosed) self->Process();
@@ -287,8 +287,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
     Read();
   }
 
-  // Closing at once could take replies from the peer that it has not read: see
-  // Stream::async_shutdown.
+  // Closing at once could lose replies that the peer has not read: see Stream::async_shutdown.
   void Finish() {
     state_ = State::kLingering;
     active_at_ = shard_->now();
@@ -308,7 +307,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
                             });
   }
 
-  // Makes room for the next read, with what is left of the last one at the front.
+  // Makes room for the next read, with the rest of the last one at the front.
   void Reserve() {
     const std::size_t left = filled_ - begin_;
     std::size_t wanted = left < capacity_ ? capacity_ : GrownCapacity();
@@ -325,7 +324,7 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
     filled_ = left;
   }
 
-  // What a connection that pipelines keeps from one round to the next.
+  // What a pipelining connection keeps between rounds.
   std::size_t SpareInputBytesMax() const {
     return capacity_ > kInputBytesMin && shard_->shared().options.buffered->IsScarce()
                ? kInputBytesMin
@@ -345,18 +344,18 @@ class Server::Connection : public std::enable_shared_from_this<Connection> {
   State state_ = State::kAnswering;
   Session::Progress progress_ = {.next = Session::Next::kRead, .consumed = 0};
   std::uint64_t active_at_;              // In sweeps.
-  std::uint64_t request_since_ = 0;      // When what has arrived of a command began to; in sweeps.
-  std::shared_ptr<Connection> waiting_;  // Ourselves, while the store holds on to the session.
+  std::uint64_t request_since_ = 0;      // When the current partial command began; in sweeps.
+  std::shared_ptr<Connection> waiting_;  // Ourselves, while the store uses the session.
 
   // [begin_, filled_) is not consumed. The parser refuses a request before more than its bounds
-  // must be held.
+  // would have to be held.
   std::unique_ptr<char[]> input_;
   std::size_t capacity_ = 0;
   std::size_t begin_ = 0;
   std::size_t filled_ = 0;
   std::string unwritten_;  // Replies.
 
-  const bool admitted_;  // Last, for it counts from here on.
+  const bool admitted_;  // Last, because it counts from here on.
 };
 
 void Server::Shard::SendSoon(std::shared_ptr<Connection> connection) {
@@ -368,7 +367,7 @@ void Server::Shard::SendSoon(std::shared_ptr<Connection> connection) {
 }
 
 void Server::Shard::Take(net::Stream stream) {
-  if (closed_) return;  // It has shaken hands too late.
+  if (closed_) return;  // Its handshake was too late.
   const auto connection = std::make_shared<Connection>(shared_from_this(), std::move(stream));
   connections.push_front(connection);
   connection->set_place(connections.begin());
@@ -478,7 +477,7 @@ const net::ListenAddress& Server::address() const { return listener_->address();
 
 Server::Counts Server::counts() const {
   Counts counts;
-  // Before the listener's, which has accepted each of them.
+  // Read before the listener's counts, which include each of them.
   const std::uint64_t refused = shared_->refused.load(std::memory_order_relaxed);
   if (const net::Listener* listener = shared_->listener.load(std::memory_order_acquire)) {
     counts.connections = listener->counts();

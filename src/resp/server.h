@@ -21,23 +21,23 @@
 
 namespace sluice::resp {
 
-// The door for Redis clients: CL.THROTTLE as redis-cell answers it, and commands of our own.
-// docs/reference/resp.md has all of them.
+// The door for Redis clients: CL.THROTTLE, compatible with redis-cell, and our own commands. See
+// docs/reference/resp.md.
 class Server final : public net::Door {
  public:
-  // Connections beyond the maximum that are let in to be told so; more are closed without a word.
+  // Connections beyond the maximum that get an error reply; further ones are closed silently.
   static constexpr std::size_t kRefusalsMax = 64;
 
   struct Options {
     net::ListenAddress address = {};
     std::optional<net::TlsFiles> tls = {};
     SessionOptions session = {};
-    std::size_t connections_max = 10'000;    // Over all loops; more are told so, and closed.
-    std::chrono::seconds idle_timeout{300};  // Without a byte either way; 0: never.
+    std::size_t connections_max = 10'000;    // Over all loops; further ones get an error.
+    std::chrono::seconds idle_timeout{300};  // Without a byte in either direction; 0: never.
     std::chrono::milliseconds request_timeout{30'000};  // From a command's first byte to its last.
-    std::chrono::milliseconds write_timeout{30'000};    // To take all of a round's replies.
+    std::chrono::milliseconds write_timeout{30'000};    // To read all replies of a round.
 
-    // Of all connections, those of other servers included; who finds no room in it is closed.
+    // Shared by all connections, also of other servers; one that finds no room is closed.
     std::shared_ptr<net::ByteBudget> buffered = std::make_shared<net::ByteBudget>();
   };
 
@@ -48,15 +48,15 @@ class Server final : public net::Door {
     std::uint64_t timeouts = 0;         // Connections closed because they were idle or too slow.
   };
 
-  // Listens at once; errors are those of net::Listener, and kInvalidInput for a bound that is 0.
-  // `loops` and `engine` outlive the server; and `loops`, until they have stopped, whatever the
-  // store has still to answer.
+  // Listens at once; errors are those of net::Listener, and kInvalidInput for a bound of 0. `loops`
+  // and `engine` outlive the server; until they have stopped, `loops` also outlive whatever the
+  // store still has to answer.
   static Expected<std::unique_ptr<Server>> Start(net::Loops& loops, service::Engine& engine,
                                                  Options options);
-  // Closes every connection, whatever it is at.
+  // Closes every connection, whatever its state.
   ~Server() override;
 
-  // Accepts no more, answers what has been received, and closes. Not to be called on a loop.
+  // Accepts no more, answers what has been received, and closes. Must not be called on a loop.
   void StartDrain() override;
   std::size_t Drain(std::chrono::steady_clock::time_point deadline) override;
 
@@ -78,7 +78,7 @@ class Server final : public net::Door {
 
   net::Loops& loops_;
   const std::shared_ptr<Shared> shared_;
-  std::vector<std::shared_ptr<Shard>> shards_;  // One a loop.
+  std::vector<std::shared_ptr<Shard>> shards_;  // One per loop.
   std::unique_ptr<net::Listener> listener_;
 };
 

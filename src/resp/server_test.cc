@@ -49,14 +49,14 @@ std::string ReadExactly(TcpClient& client, std::size_t size) {
 
 class ServerTest : public testing::Test {
  protected:
-  // The store goes first, and the loops run what has come home before the engine goes.
+  // The store ends first, and the loops run what it still answered before the engine ends.
   ~ServerTest() override {
     server_.reset();
     later_.reset();
     loops_.Stop();
   }
 
-  // With a store that answers on another thread, or in place.
+  // Whether the store answers in place or on another thread.
   enum class Answers { kInline, kLater };
 
   void Start(Server::Options options = {}, Answers answers = Answers::kInline) {
@@ -128,7 +128,7 @@ TEST_F(ServerTest, DecidesTogetherWhatCameTogether) {
   const std::string command = RespCommand({"CL.THROTTLE", "key-of-some-length", "1", "1", "60"});
   Start({}, Answers::kLater);
   TcpClient client = Connect();
-  // While the first is decided nothing is read, so that all others lie ready afterwards.
+  // Nothing is read while the first is decided, so all others are ready afterwards.
   later_->Hold(true);
   EXPECT_TRUE(client.Send(command));
   later_->WaitForACall();
@@ -171,7 +171,7 @@ TEST_F(ServerTest, DoesNotReadFromAPeerThatDoesNotRead) {
   TcpClient client = Connect(4096);
   const std::string large(64 << 10, 'x');
   const std::string echo = RespCommand({"ECHO", large});
-  // Sockets take some; the rest must be refused until the replies are read.
+  // Sockets take some; the rest must wait until the replies are read.
   constexpr int kEchoes = 1000;
   std::atomic<int> sent = 0;
   std::thread sender([&] {
@@ -233,7 +233,7 @@ TEST_F(ServerTest, ClosesIdleConnections) {
   EXPECT_EQ(server_->counts().timeouts, 2U);
 }
 
-// However lively they are: a byte now and then would hold what has arrived for ever.
+// However active they are: a byte now and then would hold a partial command forever.
 TEST_F(ServerTest, ClosesWhoDoesNotFinishACommand) {
   Start({.idle_timeout = 0s, .request_timeout = 500ms});
   TcpClient silent = Connect();
@@ -263,7 +263,7 @@ TEST_F(ServerTest, KeepsNoRoomForPipelinesWhenItIsScarce) {
   Start({.buffered = buffered});
   std::string pings;
   for (int i = 0; i < 1'000; ++i) pings += "PING\r\n";
-  // Each would keep 64 KiB, which is more than there is.
+  // Each would keep 64 KiB, which exceeds the budget.
   std::vector<TcpClient> clients;
   for (int i = 0; i < 40; ++i) {
     clients.push_back(Connect());
@@ -289,7 +289,7 @@ TEST_F(ServerTest, DrainAnswersWhatWasReceivedAndCloses) {
   later_->WaitForACall();
   EXPECT_TRUE(busy.Send("PING\r\n"));
   std::thread release([&] {
-    EXPECT_EQ(idle.ReadAll(), "");  // So draining has begun.
+    EXPECT_EQ(idle.ReadAll(), "");  // Draining has begun.
     idle.Close();
     later_->Hold(false);
   });
@@ -302,7 +302,7 @@ TEST_F(ServerTest, DrainAnswersWhatWasReceivedAndCloses) {
   reader.join();
 }
 
-// However far the server has come with it.
+// However far the server has got with it.
 TEST_F(ServerTest, DrainAnswersWhatHasJustCome) {
   for (int round = 0; round < 300; ++round) {
     Start();
@@ -368,7 +368,7 @@ class TlsServerTest : public ServerTest {
 
 TEST_F(TlsServerTest, Answers) {
   Connect();
-  // One record, and more than a connection reads at first.
+  // One record, larger than what a connection reads at first.
   constexpr std::size_t kCommands = 200;
   std::string sent;
   for (std::size_t i = 0; i < kCommands; ++i) {
@@ -384,7 +384,7 @@ TEST_F(TlsServerTest, Answers) {
 TEST_F(TlsServerTest, DrainAnswersAllThatWasReceived) {
   Connect();
   later_->Hold(true);
-  // Two records that come together.
+  // Two records that arrive together.
   int on = 1;
   setsockopt(client_->next_layer().native_handle(), IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
   asio::write(*client_, asio::buffer(RespCommand({"CL.THROTTLE", "k", "0", "1", "60"})));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to the bytes. The commands are in connection_commands.cc and limit_commands.cc.
+// How bytes become commands. The commands are in connection_commands.cc and limit_commands.cc.
 #include "resp/session.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace sluice::resp {
 namespace {
 
-// As Redis words them.
+// The limit of Redis, whose wording this uses.
 constexpr std::size_t kShownBytesMax = 128;
 
 std::string UnknownCommand(std::span<const std::string_view> arguments) {
@@ -23,8 +23,8 @@ std::string UnknownCommand(std::span<const std::string_view> arguments) {
                    "', with args beginning with: ", shown);
 }
 
-// What a browser sends that some page made post to this port; what follows are not its user's
-// commands. Redis hangs up, too.
+// Sent by a browser when some page made it post to this port; what follows are not its user's
+// commands. Redis closes the connection, too.
 bool IsHttp(std::string_view command) {
   return text::EqualsIgnoreCase(command, "POST") || text::EqualsIgnoreCase(command, "Host:");
 }

@@ -24,13 +24,13 @@ class Session {
  public:
   enum class Next : std::uint8_t {
     kRead,   // All complete commands are answered: wait for more bytes.
-    kAgain,  // Send the replies, then Consume what is left.
-    kWait,   // The store is at it: `ready` will be called; then Resume.
+    kAgain,  // Send the replies, then Consume the rest.
+    kWait,   // The store is deciding: `ready` will be called; then call Resume.
     kClose,  // Send the replies, then close.
   };
   struct Progress {
     Next next;
-    std::size_t consumed;  // Bytes that are done with; after kWait, once Resume says otherwise.
+    std::size_t consumed;  // Bytes that are done; after kWait, Resume returns the number.
   };
 
   struct Peer {
@@ -39,15 +39,15 @@ class Session {
     bool certified = false;    // See net::Stream::certified.
   };
 
-  // `ready` is called when Resume is to be, or calls it itself. The session stays alive until then.
+  // `ready` is called when it is time for Resume, or calls it itself. The session lives until then.
   Session(Worker& worker, Peer peer, std::move_only_function<void()> ready);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Takes all complete commands, as far as they fit into one round, decides them together, and
-  // appends their replies to `out` in order. `input` starts after what was consumed before, is
-  // changed where a command that is a line of text needs it and, after kWait, stays as it is.
+  // Takes all complete commands that fit into one round, decides them together, and appends their
+  // replies to `out` in order. `input` starts after what was consumed before. It is modified if a
+  // command is a line of text and, after kWait, must not change.
   Progress Consume(std::span<char> input, std::string& out);
   Progress Resume(std::string& out);
 
@@ -59,10 +59,10 @@ class Session {
   Progress Advance(std::string& out);
   void Dispatch(Arguments arguments);
 
-  // Of what is answered at once.
+  // For immediate replies.
   ReplyWriter Writer() { return {batch_->text(), protocol_, worker_.engine().metrics()}; }
 
-  // Commands that the store decides. An error is answered at once.
+  // Commands that the store decides. An error is answered immediately.
   Expected<void> Ask(CommandId command, Arguments arguments);
   Expected<void> Throttle(Arguments arguments, Dialect dialect);
   Expected<void> Check(Arguments arguments, Taking taking);
@@ -70,7 +70,7 @@ class Session {
   Expected<void> CheckRules(Arguments arguments, Taking taking);
   Expected<void> ResetThrottle(Arguments keys);
 
-  // Commands that are answered at once.
+  // Commands that are answered immediately.
   void Answer(CommandId command, ReplyWriter reply, Arguments arguments);
   void Acl(ReplyWriter reply, Arguments arguments);
   void Auth(ReplyWriter reply, Arguments arguments);
@@ -85,11 +85,11 @@ class Session {
   void SetLibrary(ReplyWriter reply, std::string_view option, std::string_view value);
   void SetName(ReplyWriter reply, std::string_view name);
 
-  // Whether AUTH has anything to find out.
+  // Whether AUTH needs a token.
   bool guarded() const { return access_ != nullptr && !access_->open(); }
   bool LogIn(std::string_view user, std::string_view token);
   void LogOut();
-  // Once the tokens have changed: whether the one that let this client in still does.
+  // After the tokens have changed: checks whether this client's token is still valid.
   void Recheck();
   std::string Description() const;
 
@@ -97,15 +97,15 @@ class Session {
   const Peer peer_;
   std::move_only_function<void()> ready_;
   RequestParser parser_;
-  std::unique_ptr<Batch> batch_;                              // While a round is under way.
+  std::unique_ptr<Batch> batch_;                              // During a round.
   Progress progress_ = {.next = Next::kRead, .consumed = 0};  // Of that round.
 
   Protocol protocol_ = Protocol::kResp2;
   const net::Access* const access_;
   bool trusted_ = false;
-  std::uint64_t tokens_seen_ = 0;  // The generation of the tokens that it is trusted by.
+  std::uint64_t tokens_seen_ = 0;  // The generation of the tokens when it was trusted.
   std::string user_;
-  std::string token_;  // What it logged in with; empty if it needed none.
+  std::string token_;  // Of its login; empty if it needed none.
   std::string name_;
   std::string library_name_;
   std::string library_version_;

@@ -45,7 +45,7 @@ class SessionTest : public testing::Test {
 
 using ClThrottle = SessionTest;
 
-// The scenario of redis-cell's own tests: limit 5, one a second.
+// The scenario of redis-cell's own tests: limit 5, one per second.
 TEST_F(ClThrottle, AnswersAsRedisCell) {
   struct Case {
     int at_ms;
@@ -144,7 +144,7 @@ TEST_F(SessionTest, ChecksNamedLimits) {
   EXPECT_THAT(Ask({"SLUICE.PEEK", "LIMIT", "login", "bob"}), HasSubstr("remaining\r\n:4\r\n"));
   EXPECT_THAT(Ask({"SLUICE.CHECK", "LIMIT", "login", "bob", "COST", "6"}),
               StartsWith("-COST_EXCEEDS_LIMIT cost 6 can never be granted"));
-  // A look says what a request of 1 would get.
+  // A look tells what a request of 1 would get.
   Ask({"SLUICE.CHECK", "LIMIT", "login", "bob", "COST", "4"});
   const std::string look = Ask({"SLUICE.PEEK", "LIMIT", "login", "bob"});
   EXPECT_THAT(look, HasSubstr("allowed\r\n:0\r\n"));
@@ -232,7 +232,7 @@ TEST_F(SessionTest, RefusesAnOptionThatIsGivenTwice) {
     EXPECT_THAT(ask(), Not(StartsWith("-"))) << each.said;
     Words again = each.option;
     if (again.size() > 1) again.back() = "1";
-    // In the other case, and with something in between.
+    // In lower case, and with something in between.
     for (char& c : again[0]) c = static_cast<char>(c | 32);
     if (each.command.size() > 2 && each.command[1] == "RULESET") add({"ATTR", "between", "v"});
     add(again);
@@ -346,7 +346,7 @@ TEST_F(SessionTest, SpeaksBothProtocols) {
   EXPECT_EQ(Ask({"COMMAND", "INFO", "nope"}), "*1\r\n_\r\n");
   EXPECT_EQ(Ask({"RESET"}), "+RESET\r\n");
   EXPECT_EQ(Ask({"CLIENT", "GETNAME"}), "$-1\r\n");
-  // Each reply is in the protocol of its moment.
+  // Each reply uses the protocol at its time.
   EXPECT_THAT(
       peer_.Send(RespCommand({"SLUICE.PEEK", "LIMIT", "login", "k"}) + RespCommand({"HELLO", "3"}) +
                  RespCommand({"SLUICE.PEEK", "LIMIT", "login", "k"})),
@@ -440,7 +440,7 @@ class AuthTest : public testing::Test {
   RespEngine parts_;
   AuthTest() { access_.SetTokens(With("")); }
 
-  // The password, and what a file has.
+  // The password, and the tokens of a file.
   static net::Tokens With(std::string_view file) {
     net::Tokens tokens;
     if (!file.empty()) tokens = *net::Tokens::Parse(file);
@@ -527,7 +527,7 @@ TEST_F(SessionTest, SaysThatNoPasswordIsNeeded) {
   EXPECT_EQ(Ask({"AUTH", "default", "x"}), "+OK\r\n");
 }
 
-// Answers when told to, as a store far away does.
+// Answers when told to, like a remote store.
 class LaterStore final : public Store {
  public:
   explicit LaterStore(Store& store) : store_(store) {}
@@ -605,7 +605,7 @@ TEST_F(LaterTest, ResetsBetweenWhatComesBeforeAndAfter) {
   const std::string take = RespCommand({"CL.THROTTLE", "k", "0", "1", "3600"});
   const std::string rules = RespCommand({"SLUICE.CHECK", "RULESET", "api", "USER", "u"});
   peer_.Send(take + rules + take + RespCommand({"DEL", "k", "x"}) + take + rules);
-  EXPECT_EQ(store_.calls(), 3U);  // The checks around the rule set's, and that.
+  EXPECT_EQ(store_.calls(), 3U);  // The checks before and after the rule set's, and that one.
   const std::string out = AnswerAll();
   EXPECT_THAT(out, StartsWith(Integers({0, 1, 0, -1, 3600}) + "*16\r\n"));
   EXPECT_THAT(out, HasSubstr(Integers({1, 1, 0, 3600, 3600}) + ":1\r\n" +

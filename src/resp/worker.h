@@ -17,7 +17,7 @@
 
 namespace sluice::resp {
 
-// What INFO says of the server as a whole.
+// What INFO says about the whole server.
 struct ServerInfo {
   int port = 0;
   std::chrono::seconds uptime{0};
@@ -29,7 +29,7 @@ struct ServerInfo {
   std::uint64_t protocol_errors = 0;
 };
 
-// What the sessions of one loop share. Used on that loop only, but for the counters.
+// What the sessions of one loop share. Used only on that loop, except for the counters.
 class Worker {
  public:
   using GetInfo = std::function<ServerInfo()>;
@@ -45,8 +45,7 @@ class Worker {
   LimitCache& limits() { return limits_; }
   std::vector<rules::Attribute>& attributes() { return attributes_; }
 
-  // With a store that answers inline there is never more than one in use, and it stays in the
-  // processor's cache.
+  // With a store that answers inline, at most one is in use, and it stays in the processor's cache.
   std::unique_ptr<Batch> TakeBatch() {
     if (batches_.empty()) return std::make_unique<Batch>(engine_);
     std::unique_ptr<Batch> batch = std::move(batches_.back());

@@ -18,7 +18,7 @@ void AddDescriptorMetrics(Catalog& catalog, const service::ServiceMetrics& metri
       names.emplace_back(domain.name(), path_of(domain, limit));
     }
   }
-  metrics.RetainDescriptors(names);  // First: those that are gone make room.
+  metrics.RetainDescriptors(names);  // First: removed ones make room.
   for (const rules::RlsDomain& domain : catalog.domains->domains()) {
     catalog.rls_override_metrics.emplace(
         &domain, metrics.Descriptor(domain.name(), rules::kRlsOverridePath));

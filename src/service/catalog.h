@@ -15,15 +15,15 @@
 
 namespace sluice::service {
 
-// All that the configuration says about limits, at one moment. Immutable; a request sees exactly
-// one catalog from beginning to end.
+// Everything configured about limits, at one moment. Immutable; a request sees exactly one catalog
+// from beginning to end.
 struct Catalog {
   std::uint64_t generation = 0;  // Grows by one with every reload that took effect.
 
   // Limits that clients may name: "limits:" of the configuration.
   std::map<std::string, Limit, std::less<>> limits;
 
-  // The limits of /api/v1/rate-limit, one for each algorithm: "defaults:".
+  // The limits of /api/v1/rate-limit, one per algorithm: "defaults:".
   std::map<Algorithm, Limit> defaults;
 
   std::set<std::string, std::less<>> managed;  // Rule sets that the admin API may change, by id.
@@ -33,11 +33,11 @@ struct Catalog {
 
   std::shared_ptr<const rules::RlsConfig> domains;  // Of the Envoy Rate Limit Service; never null.
   std::unordered_map<const rules::RlsLimit*, service::RlsMetrics> rls_metrics;
-  // Of limits that requests to a domain bring themselves.
+  // For limits that requests to a domain bring themselves.
   std::unordered_map<const rules::RlsDomain*, service::RlsMetrics> rls_override_metrics;
 };
 
-// Gives each descriptor of the Rate Limit Service its counters, and takes those away that no
+// Gives each descriptor of the Rate Limit Service its counters, and removes those that no
 // descriptor of this catalog has.
 void AddDescriptorMetrics(Catalog& catalog, const service::ServiceMetrics& metrics);
 

@@ -13,14 +13,14 @@ namespace {
 using telemetry::HeavyHitters;
 using telemetry::LogLevel;
 
-// Of several charges the first that denied; of a request that was allowed the first.
+// The first charge that denied, or just the first if the request was allowed.
 const Charge& DecidingOf(const Request& request) {
   const auto denied = std::ranges::find(request.each, false, &Decision::allowed);
   if (denied == request.each.end()) return request.charges.front();
   return request.charges[static_cast<std::size_t>(denied - request.each.begin())];
 }
 
-// Whether somebody's request is decided. Giving back and resets are corrections.
+// Whether a client's request is decided. Refunds and resets are corrections.
 bool Decides(Action action) { return action != Action::kGive && action != Action::kReset; }
 
 }  // namespace
@@ -64,12 +64,12 @@ Engine::Span Engine::DecideInline(std::span<Request> requests) {
   return {.start = start, .end = Steady::now()};
 }
 
-// An answer goes home to the loop that asked. One that comes from that very thread while it still
-// asks is concluded as soon as the store returns; one that comes from it later, when somebody else
-// asks, goes through the mailbox, so that nobody is answered in the midst of another's question.
+// The answer goes to the loop that asked. If it comes on that thread while the loop still asks, it
+// is concluded as soon as the store returns. If it comes there later, while somebody else asks, it
+// goes through the mailbox, so that nobody is answered in the middle of another's call.
 void Engine::AskStore(std::span<Request> requests, std::unique_ptr<Question> question) {
   Mailbox* const home = Mailbox::Here();
-  Question* const asked = question.release();  // The store's, until it calls back.
+  Question* const asked = question.release();  // Owned by the store until it calls back.
   asked->span.start = Steady::now();
   store_.Apply(requests, [asked, home] {
     std::unique_ptr<Question> answer(asked);
@@ -82,7 +82,7 @@ void Engine::AskStore(std::span<Request> requests, std::unique_ptr<Question> que
     }
   });
   if (home == nullptr) return;
-  // Nobody but this thread ends a question of its own: it is still there.
+  // Only this thread ends its own questions, so it still exists.
   asked->asking = false;
   if (asked->answered) std::unique_ptr<Question>(asked)->Run();
 }
@@ -94,7 +94,7 @@ void Engine::CountWhole(std::span<const Request> requests, const Span& span) {
     Deciding deciding;
     for (std::size_t i = 0; i < request.charges.size(); ++i) {
       const Charge& charge = request.charges[i];
-      if (charge.cost == 0) continue;  // A look is no request.
+      if (charge.cost == 0) continue;  // A look is not a request.
       const Decision& own = request.each.empty() ? *request.outcome : request.each[i];
       deciding.Add(*charge.limit, own);
       CountLimit({.charge = charge, .decision = own, .source = request.source}, span.end);
@@ -137,7 +137,7 @@ void Engine::CountNeverGranted(const Charge& charge) {
   keys_.Record({kBusy, kDenied}, charge.name, charge.key, Steady::now());
 }
 
-// What is worth a line in the log, or went past the store.
+// Logs and counts failures and decisions made without the store.
 void Engine::Account(std::span<const Request> requests) {
   for (const Request& request : requests) {
     if (!request.outcome) {
@@ -172,7 +172,7 @@ void Engine::AccountWithoutStore(const Request& request) {
 
 void Engine::AccountFailure(const Request& request) {
   const Error& error = request.outcome.error();
-  if (!error.outage()) return;  // The request's own fault; it is told so.
+  if (!error.outage()) return;  // The request's own fault; its answer says so.
   for (const Charge& charge : request.charges) metrics_.StoreFailed(charge.on_store_failure);
   failed_->Log(
       LogLevel::kError, "the store failed a request",

@@ -26,11 +26,11 @@ namespace sluice::service {
 
 class ServiceMetrics;
 
-// Whether 80 % and more of a budget are used.
+// Whether at least 80 % of a budget are used.
 inline bool IsNear(const Decision& decision) { return decision.remaining <= decision.limit / 5; }
 
-// Finds which of the limits of a request decided: the first that denied, else the one that has the
-// least left.
+// Finds which of a request's limits decided: the first that denied, else the one with the least
+// left.
 class Deciding {
  public:
   void Add(const Limit& limit, const Decision& own) {
@@ -48,13 +48,13 @@ class Deciding {
 };
 
 // What every door asks: a store whose decisions are counted, timed and remembered, and the catalog
-// of what is configured. Every method may be called from any thread.
+// of the configuration. Every method may be called from any thread.
 class Engine {
  public:
   struct Parts {
     Store& store;
     service::ServiceMetrics& metrics;
-    telemetry::HeavyHitters& keys;  // Which are asked for most, and denied most.
+    telemetry::HeavyHitters& keys;  // Finds the busiest and the most denied.
     telemetry::Logger& logger;
     const Clock& clock = SystemClock();
   };
@@ -66,16 +66,16 @@ class Engine {
 
   using Steady = std::chrono::steady_clock;
 
-  // From when to when the store was asked.
+  // When the store was asked, and when it answered.
   struct Span {
     Steady::time_point start = {};
     Steady::time_point end = {};
   };
 
-  // Each of the requests is one of a client's, and counted as such. All that the requests point to
-  // stays alive until `done` has been called: before this returns, or later by the loop that called
-  // this, from its mailbox. Only threads that are no loop are called back wherever the store is.
-  // The store ends before the loops, and these stop before the engine ends.
+  // Each request is one request of a client, and counted as such. Everything that the requests
+  // point to stays alive until `done` has been called: before this returns, or later by the loop
+  // that called this, from its mailbox. Only threads without a loop are called back on whichever
+  // thread the store answers. The store ends before the loops, which stop before the engine ends.
   template <std::invocable Done>
   void Apply(std::span<Request> requests, Done done) {
     Ask(requests, [this, requests, done = std::move(done)](const Span& span) mutable {
@@ -84,8 +84,8 @@ class Engine {
     });
   }
 
-  // As Apply, but a client's request is made of several of these, or they of several: whoever asks
-  // knows, and counts limits and requests with what follows.
+  // Like Apply, but a client's request may be several of these, or share one with others: the
+  // caller knows, and counts limits and requests with the functions below.
   template <std::invocable<const Span&> Done>
   void ApplyParts(std::span<Request> requests, Done done) {
     Ask(requests, [this, requests, done = std::move(done)](const Span& span) mutable {
@@ -94,36 +94,36 @@ class Engine {
     });
   }
 
-  // A limit as it was checked.
+  // A limit that was checked.
   struct Checked {
     const Charge& charge;
     const Decision& decision;  // Its own.
     Source source = Source::kStore;
     service::Standing standing = service::Standing::kCounts;
-    bool first = true;  // Of the limits of a rule: those count a request of their key once.
+    bool first = true;  // Among a rule's limits, which count their key's request once.
   };
   void CountLimit(const Checked& checked, Steady::time_point now);
 
-  // A key that a rule denies without a limit. `name` is that of its bands, up to their label.
+  // A rule denies this key without a limit. `name` is that of its bands, up to their label.
   void CountBlocked(std::string_view name, std::string_view key,
                     service::Standing standing = service::Standing::kCounts);
 
-  // A client's request was answered. `deciding` is null if no limit had a say.
+  // A client's request was answered. `deciding` is null if no limit decided.
   void CountRequest(const Limit* deciding, bool allowed, const Span& span) const;
 
   // A client's request was denied because it costs more than its limit can ever grant.
   void CountNeverGranted(const Charge& charge);
 
-  // For what answers say about moments; limits are decided by the store's own time.
+  // For times in answers; limits are decided by the store's own time.
   TimePoint Now() const { return clock_.Now(); }
 
-  // Where doors log, and count their answers.
+  // For doors to log, and to count their answers.
   telemetry::Logger& logger() const { return logger_; }
   const service::ServiceMetrics& metrics() const { return metrics_; }
 
   // The current catalog. Keep it as long as anything in it is in use. A loop keeps the one it saw
-  // last, and whoever asks there shares it without touching memory of other threads. It lets go of
-  // an old one when it is asked again: whoever calls SetCatalog sees to it that every loop is.
+  // last, and callers there share it without touching memory of other threads. The loop releases an
+  // old one when it is asked again: whoever calls SetCatalog must make sure that every loop is.
   std::shared_ptr<const Catalog> catalog() const {
     const std::shared_ptr<const Catalog>& kept = kept_[telemetry::ThreadSlot()].catalog;
     if (kept.get() == latest_.load(std::memory_order_acquire)) [[likely]] {
@@ -134,13 +134,13 @@ class Engine {
   void SetCatalog(std::shared_ptr<const Catalog> catalog);
 
  private:
-  // What a store that takes its time was asked. Run concludes it.
+  // A request to a store that does not answer inline. Run concludes it.
   class Question : public Mailbox::Task {
    public:
     Span span;
-    // Of the thread that asked, if that is a loop.
+    // Used by the asking thread, if that is a loop.
     bool asking = true;     // The store has not returned yet.
-    bool answered = false;  // Before it did.
+    bool answered = false;  // Before it returned.
   };
 
   template <typename Conclude>
@@ -153,7 +153,7 @@ class Engine {
     Conclude conclude_;
   };
 
-  // A store that answers inline costs no more than the calls: nothing is allocated or type-erased.
+  // A store that answers inline costs only the calls: nothing is allocated or type-erased.
   template <typename Conclude>
   void Ask(std::span<Request> requests, Conclude conclude) {
     if (answers_inline_) return conclude(DecideInline(requests));
@@ -180,16 +180,16 @@ class Engine {
   const std::unique_ptr<telemetry::LimitedLog> degraded_;
   const std::unique_ptr<telemetry::LimitedLog> failed_;
 
-  // What the loop on a thread keeps, under a count of references that is the thread's own. As long
-  // as it does, no other catalog has the same address. Null for threads that are no loop.
+  // What the loop on a thread keeps, with a reference count of the thread's own. As long as it
+  // does, no other catalog has the same address. Null for threads without a loop.
   struct alignas(64) Kept {
     std::shared_ptr<const Catalog> catalog;
   };
   mutable std::array<Kept, telemetry::kSlots> kept_;
 
   mutable std::mutex catalog_mutex_;
-  std::shared_ptr<const Catalog> catalog_;       // By catalog_mutex_.
-  std::atomic<const Catalog*> latest_{nullptr};  // Changes with it; only ever compared.
+  std::shared_ptr<const Catalog> catalog_;       // Guarded by catalog_mutex_.
+  std::atomic<const Catalog*> latest_{nullptr};  // Changes with it; only compared.
 };
 
 }  // namespace sluice::service

@@ -21,7 +21,7 @@ using Steady = std::chrono::steady_clock;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A store far away that fails or answers when told to.
+// A remote store that fails or answers when told to.
 class LateStore final : public Store {
  public:
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) override {
@@ -92,7 +92,7 @@ TEST_F(EngineTest, ARequestUnderSeveralLimitsIsOneRequest) {
         R"(sluice_limit_checks_total{algorithm="FIXED_WINDOW",allowed="false"} 3)"}) {
     EXPECT_THAT(text, HasSubstr(line + "\n"));
   }
-  // Only the key that was denied, and by what.
+  // Only the key that was denied, and the limit that denied it.
   const auto denied = keys_.Top(telemetry::HeavyHitters::Kind::kDenied, 9, Steady::now());
   ASSERT_EQ(denied.size(), 1U);
   EXPECT_EQ(denied[0].name, "n");
@@ -155,7 +155,7 @@ TEST_F(EngineTest, CountsOutagesAndDegradedDecisionsApart) {
       text, HasSubstr(R"(rate_limiter_requests_total{algorithm="FIXED_WINDOW",allowed="true"} 1)"));
 }
 
-// As on a loop: whose thread this is, and whose turn is when Run is called.
+// As on a loop: this is its thread, and calling Run is its turn.
 class EngineOnALoopTest : public EngineTest {
  protected:
   void Ask(Request& request) {

@@ -29,7 +29,7 @@ void AppendFieldInteger(std::string& out, std::int64_t number) {
   AppendNumber(out, std::clamp<std::int64_t>(number, 0, kFieldIntegerMax));
 }
 
-// Calls `append` for those that are shown: those that deny, then the others.
+// Calls `append` for those that are shown: first those that deny, then the others.
 template <typename AppendPolicy>
 void AppendList(std::string& out, std::span<const Policy> policies, AppendPolicy append) {
   std::size_t shown = 0;
@@ -56,7 +56,7 @@ std::int64_t CeilSeconds(Micros duration) { return CeilDivide(duration.count(), 
 
 std::int64_t WindowSeconds(const Limit& limit) {
   if (limit.rate() == 0) return std::max<std::int64_t>(CeilSeconds(limit.span()), 1);
-  // Not by way of microseconds, in which a slow and large bucket does not fit into 64 bits.
+  // Not in microseconds, of which a slow and large bucket exceeds 64 bits.
   const std::int64_t ticks = CeilDivide(limit.whole(), limit.rate());
   const std::int64_t ticks_per_second = kMicrosPerSecond / limit.tick().count();
   return std::max<std::int64_t>(CeilDivide(ticks, ticks_per_second), 1);
@@ -73,7 +73,7 @@ std::int64_t ResetSeconds(const Decision& decision, TimePoint now) {
 }
 
 const Policy& Binding(std::span<const Policy> policies) {
-  // What is smaller binds more.
+  // Smaller ranks bind more.
   const auto rank = [](const Policy& policy) {
     const Decision& decision = policy.decision;
     return std::tuple(decision.allowed, -decision.retry_after, decision.remaining,

@@ -82,7 +82,7 @@ TEST(RateLimitFields, SpeakOfTheOneLimitWithTheLeastLeft) {
 }
 
 TEST(RateLimitFields, SpeakOfTheOneLimitThatDeniesForLongest) {
-  // The last has less left than any, but costs less, too: it does not stand in the way.
+  // The last has the least left, but costs less, too: it does not bind.
   const std::string fields = Fields({.remaining = 1, .retry_after = 20s, .reset_after = 24h},
                                     {{"burst", &kBurst, Of(100, 3, 30s, 5s)},
                                      {"daily", &kDaily, Of(1000, 4, 24h, 20s)},

@@ -29,7 +29,7 @@ Expected<void> RuleCheck::Prepare(std::string_view rule_set, const rules::Contex
     return std::unexpected(
         Error{ErrorCode::kNotFound, text::Cat("there is no rule set ", text::Quote(rule_set))});
   }
-  // A look needs to know what one permit would cost.
+  // A look needs the cost of one permit.
   auto chosen = rule_set_->Select(context, looks_ ? 1 : permits, selection_);
   if (!chosen) return chosen;
 
@@ -44,8 +44,8 @@ Expected<void> RuleCheck::Prepare(std::string_view rule_set, const rules::Contex
   return {};
 }
 
-// Charges of rules that count stand first and make one request, all or nothing; those of every
-// shadow follow, each a request of its own.
+// Charges of rules that count come first, as one all-or-nothing request; then each shadow rule
+// follows as its own request.
 void RuleCheck::Gather() {
   const auto is_charged = [](const Outcome& outcome) {
     return outcome.selected->verdict == Verdict::kCharge;
@@ -55,12 +55,12 @@ void RuleCheck::Gather() {
   for (const Outcome& outcome : outcomes_) {
     if (is_charged(outcome)) most += outcome.selected->bands.size();
   }
-  // Requests and outcomes point into both, so that neither may grow any more.
+  // Requests and outcomes point into both, so neither may grow from here on.
   charges_.reserve(most);
   each_.assign(most, Decision{});
   seen_.assign(looks_ ? most : 0, SeenState{});
   const auto charge = [&](Outcome& outcome) {
-    // What can never be granted is asked for all the same: the store says so, and takes nothing.
+    // Asks even for what can never be granted: the store reports that, and takes nothing.
     const auto looks = [&](const rules::Band& band) {
       return looks_ && outcome.selected->cost <= band.limit.amount();
     };
@@ -117,7 +117,7 @@ void RuleCheck::Conclude(Engine& engine, const Engine::Span& span) {
   Count(engine, span);
 }
 
-// Puts in the place of each look what a request of one permit would get.
+// Replaces each look with what a request of one permit would get.
 void RuleCheck::Foresee() {
   for (const Outcome& outcome : outcomes_) {
     const std::size_t first = FirstOf(outcome);
@@ -184,7 +184,7 @@ void RuleCheck::Count(Engine& engine, const Engine::Span& span) const {
     CountRule(outcome);
     CountLimits(engine, outcome, span);
   }
-  // One that failed is counted with its error, where that is answered.
+  // A failed request is counted with its error, where it is answered.
   if (decision_) engine.CountRequest(DecidingLimit(), decision_->allowed, span);
 }
 

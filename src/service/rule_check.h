@@ -17,34 +17,34 @@
 
 namespace sluice::service {
 
-// One request put to a rule set: which rules apply, what each of their bands says, and the decision
-// over all of them. Rules that only shadow are charged on their own and never deny.
+// One request to a rule set: which rules apply, what each of their bands says, and the decision
+// over all of them. Shadow rules are charged separately and never deny.
 //
 //   auto check = std::make_unique<RuleCheck>(engine.catalog());
 //   if (auto ready = check->Prepare("api", context, 1); !ready) Refuse(ready.error());
 //   RuleCheck& it = *check;
 //   it.Run(engine, [check = std::move(check)] { Answer(*check); });
 //
-// Reusable: Prepare starts anew, and allocates nothing once it has grown. Not thread-safe.
+// Reusable: Prepare starts over, and allocates nothing once it has grown. Not thread-safe.
 class RuleCheck {
  public:
   explicit RuleCheck(std::shared_ptr<const Catalog> catalog) : catalog_(std::move(catalog)) {}
   RuleCheck(const RuleCheck&) = delete;
   RuleCheck& operator=(const RuleCheck&) = delete;
 
-  // Starts anew with this catalog.
+  // Starts over with this catalog.
   void Reuse(std::shared_ptr<const Catalog> catalog) { catalog_ = std::move(catalog); }
 
-  // 0 permits look: Run takes nothing, is counted nowhere, and the decisions say what a request of
+  // 0 permits: a look. Run takes nothing, is not counted, and the decisions say what a request of
   // one permit would get. Errors: kNotFound if there is no such rule set; kInvalidCost. What the
-  // context points to is needed until this returns.
+  // context points to is used only during the call.
   Expected<void> Prepare(std::string_view rule_set, const rules::Context& context,
                          std::int64_t permits);
 
-  // After Prepare, until the next: what Run will charge, and Engine::Reset makes whole.
+  // From Prepare until the next: what Run will charge, and a reset makes full again.
   std::span<const Charge> charges() const { return charges_; }
 
-  // Decides. `done` runs when Engine::Apply says.
+  // Decides. `done` is called as by Engine::Apply.
   template <std::invocable Done>
   void Run(Engine& engine, Done done) {
     if (requests_.empty()) {
@@ -58,8 +58,7 @@ class RuleCheck {
                       });
   }
 
-  // The same for several that were prepared: the store is asked once for all of them, in their
-  // order.
+  // The same for several prepared checks: the store is asked once for all of them, in order.
   template <std::invocable Done>
   static void RunAll(Engine& engine, std::vector<RuleCheck*> checks, Done done) {
     std::vector<Request> all = Join(checks);
@@ -76,10 +75,10 @@ class RuleCheck {
   // One rule that applied, and its own numbers.
   struct Outcome {
     const rules::Selected* selected;
-    std::span<const Decision> bands;  // As long as selected->bands if those were charged.
-    bool denied = false;              // By this rule; of a shadow: would have been.
-    std::optional<Error> error;       // Of a shadow that could not be decided.
-    Source source = Source::kStore;   // Of rules that count: the same for all.
+    std::span<const Decision> bands;  // As many as selected->bands if those were charged.
+    bool denied = false;              // By this rule; a shadow rule would have.
+    std::optional<Error> error;       // Of an undecided shadow rule.
+    Source source = Source::kStore;   // The same for all rules that count.
   };
 
   const Catalog& catalog() const { return *catalog_; }
@@ -92,12 +91,12 @@ class RuleCheck {
   const Expected<Decision>& decision() const { return decision_; }
   bool limited() const { return limited_; }
   bool looked() const { return looks_; }
-  // Whether the request is turned away. A look is not, even if a request of 1 would be; but what a
-  // rule refuses by itself, it refuses to those who take nothing, too.
+  // Whether the request is refused. A look is not, even if a request of 1 would be; but what a rule
+  // refuses by itself is refused for looks, too.
   bool refuses() const { return decision_ && !decision_->allowed && !(looks_ && denied_band_); }
   Source source() const { return source_; }
 
-  // The first rule that denied and, if it was one of its bands, that band.
+  // The first rule that denied and, if one of its bands did, that band.
   const rules::Rule* denied_by() const { return denied_by_; }
   const rules::Band* denied_band() const { return denied_band_; }
 
@@ -121,8 +120,8 @@ class RuleCheck {
   rules::Selection selection_;
   std::vector<Charge> charges_;
   std::vector<Decision> each_;
-  std::vector<SeenState> seen_;    // Of looks only, as many as charges.
-  std::vector<Request> requests_;  // The first, if any rule counts, is that of all that count.
+  std::vector<SeenState> seen_;    // For looks only, one per charge.
+  std::vector<Request> requests_;  // The first, if any rule counts, covers all that count.
   std::vector<Outcome> outcomes_;
   Expected<Decision> decision_ = Decision{};
   bool looks_ = false;
@@ -133,8 +132,8 @@ class RuleCheck {
   const rules::Band* denied_band_ = nullptr;
 };
 
-// What refused a request, for whoever looks for that of a client who complains: at debug level,
-// with what tells the request from others, such as its id. The check has decided.
+// Logs what refused a request, to look up a client's complaint: at debug level, with what
+// identifies the request, such as its id. Call it after Run.
 void LogDenial(telemetry::Logger& logger, const RuleCheck& check, const telemetry::LogField& which);
 
 }  // namespace sluice::service

@@ -211,7 +211,7 @@ TEST_F(RuleCheckTest, ALookSaysWhatARequestOfOneWouldGet) {
   EXPECT_EQ(look->outcomes()[1].bands[0].retry_after, std::chrono::hours{1});
 }
 
-// Whatever the algorithm, a look foresees to the microsecond what the request then gets.
+// For every algorithm, a look foresees to the microsecond what the request then gets.
 TEST_F(RuleCheckTest, ALookForeseesTheDecisionOfEveryAlgorithm) {
   for (const char* spec :
        {"algorithm=token_bucket,capacity=3,refill=7,period=10s",

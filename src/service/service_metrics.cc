@@ -12,7 +12,7 @@ namespace {
 constexpr std::array<const char*, 2> kReloadResults = {"ok", "invalid"};
 constexpr std::array<const char*, 5> kStatusClasses = {"1xx", "2xx", "3xx", "4xx", "5xx"};
 
-// One counter for each value of one label.
+// One counter per value of one label.
 template <std::size_t kCount>
 std::array<Counter, kCount> AddCounters(Registry& registry, std::string_view name,
                                         std::string_view help, const char* label,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics of the service; docs/reference/metrics.md says what each means. Keys of clients are
-// never labels.
+// The metrics of the service; docs/reference/metrics.md explains each. Keys of clients are never
+// labels.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ enum class RuleOutcome : std::uint8_t { kAllowed, kDenied, kShadowDenied, kError
 enum class Standing : std::uint8_t { kCounts, kShadow };  // Whether a limit can deny.
 enum class ReloadResult : std::uint8_t { kOk, kInvalid };
 
-// A rule's counters, kept in the catalog beside the rule: counting takes no lock.
+// A rule's counters, kept in the catalog next to the rule: counting takes no lock.
 class RuleMetrics {
  public:
   RuleMetrics() = default;
@@ -46,11 +46,11 @@ class RuleMetrics {
   CounterFamily::Set set_;
 };
 
-// What became of a descriptor of the Rate Limit Service. Near: it passed, and four fifths of its
-// limit or more are used.
+// The outcome for a descriptor of the Rate Limit Service. Near: it passed, and at least four fifths
+// of its limit are used.
 enum class RlsOutcome : std::uint8_t { kOk, kNear, kOver, kShadowOver, kError };
 
-// A descriptor's counters, as RuleMetrics are a rule's.
+// A descriptor's counters, like RuleMetrics for a rule.
 class RlsMetrics {
  public:
   RlsMetrics() = default;
@@ -62,57 +62,57 @@ class RlsMetrics {
   CounterFamily::Set set_;
 };
 
-// Every code that an answer can have, at any door.
+// Every code that an answer of any door can have.
 inline constexpr std::array kErrorCodes = {
-    // What stores and rules say of a request; ErrorCode has their meanings.
+    // From stores and rules; see ErrorCode.
     "INVALID_KEY", "INVALID_COST", "COST_EXCEEDS_LIMIT", "INVALID_TIME", "INVALID_REQUEST",
     "INVALID_INPUT", "STORE_FULL", "NOT_FOUND", "IO", "UNAVAILABLE", "OUTCOME_UNKNOWN",
     "ACCESS_DENIED", "STORE_ERROR", "FOREIGN_STATE",
-    // The APIs over HTTP.
+    // From the HTTP APIs.
     "INVALID_QUERY", "INVALID_ALGORITHM", "INVALID_PERMITS", "INVALID_MODE", "INVALID_LEVEL",
     "METHOD_NOT_ALLOWED", "PRECONDITION_FAILED", "UNAUTHORIZED", "FORBIDDEN", "CONFLICT",
-    // What is no request of HTTP.
+    // For invalid HTTP requests.
     "BAD_REQUEST", "REQUEST_TIMEOUT", "BODY_TOO_LARGE", "TARGET_TOO_LONG", "HEADERS_TOO_LARGE",
     "EXPECTATION_FAILED", "NOT_IMPLEMENTED", "VERSION_NOT_SUPPORTED",
-    // The first words of RESP's errors.
+    // The first words of RESP errors.
     "ERR", "NOAUTH", "WRONGPASS", "NOPROTO",
-    // The statuses of gRPC that are not among the above.
+    // The other gRPC statuses.
     "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "INTERNAL",
     "UNAUTHENTICATED"};
 
-// Every method may be called from any thread; all but those that say otherwise cost nanoseconds.
+// Every method may be called from any thread; unless noted, each costs nanoseconds.
 class ServiceMetrics {
  public:
   static constexpr std::size_t kRulesMax = 4000;
-  // Beyond it descriptors are counted together, as "other".
+  // Further descriptors are counted together, as "other".
   static constexpr std::size_t kDescriptorsMax = 1000;
 
   struct Options {
     std::string_view version = "unknown";
 
-    // Beyond it rules are counted together, as "other". At most kRulesMax.
+    // Further rules are counted together, as "other". At most kRulesMax.
     std::size_t rules_max = 1000;
   };
 
-  // The registry outlives it. All series but those of rules exist from now on, with 0.
+  // The registry outlives it. All series except those of rules exist from now on, with 0.
   ServiceMetrics(Registry& registry, const Options& options);
   explicit ServiceMetrics(Registry& registry) : ServiceMetrics(registry, Options{}) {}
   ServiceMetrics(const ServiceMetrics&) = delete;
   ServiceMetrics& operator=(const ServiceMetrics&) = delete;
 
-  // A client's request was decided, by a limit of this algorithm, and that took so long.
+  // A client's request was decided by a limit of this algorithm, and took this long.
   void RequestDecided(Algorithm algorithm, bool allowed, std::chrono::nanoseconds duration) const {
     const Requests& requests = requests_[static_cast<std::size_t>(algorithm)][allowed ? 1 : 0];
     requests.count.Add();
     requests.seconds.Observe(duration);
   }
 
-  // Likewise, but nobody had to ask for its numbers: it costs more than can ever be granted.
+  // The same, without asking the store: it costs more than can ever be granted.
   void RequestNeverGranted(Algorithm algorithm) const {
     requests_[static_cast<std::size_t>(algorithm)][0].count.Add();
   }
 
-  // Likewise, but no limit had a say: none applied, or a rule refuses the request by itself.
+  // The same, without a limit: none applied, or a rule refuses the request by itself.
   void RequestDecidedWithoutLimit(bool allowed) const { without_limit_[allowed ? 1 : 0].Add(); }
 
   // One limit of a request was checked, and would have allowed it or not.
@@ -122,10 +122,10 @@ class ServiceMetrics {
                .Add();
   }
 
-  // A request was answered without its store. Does nothing for kStore; kDenyCache counts there.
+  // A request was answered without its store. Does nothing for kStore; counts kDenyCache.
   void Decided(Source source) const;
 
-  // The store failed a charge that has this policy.
+  // The store failed a charge with this policy.
   void StoreFailed(OnStoreFailure policy) const {
     store_failures_[static_cast<std::size_t>(policy)].Add();
   }
@@ -133,10 +133,10 @@ class ServiceMetrics {
   // A request was answered with this error, one of kErrorCodes. Called where the answer is made.
   void Failed(std::string_view code) const;
 
-  // Takes a lock: ask when rules are compiled, and keep the answer.
+  // Takes a lock: call it when rules are compiled, and keep the result.
   RuleMetrics Rule(std::string_view rule_set, std::string_view rule) const;
 
-  // Forgets all rules but these pairs of rule set and rule. Takes a lock.
+  // Forgets all rules except these pairs of rule set and rule. Takes a lock.
   void RetainRules(std::span<const std::pair<std::string_view, std::string_view>> rules) const;
 
   // The same for descriptors of the Rate Limit Service: pairs of a domain and a descriptor's path.
@@ -144,22 +144,22 @@ class ServiceMetrics {
   void RetainDescriptors(
       std::span<const std::pair<std::string_view, std::string_view>> descriptors) const;
 
-  // The generation counts only if the result is kOk.
+  // The generation is used only if the result is kOk.
   void Reloaded(ReloadResult result, std::int64_t generation) const;
 
-  // The certificate of a door was read again, or could not be.
+  // The certificate of a door was reloaded, or could not be.
   void CertificateReloaded(ReloadResult result) const {
     certificate_reloads_[static_cast<std::size_t>(result)].Add();
   }
 
-  // The tokens of a door were read again, or could not be.
+  // The tokens of a door were reloaded, or could not be.
   void TokensReloaded(ReloadResult result) const {
     token_reloads_[static_cast<std::size_t>(result)].Add();
   }
 
   void HttpResponse(int status) const;
 
-  // A call to Redis was answered, or given up, after so long.
+  // A call to Redis was answered, or given up, after this time.
   void RedisCall(std::chrono::nanoseconds duration) const { redis_seconds_.Observe(duration); }
 
   struct Connections {
@@ -178,11 +178,11 @@ class ServiceMetrics {
     std::uint64_t restored = 0;
     std::uint64_t keep_failures = 0;
     std::size_t rejected = 0;
-    std::vector<std::string> rejected_names;  // The first of them; a bounded number.
+    std::vector<std::string> rejected_names;  // A bounded number of them.
   };
 
-  // Numbers that doors and stores keep themselves; what is given here runs when metrics are read.
-  // Once each.
+  // Numbers that doors and stores keep themselves; the callbacks run when metrics are read. Call
+  // each once.
   void WatchConnections(std::string_view door, std::function<Connections()> connections);
   void WatchRules(std::function<ManagedRules()> rules);
   void WatchMemory(std::function<MemoryStore::Stats()> stats);
@@ -195,7 +195,7 @@ class ServiceMetrics {
     Counter count;
     Histogram seconds;
   };
-  // By algorithm, then denied, allowed.
+  // By algorithm, then denied or allowed.
   template <typename T>
   using ByDecision = std::array<std::array<T, 2>, core::kAlgorithmCount>;
 
@@ -220,7 +220,7 @@ class ServiceMetrics {
   Histogram redis_seconds_;
 };
 
-// The algorithm as the API and the label write it: "TOKEN_BUCKET".
+// The algorithm as in the API and in labels: "TOKEN_BUCKET".
 inline std::string_view UpperName(Algorithm algorithm) { return core::RowOf(algorithm).upper_name; }
 
 }  // namespace sluice::service

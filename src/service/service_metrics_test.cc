@@ -194,7 +194,7 @@ TEST_F(ServiceMetricsTest, NamesTheRuleSetsThatAreNotInForce) {
         "sluice_rule_set_rejected{rule_set=\"b\\\"\\n\"} 1\n"}) {
     EXPECT_THAT(Text(), HasSubstr(line));
   }
-  // What a label cannot show is there once: twice is no valid text.
+  // Names that a label cannot show appear once: twice would be invalid.
   const std::string unshown = "sluice_rule_set_rejected{rule_set=\"\xEF\xBF\xBD\"} 1\n";
   const std::string text = Text();
   ASSERT_NE(text.find(unshown), std::string::npos);
@@ -203,7 +203,7 @@ TEST_F(ServiceMetricsTest, NamesTheRuleSetsThatAreNotInForce) {
   EXPECT_THAT(Text(), Not(HasSubstr("sluice_rule_set_rejected{")));
 }
 
-// The other way round, too: what is documented exists.
+// The reverse, too: what is documented exists.
 TEST_F(ServiceMetricsTest, EveryFamilyIsDocumented) {
   metrics_.WatchRules([] { return ServiceMetrics::ManagedRules{}; });
   metrics_.WatchMemory([] { return MemoryStore::Stats{}; });

@@ -14,19 +14,19 @@ namespace sluice::simulate {
 struct Bug {
   std::string_view name = {};
 
-  LuaRedis::Edit script = {};                              // Of the script.
-  std::function<void(GuardedStore::Options&)> guard = {};  // Of the guard.
+  LuaRedis::Edit script = {};                              // Changes the script.
+  std::function<void(GuardedStore::Options&)> guard = {};  // Changes the guard.
 
-  // Of what runs the state machines.
-  bool sends_again = false;       // A command whose outcome is not known.
-  bool misjudges_late = false;    // A late answer that charged counts as one that did not.
-  bool never_wakes = false;       // The guard is not told when its time has come.
+  // Changes the shells that run the state machines.
+  bool sends_again = false;       // Repeats commands with an unknown outcome.
+  bool misjudges_late = false;    // Takes a late answer that charged for one that did not.
+  bool never_wakes = false;       // Does not wake the guard when its time has come.
   bool ignores_news = false;      // Announcements of resets do not reach the guard.
   bool ignores_policies = false;  // Everything fails open.
   bool drops_debts = false;       // Reports are answered, but never sent.
 };
 
-// At least a dozen, each with a name of its own.
+// At least a dozen, each with its own name.
 std::span<const Bug> Bugs();
 
 }  // namespace sluice::simulate

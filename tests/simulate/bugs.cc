@@ -10,7 +10,7 @@
 namespace sluice::simulate {
 namespace {
 
-// Replaces a part of the script, which stands there once.
+// Replaces a part of the script that occurs exactly once.
 LuaRedis::Edit Replace(std::string from, std::string to) {
   return [from = std::move(from), to = std::move(to)](std::string_view script) {
     std::string text(script);

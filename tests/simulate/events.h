@@ -14,12 +14,12 @@
 
 namespace sluice::simulate {
 
-// What was not to happen.
+// Something that must not happen.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Virtual time: what happens next, and when. Events of one moment run in the order in which they
+// Virtual time: what happens next, and when. Events at the same time run in the order in which they
 // were planned.
 class Events {
  public:
@@ -34,7 +34,7 @@ class Events {
     At(now_us_ + micros, std::move(what));
   }
 
-  // Runs the next event if there is one until then.
+  // Runs the next event if it is due by then.
   bool Step(std::int64_t until_us) {
     if (events_.empty() || events_.begin()->first > until_us) return false;
     auto event = events_.extract(events_.begin());
@@ -43,7 +43,7 @@ class Events {
     return true;
   }
 
-  // A line of the trace.
+  // Prints a line of the trace.
   template <typename... Parts>
   void Trace(const Parts&... parts) {
     if (!traces_) return;

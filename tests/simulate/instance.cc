@@ -12,7 +12,7 @@
 namespace sluice::simulate {
 namespace {
 
-constexpr int kPassesMax = 1'000;  // Of one event: more is a loop that does not end.
+constexpr int kPassesMax = 1'000;  // For one event: more is an endless loop.
 constexpr std::int64_t kBackoffMaxUs = 1'000'000;
 constexpr std::int64_t kGoodForUs = 1'000'000;
 
@@ -239,7 +239,7 @@ void Instance::Do(redis::Router::Transmit& action) {
   }
   link.outstanding.push_back(sent);
   link.last_arrival_us = std::max(link.last_arrival_us, events_.now_us() + Latency());
-  // It is on its way whatever becomes of whoever sent it.
+  // It arrives whatever happens to its sender.
   events_.At(link.last_arrival_us,
              [this, alive = alive_, node = action.node, generation = link.generation, sent,
               address = link.address, &site = site_, &observer = observer_] {
@@ -319,7 +319,7 @@ void Instance::Break(NodeId node, bool again) {
   const bool good = events_.now_us() - link.since_us >= kGoodForUs;
   if (again) router_.OnLost(node, Now());
   for (const auto& sent : outstanding) {
-    // What was on its way may arrive all the same.
+    // What was in flight may still arrive.
     sent->lost = sent->lost || random_.OneIn(2);
     if (bug_.sends_again && !sent->lost && again) {
       const auto copy = std::make_shared<Sent>(*sent);
@@ -419,7 +419,7 @@ void Instance::Deliver(NodeId node, std::uint64_t generation, const std::shared_
   Run();
 }
 
-// Subscribes to announcements. Whatever was announced meanwhile may concern any state.
+// Subscribes to announcements. Any state may have been announced meanwhile.
 void Instance::Listen() {
   After(3 * Latency(), [this] {
     if (listening_) return;

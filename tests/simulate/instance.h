@@ -24,22 +24,22 @@
 
 namespace sluice::simulate {
 
-// The servers and the network between them and the instances, and how well they do.
+// The servers, the network between them and the instances, and their condition.
 struct Site {
   std::vector<std::unique_ptr<Server>> servers;
 
-  // Who serves a slot; in anything but a Cluster, all of them are served by one.
+  // Who serves a slot; without a Cluster, one server has all of them.
   std::function<Server*(std::uint16_t slot)> owner_of;
   redis::SlotMap Map() const;
 
   std::int64_t latency_min_us = 50;
   std::int64_t latency_max_us = 500;
-  bool unwritten = false;  // Connections turn out to be broken when they are written to.
+  bool unwritten = false;  // Connections turn out to be broken on writing.
 
   Server* At(const redis::Address& address);
 };
 
-// The virtual clock, as the library reads it.
+// The virtual clock as the library reads it.
 class VirtualClock final : public Clock {
  public:
   explicit VirtualClock(const Events& events) : events_(events) {}
@@ -49,22 +49,22 @@ class VirtualClock final : public Clock {
   const Events& events_;
 };
 
-// One instance of the service, as far as decisions go: the real guard, dispatcher and router. Their
-// shells (GuardedStore, RedisLoop, Network, Link, Connection) are played here, on virtual time.
+// The part of a service instance that decides: the real guard, dispatcher and router. Their shells
+// (GuardedStore, RedisLoop, Network, Link, Connection) are simulated here, in virtual time.
 class Instance {
  public:
-  // Who is told of what happens.
+  // Is notified of what happens.
   struct Observer {
-    // A call of the script ran; returns the places of its verdicts. Their reply came home in time.
+    // A call of the script ran; returns the indices of its verdicts. Their reply arrived in time.
     std::function<std::vector<std::size_t>(int instance, const Server::Executed&)> on_call;
     std::function<void(const std::vector<std::size_t>& places)> on_delivered;
     // The Redis store has answered the guard.
     std::function<void(int instance, const guard::StoreCall&)> on_store_answer;
     std::function<void(const std::string& message)> on_published;
-    // An announcement is on its way, and has arrived. Null: of any state.
+    // An announcement is on its way, or has arrived. Null: any state may be affected.
     std::function<void(int instance, const Charge* charge)> on_told;
     std::function<void(int instance, const Charge* charge)> on_heard;
-    std::function<void(int instance)> on_deaf;  // It listens no longer.
+    std::function<void(int instance)> on_deaf;  // It no longer listens.
   };
 
   Instance(Events& events, Site& site, Random& random, int number, const redis::Endpoint& endpoint,
@@ -74,7 +74,7 @@ class Instance {
   // See Store::Apply.
   void Apply(std::span<Request> requests, std::move_only_function<void()> done);
 
-  // A connection of its breaks; all that are to this server do.
+  // Breaks one connection, or all connections to this server.
   void CutOne();
   void Cut(const Server& server);
 
@@ -94,7 +94,7 @@ class Instance {
   using Moment = redis::Moment;
   using NodeId = redis::NodeId;
 
-  // A command on its way.
+  // A command in flight.
   struct Sent {
     redis::Exchange* exchange;
     std::vector<std::string> words;
@@ -120,13 +120,13 @@ class Instance {
   TimePoint Time() const { return TimePoint{Micros{events_.now_us()}}; }
   std::int64_t Latency();
 
-  // What the shells around the guard do.
+  // The shells around the guard.
   void Send(guard::StoreCall* call);
   void Do(guard::Actions& actions);
   void RunTimer();
   void PlanTimer();
 
-  // What the shells around the dispatcher do.
+  // The shells around the dispatcher.
   void Run();
   void Do(redis::Router::Transmit& action);
   void Do(redis::Router::Connect& action);
@@ -134,7 +134,7 @@ class Instance {
   void Do(redis::Router::Leave& action);
   void Do(redis::Router::AskSlots& action);
 
-  // What links and connections do.
+  // Links and connections.
   void Connect(NodeId node);
   void Pause(NodeId node);
   void Break(NodeId node, bool again);
@@ -146,7 +146,7 @@ class Instance {
   void Listen();
   void Hear(const Charge* charge);
 
-  // Plans an event that is void once this object is gone.
+  // Plans an event that is dropped if this object is gone by then.
   void After(std::int64_t micros, std::function<void()> what);
   void At(std::int64_t time_us, std::function<void()> what) {
     After(time_us - events_.now_us(), std::move(what));

@@ -43,7 +43,7 @@ std::string TextOf(const Request& request) {
   return text;
 }
 
-// docs: on_overload stands in for a charge that fails open and says nothing else.
+// Under overload, on_overload applies; without it, FAIL_OPEN becomes LOCAL.
 OnStoreFailure PolicyOf(const Charge& charge, bool overload) {
   if (!overload) return charge.on_store_failure;
   if (charge.on_overload) return *charge.on_overload;
@@ -61,13 +61,13 @@ bool HasCharged(const Request& request) {
          std::ranges::any_of(request.charges, [](const Charge& c) { return c.cost > 0; });
 }
 
-// Whether this gives back all that was taken.
+// Whether this refunds all that was taken.
 bool IsRefundOf(const ScriptGroup& group, const Verdict& verdict) {
   return verdict.action == "hold" && verdict.keys == group.keys && verdict.costs == group.costs &&
          verdict.moments == group.whens;
 }
 
-// What one of so many instances may grant by itself.
+// What one of this many instances may grant by itself.
 model::Spec ShareOf(const Limit& limit, std::int64_t instances) {
   model::Spec spec = SpecOf(limit);
   spec.amount = std::max<std::int64_t>(1, spec.amount / instances);
@@ -123,7 +123,7 @@ std::vector<std::size_t> Judge::Ran(int instance, const Server::Executed& execut
   return places;
 }
 
-// Who was told of a hold that is given back now? Of two that look the same, perhaps the other one.
+// Finds the hold that is refunded. Of two that look the same, it may find the other one.
 void Judge::Refund(Account& account, const ScriptGroup& group) {
   const auto held = std::ranges::find_if(account.charged, [&](std::size_t place) {
     const Verdict& told = verdicts_[place];
@@ -139,8 +139,8 @@ void Judge::Refund(Account& account, const ScriptGroup& group) {
 }
 
 void Judge::Delivered(const std::vector<std::size_t>& places) {
-  // The instance is not told here: a verdict belongs to the one whose call it was, and is looked
-  // for among what was delivered to all of them.
+  // Independent of the instance: a verdict belongs to the one whose call it was, and is looked up
+  // among those delivered to all.
   recent_.insert(recent_.end(), places.begin(), places.end());
   if (recent_.size() > 2 * kRecentMax) {
     recent_.erase(recent_.begin(), recent_.end() - static_cast<std::ptrdiff_t>(kRecentMax));
@@ -164,8 +164,8 @@ void Judge::StoreAnswered(int instance, const guard::StoreCall& call) {
   }
 }
 
-// An answer of the store is what the oracle says of a call that ran, and each such call is the
-// answer to one request.
+// The store's answer must match the oracle's verdict on a call that ran, and each such verdict
+// answers one request.
 void Judge::Claim(Account& account, const Request& answered, std::span<const Decision> each) {
   const auto parts = PartsOf(answered, each);
   if (!answered.outcome) {
@@ -207,7 +207,7 @@ bool Judge::ClaimPart(Account& account, const Request& answered, const Part& par
                                   (verdict.action == "look" && !answered.outcome->allowed)
                             : verdict.action == NameOf(answered.action);
     if (!fits) continue;
-    // What was taken for a request that is denied is given back: Ran sees to that.
+    // What was taken for a denied request is refunded: Ran checks that.
     if (!answered.outcome->allowed || !verdict.charges()) return true;
     if (account.charged.erase(*place) > 0) return true;
   }
@@ -252,8 +252,8 @@ void Judge::Answered(const ClientRequest& asked, bool store_can_be_asked,
   }
 }
 
-// A remembered denial is one that the store would give, unless there is something that nobody could
-// know of yet.
+// A remembered denial must be one that the store would give, unless something changed that the
+// instance could not know yet.
 void Judge::CheckDenyCache(const ClientRequest& asked, bool store_can_be_asked,
                            std::span<const std::unique_ptr<Server>> servers) {
   if (asked.request.outcome->allowed) Fail("a remembered denial that allows");
@@ -280,7 +280,7 @@ bool Judge::IsExcused(const Account& account, const State& state, bool store_can
          events_.now_us() - upset_us_ <= options_.deny_cache_trust.count() + 1'000'000;
 }
 
-// The policies of its charges allow such an answer, under an outage or under overload.
+// The policies of its charges must allow such an answer, in an outage or under overload.
 void Judge::CheckPolicy(const ClientRequest& asked) const {
   const Request& request = asked.request;
   if (options_.calm) {
@@ -318,7 +318,7 @@ void Judge::CheckPolicy(const ClientRequest& asked) const {
                  ", source ", static_cast<int>(request.source)));
 }
 
-// What is granted locally stays within this instance's share of each limit.
+// Local grants must stay within this instance's share of each limit.
 void Judge::CheckShare(const ClientRequest& asked) {
   const Request& request = asked.request;
   if (!request.outcome->allowed || request.action != Action::kCheck) return;
@@ -327,7 +327,7 @@ void Judge::CheckShare(const ClientRequest& asked) {
     const auto is_local = [&](bool overload) {
       return PolicyOf(charge, overload) == OnStoreFailure::kLocal;
     };
-    // Where it is not known which of the two was the cause, only what is local in both counts.
+    // If the cause is unknown, only what is local for both counts.
     const bool local = request.source == Source::kLocal      ? is_local(false)
                        : request.source == Source::kOverload ? is_local(true)
                                                              : is_local(false) && is_local(true);
@@ -403,7 +403,7 @@ void Judge::CheckCharges(int instance, std::int64_t refunds_lost) const {
                      " were told that their outcome is unknown"));
     }
   }
-  // They are counted by request, whose parts may all be lost.
+  // Lost refunds are counted by request, and all its parts may be lost.
   if (held > account.unknown_parts + refunds_lost * kClientChargesMax) {
     Fail(text::Cat("i", instance, ": ", held,
                    " holds were neither granted nor given back, but only ", refunds_lost,

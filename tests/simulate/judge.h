@@ -25,7 +25,7 @@ namespace sluice::simulate {
 
 inline constexpr std::int64_t kClientChargesMax = 4;  // In one request.
 
-// What a client asked, and where its answer goes. It stays where it is.
+// A client's request and its answer. Its address does not change.
 struct ClientRequest {
   std::int64_t number;
   int instance;
@@ -35,9 +35,9 @@ struct ClientRequest {
   std::int64_t asked_us;
 };
 
-// Checks every answer, at the moment at which it is given: what Redis decided against the oracle of
-// its server, what the guard answered against that, and what was decided without Redis against the
-// policies and the shares of limits. Throws Failure.
+// Checks every answer when it is given: Redis's decisions against the oracle of its server, the
+// guard's answers against those, and decisions without Redis against the policies and the shares of
+// limits. Throws Failure.
 class Judge {
  public:
   struct Options {
@@ -51,13 +51,13 @@ class Judge {
 
   Judge(Events& events, const Options& options) : events_(events), options_(options) {}
 
-  // An instance is new: nothing is known of it, and nothing expected of the one before.
+  // A new instance: nothing is known about it, and nothing is expected of its predecessor.
   void Restart(int instance);
 
   // An instance is gone: its clients are never answered.
   void Forget(int instance);
 
-  // A call of the script ran. Returns the places of the verdicts, for Delivered.
+  // A call of the script ran. Returns the indices of the verdicts, for Delivered.
   std::vector<std::size_t> Ran(int instance, const Server::Executed& executed);
   // Their reply reached the instance in time.
   void Delivered(const std::vector<std::size_t>& places);
@@ -70,18 +70,18 @@ class Judge {
   void Answered(const ClientRequest& asked, bool store_can_be_asked,
                 std::span<const std::unique_ptr<Server>> servers);
 
-  // Something that nobody announces has made budgets larger, or a clock was set.
+  // Budgets have grown without an announcement, or a clock was set.
   void Upset() { upset_us_ = events_.now_us(); }
 
-  // An announcement is on its way to an instance, or has arrived there. Null: of any state.
+  // An announcement is on its way to an instance, or has arrived. Null: any state may be affected.
   void Told(int instance, const Charge* charge);
   void Heard(int instance, const Charge* charge);
   void StoppedListening(int instance);
 
-  // Units are conserved. `settled`: nothing is on its way, and nothing waits to be reported.
+  // Units are conserved. `settled`: nothing is in flight, and nothing waits to be reported.
   void CheckUnits(int instance, const GuardedStore::Stats& stats, bool settled) const;
 
-  // Nothing was charged that nobody was told of, but for what was lost and counted.
+  // Nothing was charged without an answer, except for what was lost and counted.
   void CheckCharges(int instance, std::int64_t refunds_lost) const;
 
   Micros deadline() const { return options_.deadline; }
@@ -92,10 +92,10 @@ class Judge {
  private:
   using State = std::string;  // A key of Redis.
 
-  // What is known of an instance.
+  // What is known about an instance.
   struct Account {
-    std::set<std::size_t> charged;  // Verdicts that charged, and nobody was told of yet.
-    // Answers that leave the outcome open: by states, and of requests over several slots.
+    std::set<std::size_t> charged;  // Verdicts that charged, without an answer yet.
+    // Answers that leave the outcome open: by states, and for requests over several slots.
     std::map<std::vector<State>, std::int64_t> unknown;
     std::int64_t unknown_parts = 0;
     std::int64_t reported_units = 0;
@@ -129,9 +129,9 @@ class Judge {
   Events& events_;
   const Options options_;
   std::vector<Verdict> verdicts_;
-  std::vector<std::size_t> recent_;  // Those that were delivered of late, the oldest first.
+  std::vector<std::size_t> recent_;  // Recently delivered ones, oldest first.
   std::vector<Account> accounts_;
-  // What the store has answered, until the guard passes it on.
+  // The store's answers, until the guard passes them on.
   struct ByStore {
     int instance;
     Expected<Decision> outcome;

@@ -25,7 +25,7 @@ std::string Number(double value) {
   return text.data();
 }
 
-// "5", "(5", "-inf", "+inf", as ZRANGEBYSCORE and others take bounds.
+// "5", "(5", "-inf", "+inf": bounds of ZRANGEBYSCORE and others.
 struct Bound {
   double score;
   bool open;
@@ -39,7 +39,7 @@ bool IsBelow(double score, Bound high) {
   return high.open ? score < high.score : score <= high.score;
 }
 
-// Ranks from `first` to `last`, where negative ones count from the end, as a half-open range.
+// Ranks from `first` to `last`, with negative ones counted from the end, as a half-open range.
 std::pair<std::size_t, std::size_t> Ranks(std::int64_t first, std::int64_t last, std::size_t size) {
   const auto count = static_cast<std::int64_t>(size);
   if (first < 0) first = std::max<std::int64_t>(0, first + count);
@@ -204,7 +204,7 @@ int LuaRedis::CallFromLua(lua_State* lua, bool raise) {
     failed = std::holds_alternative<Failure>(reply);
     self->PushReply(reply);
   }
-  // Lua leaves the function by a jump: nothing that has to be destroyed is left by now.
+  // Lua leaves the function by a jump: nothing that needs destruction is left here.
   return raise && failed ? lua_error(lua) : 1;
 }
 
@@ -290,8 +290,8 @@ void LuaRedis::Move(const std::string& key, LuaRedis& to) {
   if (!node.empty()) to.keys_.insert_or_assign(key, std::move(node.mapped()));
 }
 
-// What keeps a script from writing: memory that was full when it began. Once it has written, Redis
-// lets it go on.
+// Why a script may not write: memory was full when it began. Once it has written, Redis lets it go
+// on.
 std::optional<LuaRedis::Failure> LuaRedis::Refusal(const std::string& name) const {
   const bool needs_memory = name == "SET" || name == "PSETEX" || name == "ZADD";
   if (refuses_ && needs_memory && !has_written_) return Failure{kFull};
@@ -343,7 +343,7 @@ LuaRedis::Reply LuaRedis::SortedSetRead(const Words& words) {
       return IsAbove(entry.first, BoundOf(words[2])) && IsBelow(entry.first, BoundOf(words[3]));
     }));
   }
-  // Both always WITHSCORES.
+  // Both always use WITHSCORES.
   std::vector<std::optional<std::string>> entries;
   const auto add = [&](const auto& entry) {
     entries.push_back(entry.second);

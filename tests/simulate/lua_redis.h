@@ -19,10 +19,10 @@ struct lua_State;
 namespace sluice::simulate {
 
 // A Redis in memory: the commands that the script uses, and the script itself, run by the Lua that
-// Redis embeds. Time is given. lua_redis_test.cc compares it with a real redis-server.
+// Redis embeds. The caller gives the time. lua_redis_test.cc compares it with a real redis-server.
 class LuaRedis {
  public:
-  // `edit` may change a script when it is loaded: a wrong version of it answers to the right name.
+  // May change a script when it is loaded: a wrong version then has the digest of the right one.
   using Edit = std::function<std::string(std::string_view script)>;
 
   explicit LuaRedis(Edit edit = {});
@@ -30,14 +30,14 @@ class LuaRedis {
   LuaRedis(const LuaRedis&) = delete;
   LuaRedis& operator=(const LuaRedis&) = delete;
 
-  // Executes a command at this moment of the server's clock. Returns the reply, in RESP.
+  // Executes a command at this time of the server's clock. Returns the reply, in RESP.
   std::string Execute(std::span<const std::string> words, std::int64_t now_us);
 
-  // Whether the key exists at this moment of the server's clock. One that has expired is removed.
+  // Whether the key exists at this time of the server's clock. Removes it if it has expired.
   bool Has(const std::string& key, std::int64_t now_us);
 
-  // How many writes there were. RollBack undoes all that came after `position`, as a crash that
-  // loses them does.
+  // The number of writes so far. RollBack undoes those after `position`, like a crash that loses
+  // them.
   std::size_t position() const { return undo_.size(); }
   void RollBack(std::size_t position);
 
@@ -65,7 +65,7 @@ class LuaRedis {
     std::variant<std::string, SortedSet> data;
     std::optional<std::int64_t> expires_ms;
   };
-  // A reply, as Lua gets it.
+  // A reply as Lua sees it.
   struct Nil {};
   struct Status {
     std::string text;
@@ -97,14 +97,14 @@ class LuaRedis {
 
   const Edit edit_;
   lua_State* const lua_;
-  std::map<std::string, int, std::less<>> scripts_;  // By digest: where Lua has the function.
+  std::map<std::string, int, std::less<>> scripts_;  // By digest: reference of the function in Lua.
   std::map<std::string, Value> keys_;
   std::vector<std::pair<std::string, std::optional<Value>>> undo_;
   std::vector<std::string> published_;
   std::int64_t now_us_ = 0;
   bool full_ = false;
-  bool refuses_ = false;      // Was full when the script began.
-  bool has_written_ = false;  // This script.
+  bool refuses_ = false;      // Memory was full when the script began.
+  bool has_written_ = false;  // By this script.
 };
 
 }  // namespace sluice::simulate

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Redis of the simulator answers like a real one: the same random calls of the script, the same
-// replies to the byte.
+// The simulator's Redis answers like a real one: the same random calls of the script get the same
+// replies, byte for byte.
 #include "simulate/lua_redis.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ class LuaRedisTest : public ScriptTest {
     return answer.get_future().get();
   }
 
-  // `batch` makes receipts of the reply.
+  // `batch` takes receipts from the reply.
   std::string AskSimulated(const std::string& command, redis::Batch& batch) {
     redis::RespParser parser;
     EXPECT_EQ(parser.Parse(command), redis::RespParser::Status::kMessage);
@@ -60,7 +60,7 @@ class LuaRedisTest : public ScriptTest {
     return TextOf(answer.nodes());
   }
 
-  // Some random requests in one call, to both.
+  // Sends some random requests in one call to both.
   void AskBoth(Random& random) {
     struct Asked {
       std::vector<Charge> charges;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Usage: simulate SEEDS [FIRST]   runs so many histories, from the seed FIRST (1) on
-//        simulate --seed SEED     runs one, and prints what happens in it
-//        simulate --bugs SEEDS    whether each wrong version is noticed within so many histories
+// Usage: simulate SEEDS [FIRST]   runs that many histories, starting with the seed FIRST (1)
+//        simulate --seed SEED     runs one, and prints what happens
+//        simulate --bugs SEEDS    checks that each wrong version is noticed in that many histories
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -28,7 +28,7 @@ using sluice::simulate::Summary;
 
 const Bug kNoBug;
 
-// What went wrong in a history, if something did.
+// What went wrong in a history, if anything.
 std::optional<std::string> RunSafely(std::uint64_t seed, const Bug& bug, bool traces,
                                      Summary& summary) {
   try {

@@ -21,8 +21,8 @@ bool IsBucket(const Charge& charge) { return model::internal::IsBucket(charge.sp
 
 }  // namespace
 
-// docs/adr/0008: a state that is further ahead of the clock than it takes to recover, and than a
-// second, was written by a clock that was wrong.
+// docs/adr/0008: a state that is ahead of the clock by more than it takes to recover, and by more
+// than a second, was written with a wrong clock.
 bool Oracle::IsVoid(const Charge& charge, std::int64_t newest_us, std::int64_t now_us) {
   const model::Spec& spec = charge.spec;
   const std::int64_t recovers_in =
@@ -114,9 +114,9 @@ std::vector<Verdict> Oracle::Decide(const ScriptGroup& group, std::int64_t now_u
   std::vector<bool> is_void;
   const auto note = [&](std::size_t i, Kind kind, std::int64_t at_us, std::int64_t units) {
     Steps& steps = Change(group.keys[i]);
-    if (is_void[i]) steps.clear();  // It is written over.
+    if (is_void[i]) steps.clear();  // It is overwritten.
     if (kind == Kind::kGive) {
-      // What is on hold may be among what was given back.
+      // Holds may be among what was given back.
       for (Step& step : steps) step.held = false;
     }
     steps.push_back({kind, at_us, units, group.action == "hold"});
@@ -170,7 +170,7 @@ std::vector<Verdict> Oracle::Decide(const ScriptGroup& group, std::int64_t now_u
     }
   }
   for (std::size_t i = 0; i < charges.size(); ++i) {
-    if (is_void[i]) Replay(group.keys[i]);  // What was not written over is as it was.
+    if (is_void[i]) Replay(group.keys[i]);  // A state that was not overwritten is unchanged.
   }
   return {{.action = group.action,
            .keys = group.keys,
@@ -180,7 +180,7 @@ std::vector<Verdict> Oracle::Decide(const ScriptGroup& group, std::int64_t now_u
            .each = DecisionsOf(answer.each)}};
 }
 
-// As if it had never been taken: all else is done again without it. Of a log, its entry shrinks.
+// As if it had never been taken: replays everything else without it. In a log, the entry shrinks.
 void Oracle::Refund(const ScriptGroup& group) {
   for (std::size_t i = 0; i < group.keys.size(); ++i) {
     Steps& steps = Change(group.keys[i]);

@@ -18,12 +18,12 @@
 
 namespace sluice::simulate {
 
-// What one request of a call of the script must have been told.
+// The correct answer to one request of a script call.
 struct Verdict {
   std::string action = {};
   std::vector<std::string> keys = {};
   std::vector<std::int64_t> costs = {};
-  std::vector<std::int64_t> moments = {};  // At which each state was decided on.
+  std::vector<std::int64_t> moments = {};  // When each state was decided on.
   Decision overall;
   std::vector<Decision> each = {};
 
@@ -33,31 +33,31 @@ struct Verdict {
   }
 };
 
-// Knows what the writes that survived on one server come to: the reference model, told of every
-// call of the script that ran. Its states never expire by themselves, have no journals, and know
-// nothing of how the script works.
+// Knows the effect of the writes that survived on one server: the reference model, given every call
+// of the script that ran. Its states never expire by themselves, have no journals, and do not
+// depend on how the script works.
 class Oracle {
  public:
-  // `charge_of` says what lies under a key of Redis, and outlives this.
+  // `charge_of` returns the charge behind a Redis key, and outlives this.
   using ChargeOf = std::function<model::Model::Charge(const std::string& key)>;
   explicit Oracle(ChargeOf charge_of) : charge_of_(std::move(charge_of)) {}
 
-  // Before a call, for each of its keys. Throws std::runtime_error if a state is gone from Redis
-  // that still counts.
+  // Before a call, for each of its keys. Throws std::runtime_error if a state that still counts is
+  // gone from Redis.
   void BeforeCall(const std::string& key, bool exists, std::int64_t now_us);
 
-  // A call ran at this moment of the server's clock, of these groups. Returns what its requests
-  // must be told, in order.
+  // A call of these groups ran at this time of the server's clock. Returns the correct answers to
+  // its requests, in order.
   std::vector<Verdict> OnCall(std::span<const ScriptGroup> groups, std::int64_t now_us);
 
-  // How many of the calls so far took or gave something; RollBack forgets all after so many.
+  // How many calls so far took or gave something; RollBack forgets all later ones.
   std::size_t position() const { return position_; }
   void RollBack(std::size_t position);
 
-  // What a request would be told now.
+  // Whether a request would be allowed now.
   bool WouldAllow(const std::string& key, std::int64_t cost, std::int64_t now_us);
 
-  // Moves what is known of a key to another server's. There is no way back from here.
+  // Moves what is known about a key to another server's oracle. RollBack cannot undo this.
   void Move(const std::string& key, Oracle& to);
 
  private:
@@ -66,9 +66,9 @@ class Oracle {
     Kind kind;
     std::int64_t at_us;
     std::int64_t units;
-    bool held = false;  // May be given back.
+    bool held = false;  // May be refunded.
   };
-  // Of a key: all that made its state what it is.
+  // All operations that led to the state of a key.
   using Steps = std::vector<Step>;
 
   static bool IsVoid(const model::Model::Charge& charge, std::int64_t newest_us,
@@ -86,7 +86,7 @@ class Oracle {
     std::string key;
     Steps steps;
   };
-  std::vector<Before> undo_;  // What every change found.
+  std::vector<Before> undo_;  // What each change replaced.
   std::size_t position_ = 0;
 };
 

@@ -8,13 +8,13 @@
 
 namespace sluice::simulate {
 
-// One group of a call of the script: what it asks for, read from the command as it was sent.
+// One group of a script call: what it asks for, read from the command as sent.
 struct ScriptGroup {
-  std::string action = {};  // As sluice.lua names it.
+  std::string action = {};  // As named in sluice.lua.
   std::vector<std::string> keys = {};
-  std::vector<std::int64_t> costs = {};    // One for each key.
-  std::vector<std::int64_t> whens = {};    // Of a refund, likewise.
-  std::vector<std::string> messages = {};  // Likewise: what is published if it succeeds.
+  std::vector<std::int64_t> costs = {};    // One per key.
+  std::vector<std::int64_t> whens = {};    // For a refund, one per key.
+  std::vector<std::string> messages = {};  // One per key: published if it succeeds.
   std::int64_t times = 1;
 };
 

@@ -16,7 +16,7 @@ std::string ErrorReply(const std::string& text) {
   return reply;
 }
 
-// How many numbers the script has for a state.
+// How many numbers the script returns for a state.
 std::size_t NumbersOf(model::Kind kind) {
   switch (kind) {
     case model::Kind::kSlidingWindowCounter:
@@ -81,8 +81,8 @@ Server::Executed Server::Execute(std::span<const std::string> words, bool asking
   return executed;
 }
 
-// All groups but those that failed. Of a refund that did, those keys are left that were given back
-// all the same, as the announcements of that tell.
+// All groups except those that failed. A failed refund keeps the keys that were refunded
+// nevertheless, as their announcements tell.
 std::vector<ScriptGroup> Server::WithoutWhatFailed(std::span<const ScriptGroup> groups,
                                                    const std::vector<bool>& failed,
                                                    std::span<const std::string> published) {
@@ -110,7 +110,7 @@ std::vector<ScriptGroup> Server::WithoutWhatFailed(std::span<const ScriptGroup> 
   return decided;
 }
 
-// The reply: the moment, and for each group a number or the text of an error, and its states.
+// The reply has the time and, for each group, a number or the text of an error, and its states.
 std::vector<bool> Server::FailedGroups(std::span<const ScriptGroup> groups,
                                        const std::string& reply) {
   redis::RespParser parser;

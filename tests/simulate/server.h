@@ -18,7 +18,7 @@
 
 namespace sluice::simulate {
 
-// A Redis server, with an oracle that follows what it is asked.
+// A Redis server, with an oracle that follows its commands.
 class Server {
  public:
   Server(Events& events, int number, const LuaRedis::Edit& edit, const Oracle::ChargeOf& charge_of);
@@ -26,35 +26,35 @@ class Server {
   const redis::Address& address() const { return address_; }
   std::int64_t clock_us() const { return events_.now_us() + clock_offset_us; }
 
-  // What a command gets, and what those who asked by it must be told.
+  // The reply to a command, and the correct answers to its requests.
   struct Executed {
     std::string reply = {};
     std::vector<ScriptGroup> groups = {};  // Those that did not fail.
-    std::vector<Verdict> verdicts = {};    // Of all of them but refunds, one for each time.
+    std::vector<Verdict> verdicts = {};    // Of all groups except refunds, one for each time.
     std::vector<std::string> published = {};
-    bool ran = false;  // The script, as opposed to a refusal.
+    bool ran = false;  // The script ran and was not refused.
   };
   Executed Execute(std::span<const std::string> words, bool asking, std::int64_t connected_us);
 
-  // It crashes, and comes back without what was written in the last `lost_us`; or another server
-  // takes over that is so far behind. Scripts are gone.
+  // The server crashes, and returns without the writes of the last `lost_us`; or a replica that far
+  // behind takes over. Scripts are gone.
   void Lose(std::int64_t lost_us);
 
   LuaRedis& redis() { return redis_; }
   Oracle& oracle() { return oracle_; }
 
-  // Moves all keys of a slot; nothing that was written before can be lost any more.
+  // Moves a key; earlier writes can no longer be lost.
   void MoveKey(const std::string& key, Server& to);
 
-  // Whatever the moment and the history say.
+  // Set from outside, as the history goes.
   bool alive = true;
   bool loading = false;
   std::int64_t clock_offset_us = 0;
   std::int64_t busy_until_us = 0;
-  std::int64_t command_us = 20;  // How long one takes.
-  std::int64_t promoted_us = 0;  // To those who connected before, it is the former master.
+  std::int64_t command_us = 20;  // The duration of one.
+  std::int64_t promoted_us = 0;  // For older connections, it is the former master.
 
-  // Of a Cluster.
+  // For a Cluster.
   struct Moving {
     Server* from;
     Server* to;

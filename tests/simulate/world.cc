@@ -23,10 +23,10 @@ namespace {
 
 constexpr std::int64_t kMs = 1'000;
 constexpr std::int64_t kSecond = 1'000'000;
-constexpr std::int64_t kTraffic = 10 * kSecond;  // How long clients ask, and things go wrong.
+constexpr std::int64_t kTraffic = 10 * kSecond;  // How long clients ask, and faults happen.
 constexpr std::int64_t kHealsWithin = 30 * kSecond;
 
-// A limit and what becomes of it when Redis fails.
+// A limit and its policies for when Redis fails.
 struct Rule {
   std::string name;
   Limit limit;
@@ -61,7 +61,7 @@ class World {
   std::unique_ptr<ClientRequest> MakeRequest(int instance, std::size_t key);
   void Answer(std::int64_t number);
 
-  // What goes wrong.
+  // Faults.
   void PlanFault();
   void DoFault();
   void During(std::int64_t micros, const std::function<void()>& begin,
@@ -86,7 +86,7 @@ class World {
   bool calm_ = false;
   std::vector<Rule> rules_;
   std::vector<std::string> keys_;
-  std::map<std::string, const Rule*> rule_of_;  // By the name of the state in Redis.
+  std::map<std::string, const Rule*> rule_of_;  // By the state's key in Redis.
   GuardedStore::Options options_;
   std::optional<Judge> judge_;
   Instance::Observer observer_;
@@ -157,7 +157,7 @@ OnStoreFailure World::AnyPolicy() {
       std::vector{OnStoreFailure::kFailClosed, OnStoreFailure::kFailOpen, OnStoreFailure::kLocal});
 }
 
-// Such as people write them, but short: histories are.
+// Realistic limits, but short ones: histories are short.
 Limit World::AnyLimit() {
   const std::int64_t span_us =
       OneOf(std::vector{10 * kMs, 100 * kMs, kSecond, 3 * kSecond, 20 * kSecond}) *
@@ -213,7 +213,7 @@ void World::StartInstance(int number) {
       events_, site_, random_, number, endpoint_, options_, observer_, bug_);
 }
 
-// The guard's own probe is the only state that no rule has made.
+// The guard's own probe is the only state without a rule.
 model::Model::Charge World::ChargeOf(const std::string& state) const {
   const auto rule = rule_of_.find(state);
   if (rule != rule_of_.end()) return {state, "", SpecOf(rule->second->limit), 1};
@@ -227,7 +227,7 @@ void World::PlanClient() {
     if (events_.now_us() >= Events::kEpochUs + kTraffic) return;
     const int instance =
         static_cast<int>(random_.Between(0, static_cast<std::int64_t>(instances_.size()) - 1));
-    // The first keys are asked for most; now and then many ask for one at once.
+    // The first keys are the busiest; now and then many ask for one at once.
     const auto most = static_cast<std::int64_t>(keys_.size()) - 1;
     const auto key =
         static_cast<std::size_t>(std::min(random_.Between(0, most), random_.Between(0, most)));
@@ -253,8 +253,7 @@ std::unique_ptr<ClientRequest> World::MakeRequest(int instance, std::size_t key)
       return charge.key == of && charge.name == rule.name;
     });
     if (is_there) continue;
-    // Holds over several slots that differ by looks alone could not be told apart by what is
-    // given back.
+    // Holds over several slots that differ only in looks could not be told apart by their refunds.
     const bool may_look = charges == 1 || endpoint_.mode != redis::Mode::kCluster;
     const std::int64_t cost =
         may_look && random_.OneIn(15)
@@ -278,7 +277,7 @@ void World::Ask(int instance, std::size_t key, std::int64_t count) {
   std::optional<ClientRequest> same;
   for (std::int64_t i = 0; i < count; ++i) {
     auto asked = MakeRequest(instance, key);
-    if (same && random_.OneIn(2)) {  // Folded, if the store has many of them.
+    if (same && random_.OneIn(2)) {  // Equal requests are folded, if the store has many of them.
       asked->charges = same->charges;
       asked->each.assign(asked->charges.size(), Decision{});
       asked->request.charges = asked->charges;
@@ -307,7 +306,7 @@ void World::Answer(std::int64_t number) {
   const auto node = open_.extract(number);
   if (node.empty()) throw Failure(text::Cat("request ", number, " was answered twice"));
   ClientRequest& asked = *node.mapped();
-  if (bug_.ignores_policies) {  // The rules as they were.
+  if (bug_.ignores_policies) {  // Restores the rules' own.
     for (Charge& charge : asked.charges) {
       const Rule& rule = *rule_of_.at(redis::StateKey(endpoint_.prefix, charge));
       charge.on_store_failure = rule.on_store_failure;
@@ -324,7 +323,7 @@ void World::Answer(std::int64_t number) {
   judge_->Answered(asked, instance->asks_store(), site_.servers);
 }
 
-// What goes wrong.
+// Faults.
 
 void World::PlanFault() {
   if (calm_) return;
@@ -421,7 +420,7 @@ void World::Kill(Server& server) {
   });
 }
 
-// A replica takes over that is behind; connections to the former master stay for a while.
+// A replica that is behind takes over; connections to the former master stay for a while.
 void World::FailOver(Server& server) {
   if (!server.alive) return;
   const std::int64_t lag_us = random_.AnySize(kSecond);
@@ -448,11 +447,11 @@ void World::MoveSlot() {
     at_us += random_.AnySize(50 * kMs);
     events_.After(at_us, [this, from, to, name] {
       from->MoveKey(name, *to);
-      judge_->Upset();  // The clocks of the two may differ.
+      judge_->Upset();  // Their clocks may differ.
     });
   }
   events_.After(at_us + random_.AnySize(50 * kMs), [this, slot, from, to] {
-    // Those that were made meanwhile, by requests that came before the slot began to move.
+    // Keys created meanwhile, by requests from before the slot began to move.
     for (const auto& [name, _] : rule_of_) {
       if (redis::SlotOf(name) == slot) from->MoveKey(name, *to);
     }

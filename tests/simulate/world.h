@@ -9,7 +9,7 @@
 
 namespace sluice::simulate {
 
-// What a history came to.
+// The result of a history.
 struct Summary {
   std::int64_t simulated_us = 0;
   std::int64_t requests = 0;
@@ -18,8 +18,8 @@ struct Summary {
   std::int64_t faults = 0;
 };
 
-// Runs one history: instances, clients, limits and faults are drawn from the seed. The same seed is
-// the same history. Throws Failure at the first answer that is wrong. With `traces`, prints what
+// Runs one history: instances, clients, limits and faults are drawn from the seed. The same seed
+// gives the same history. Throws Failure at the first wrong answer. With `traces`, prints what
 // happens.
 Summary RunHistory(std::uint64_t seed, const Bug& bug, bool traces);
 

@@ -52,7 +52,7 @@ Moment RedisLoop::Advance(Moment now) {
   return dispatcher_.NextWake();
 }
 
-// After what goes next was sent: Redis works while the answers are looked at.
+// After the next call was sent: Redis works while the answers are processed.
 void RedisLoop::Answer() {
   for (const auto time : dispatcher_.TakeCallTimes()) {
     if (on_call_) on_call_(time);

@@ -17,8 +17,8 @@
 
 namespace sluice::redis {
 
-// The Redis store on one event loop, which runs on one thread: every method is called there unless
-// it says otherwise.
+// The Redis store on one event loop, which runs on one thread. Every method is called there unless
+// noted.
 class RedisLoop {
  public:
   // See RedisStore::Options::on_call.
@@ -26,26 +26,26 @@ class RedisLoop {
 
   RedisLoop(boost::asio::any_io_executor executor, Endpoint endpoint, OnCall on_call);
 
-  // Begins to connect.
+  // Starts to connect.
   void Start() { network_->Start(); }
 
-  // Fails all that is outstanding, with kUnavailable or kOutcomeUnknown, and stays closed.
+  // Fails everything outstanding, with kUnavailable or kOutcomeUnknown, and stays closed.
   void Stop();
 
-  // See Store::Apply. Requests that come in one turn of the loop go together.
+  // See Store::Apply. Requests of one turn of the loop are sent together.
   void Apply(std::span<Request> requests, std::move_only_function<void()> done);
 
-  // Refuses requests, because `waiting` wait already. From any thread.
+  // Refuses requests, because `waiting` others wait already. From any thread.
   void RefuseAll(std::span<Request> requests, std::size_t waiting) {
     dispatcher_.RefuseAll(requests, waiting);
   }
 
-  // Calls `on_raised` for each announcement from now on, see Store::Watch.
+  // Calls `on_raised` for each announcement from now on; see Store::Watch.
   void Watch(const Store::OnRaised& on_raised);
 
   Network& network() { return *network_; }
 
-  // Read from any thread.
+  // Any thread may read these.
   const Endpoint& endpoint() const { return endpoint_; }
   bool listening() const { return listener_.listening(); }
   const Dispatcher::Counters& counters() const { return dispatcher_.counters(); }

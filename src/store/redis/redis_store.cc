@@ -43,7 +43,7 @@ Page ReadPage(std::span<const RespNode> reply) {
   return page;
 }
 
-// What `start` hands to its argument, sooner or later.
+// A future for what `start` passes to its argument.
 template <typename T, typename Start>
 std::future<Expected<T>> Begin(Start start) {
   const auto promise = std::make_shared<std::promise<Expected<T>>>();
@@ -51,13 +51,13 @@ std::future<Expected<T>> Begin(Start start) {
   return promise->get_future();
 }
 
-// The same, and wait.
+// The same, but waits.
 template <typename T, typename Start>
 Expected<T> Await(Start start) {
   return Begin<T>(std::move(start)).get();
 }
 
-// The commands that remove keys: one, or one for each slot.
+// The commands that remove keys: one, or one per slot in a Cluster.
 std::map<std::uint16_t, std::vector<std::string_view>> BySlot(const std::vector<std::string>& keys,
                                                               bool cluster) {
   std::map<std::uint16_t, std::vector<std::string_view>> commands;
@@ -84,7 +84,7 @@ class RedisStore::Impl {
   }
 
   void Apply(std::span<Request> requests, std::move_only_function<void()> done) {
-    // The loop bounds what waits for Redis; this, what waits for the loop.
+    // The loop bounds what waits for Redis; this bounds what waits for the loop.
     const std::size_t waiting = on_the_way_.fetch_add(requests.size(), std::memory_order_relaxed);
     if (waiting >= loop_->endpoint().waiting_max) {
       on_the_way_.fetch_sub(requests.size(), std::memory_order_relaxed);
@@ -111,7 +111,7 @@ class RedisStore::Impl {
     thread_.Post([loop = loop_, on_raised = std::move(on_raised)] { loop->Watch(on_raised); });
   }
 
-  // The same, and wait.
+  // Like Send, but waits.
   template <typename T, typename Read>
   Expected<T> Ask(std::string command, Target target, Read read) {
     return Await<T>([&](auto done) {
@@ -119,7 +119,7 @@ class RedisStore::Impl {
     });
   }
 
-  // For commands that answer with a number.
+  // For commands that reply with a number.
   std::future<Expected<std::int64_t>> BeginNumber(std::string command, Target target) {
     const auto read = [](std::span<const RespNode> reply) { return reply.front().number; };
     return Begin<std::int64_t>([&](auto done) {
@@ -127,14 +127,14 @@ class RedisStore::Impl {
     });
   }
 
-  // The same, and wait.
+  // The same, but waits.
   Expected<std::int64_t> AskNumber(std::string command, Target target) {
     return BeginNumber(std::move(command), std::move(target)).get();
   }
 
   using Masters = std::vector<redis::Address>;
 
-  // Any of them has to be known for the others to be.
+  // Waits until one master is known: then all of them are.
   void FindMasters(std::move_only_function<void(Expected<Masters>)> done) {
     Send<Masters>(
         Command("PING"), kAnySlot, [loop = loop_](auto) { return loop->network().Masters(); },
@@ -145,7 +145,7 @@ class RedisStore::Impl {
     return Await<Masters>([this](auto done) { FindMasters(std::move(done)); });
   }
 
-  // All masters at once; the slowest is what counts, unless one fails.
+  // Pings all masters at once; the result is the slowest, unless one fails.
   void Ping(std::move_only_function<void(Expected<Micros>)> done) {
     FindMasters([loop = loop_, done = std::move(done)](Expected<Masters> masters) mutable {
       if (!masters) return done(std::unexpected(masters.error()));
@@ -181,7 +181,7 @@ class RedisStore::Impl {
  private:
   Expected<std::int64_t> Unlink(const std::vector<std::string>& keys);
 
-  // A handler that gives `done` what `read` makes of the reply; an error reply is an error.
+  // A handler that passes to `done` what `read` makes of the reply; an error reply is an error.
   template <typename T, typename Read>
   static redis::Connection::Handler Reading(Read read,
                                             std::move_only_function<void(Expected<T>)> done) {
@@ -196,7 +196,7 @@ class RedisStore::Impl {
     };
   }
 
-  std::atomic<std::size_t> on_the_way_ = 0;  // Requests that the loop has yet to see.
+  std::atomic<std::size_t> on_the_way_ = 0;  // Requests that the loop has not seen yet.
   redis::LoopThread thread_;
   const std::shared_ptr<redis::RedisLoop> loop_;
 };
@@ -222,7 +222,7 @@ Expected<std::unique_ptr<RedisStore>> RedisStore::Create(const Options& options)
 
 RedisStore::RedisStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-// Before anything is destroyed: those who are answered now may ask for more.
+// Before anything is destroyed: callers that get their answers now may ask for more.
 RedisStore::~RedisStore() { impl_->Stop(); }
 
 void RedisStore::Apply(std::span<Request> requests, std::move_only_function<void()> done) {
@@ -276,8 +276,8 @@ Expected<std::int64_t> RedisStore::CountKeys() {
   return sum;
 }
 
-// How many there were. In a Cluster a command has keys of one slot only, which is hardly ever more
-// than one of a page: all are sent at once.
+// Returns how many existed. In a Cluster a command takes keys of one slot, and a page hardly ever
+// has two of the same: all commands are sent at once.
 Expected<std::int64_t> RedisStore::Impl::Unlink(const std::vector<std::string>& keys) {
   const bool cluster = loop().endpoint().mode == redis::Mode::kCluster;
   std::vector<std::future<Expected<std::int64_t>>> answers;
@@ -332,7 +332,7 @@ Expected<RedisStore::PurgeProgress> RedisStore::Purge(
   auto purged = impl_->Purge(pattern, dry_run, std::move(progress));
   const redis::Endpoint& endpoint = impl_->loop().endpoint();
   if (dry_run || !endpoint.announces) return purged;
-  // Also if it did not come to its end: some are gone.
+  // Even if it did not finish: some states are gone.
   const auto heard = impl_->AskNumber(redis::AnnounceCommand(endpoint.prefix, nullptr), kAnySlot);
   if (purged && !heard) return std::unexpected(heard.error());
   return purged;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store against real servers: what goes wrong with them is a typed error or a recovery.
+// The store with real servers: whatever goes wrong with them leads to a typed error or a recovery.
 #include "sluice/redis_store.h"
 
 #include <gmock/gmock.h>
@@ -51,7 +51,7 @@ using testing_support::TemporaryFolder;
 const Limit kFive = *Limit::Parse("algorithm=fixed_window,limit=5,window=1d");
 const Limit kMany = *Limit::Parse("algorithm=token_bucket,capacity=1000000,refill=1,period=1h");
 
-// With timeouts that a busy machine keeps, unless the test is about them.
+// With timeouts that a busy machine meets, unless the test is about them.
 std::unique_ptr<RedisStore> Open(std::string uri) {
   for (const std::string option : {"timeout=10s", "connect_timeout=10s"}) {
     const std::string name = option.substr(0, option.find('=') + 1);
@@ -68,7 +68,7 @@ Expected<Decision> Check(RedisStore& store, const Limit& limit = kMany,
   return store.Check({.key = key, .limit = &limit});
 }
 
-// Several at once, which go in one call of the script where that has room.
+// Sends several at once, in one call of the script if they fit.
 std::vector<Expected<Decision>> Together(
     Store& store, const std::vector<std::pair<std::string, const Limit*>>& asked) {
   std::vector<Charge> charges;
@@ -83,12 +83,12 @@ std::vector<Expected<Decision>> Together(
   return outcomes;
 }
 
-// Until it decides again, for as long as a server may take to come back.
+// Waits until it decides again, for as long as a server may take to come back.
 bool Recovers(RedisStore& store) {
   return Eventually([&] { return Check(store).has_value(); });
 }
 
-// Sooner or later: on a busy machine a time may be over before there was anything to say.
+// Eventually: on a busy machine a timeout may pass before there was anything to report.
 bool FailsSaying(RedisStore& store, std::string_view what) {
   return Eventually([&] {
     const auto refused = Check(store);
@@ -109,7 +109,7 @@ TEST(RedisStore, DecidesAndResets) {
   EXPECT_EQ(Check(*store, kFive, "").error().code, ErrorCode::kInvalidKey);
 }
 
-// What a state from ahead is to the server's clock after it was set back by as much.
+// A state from the future looks the same as one from before the server's clock was set back.
 TEST(RedisStore, AClockSetBackLocksNobodyOutForMoreThanAWindow) {
   const RedisServer server;
   const auto store = Open(server.Uri());
@@ -146,8 +146,8 @@ TEST(RedisStore, ManyClientsNeverExceedTheLimitAndReachIt) {
   using Clock = std::chrono::steady_clock;
   std::atomic<int> admitted = 0;
   std::mutex mutex;
-  Clock::time_point first = Clock::time_point::max();  // By then all had been taken once.
-  Clock::time_point last = Clock::time_point::min();   // By then all had been taken again.
+  Clock::time_point first = Clock::time_point::max();  // All had been taken once by then.
+  Clock::time_point last = Clock::time_point::min();   // All had been taken again by then.
   std::atomic<bool> emptied = false;
   const auto start = Clock::now();
   {
@@ -289,7 +289,7 @@ TEST(RedisStore, AnswersInTimeWhenTheServerDoesNot) {
   })) << "it may have been charged";
   server.Cli("client unpause");
   EXPECT_TRUE(Recovers(*store));
-  // Stopped dead: the connection is given up and made anew.
+  // A stopped server: the connection is given up and made again.
   server.Signal(SIGSTOP);
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(Check(*store));
   server.Signal(SIGCONT);
@@ -330,7 +330,7 @@ TEST(RedisStore, FollowsCredentialsAndPermissionsThatChange) {
   EXPECT_EQ(Check(*store).error().code, ErrorCode::kAccessDenied);
   server.Cli("acl setuser app +evalsha");
   EXPECT_TRUE(Check(*store));
-  // Whoever is connected stays so; the next connection needs the new password.
+  // Open connections stay; the next one needs the new password.
   server.Cli("acl setuser app resetpass '>two'");
   server.Cli("client kill type normal");
   EXPECT_TRUE(Eventually([&] {
@@ -347,7 +347,7 @@ TEST(RedisStore, SaysThatAServerTakesNoMoreClients) {
   ASSERT_TRUE(Check(*first));
   ASSERT_EQ(server.Cli("config set maxclients 1"), "OK\n");
   const auto second = Open(server.Uri());
-  // It hangs up on us while we talk, so that its word may be lost now and then.
+  // The server hangs up while we send, so its error may get lost now and then.
   EXPECT_TRUE(Eventually([&] {
     const auto refused = Check(*second);
     EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
@@ -401,7 +401,7 @@ TEST(RedisStore, RefusesMoreThanMayWait) {
   EXPECT_EQ(count(ErrorCode::kUnavailable, "could not be sent"), 90)
       << "waited, and were never sent";
   EXPECT_EQ(count(ErrorCode::kOutcomeUnknown, "no answer"), 10) << "one batch";
-  // The same for what is not of the script.
+  // The same for commands other than the script.
   server.Signal(SIGSTOP);
   auto patient = Open(server.Uri("?timeout=60s"));
   constexpr std::int64_t kPings = 15'000;
@@ -421,7 +421,7 @@ TEST(RedisStore, RefusesMoreThanMayWait) {
   EXPECT_TRUE(Recovers(*store));
 }
 
-// Those that the store's thread has not come to see yet are bounded, too.
+// Requests that the store's thread has not seen yet are bounded, too.
 TEST(RedisStore, RefusesMoreThanMayWaitForItsThread) {
   const RedisServer server;
   const auto store = Open(server.Uri("?timeout=60s&waiting=5"));
@@ -474,7 +474,7 @@ TEST(RedisStore, SendsAsMuchAtOnceAsTheUriSays) {
   }
 }
 
-// One request in one call and all others in the next would have Redis and the client take turns.
+// With one request in one call and all others in the next, Redis and the client would take turns.
 TEST(RedisStore, SharesWhatIsOpenBetweenTheCalls) {
   const RedisServer server;
   for (const auto& [in_flight, calls] : {std::pair{"1", 1}, std::pair{"2", 2}, std::pair{"4", 4}}) {
@@ -509,7 +509,7 @@ TEST(RedisStore, NeedsNoMoreThanTheDocumentedAcl) {
   EXPECT_TRUE(Eventually([&] { return *heard == 1; }));
   EXPECT_TRUE(store->Ping());
   EXPECT_TRUE(store->Purge("*", false));
-  // And no less is of use: a clear error, and never a budget that is whole again and again.
+  // With less it does not work: the error is clear, and no budget is ever full again and again.
   EXPECT_TRUE(Check(*store));
   for (const auto& [without, with] : {std::pair{"-evalsha", "+evalsha"},
                                       {"-time", "+time"},
@@ -522,13 +522,13 @@ TEST(RedisStore, NeedsNoMoreThanTheDocumentedAcl) {
     server.Cli("acl setuser sluice "s + with);
     EXPECT_TRUE(Check(*store)) << with;
   }
-  // Nor one that never expires.
+  // No state is left that never expires.
   server.Cli("flushall");
   server.Cli("acl setuser sluice -pexpire");
   const Limit log = *Limit::Parse("algorithm=sliding_window,limit=5,window=1d");
   EXPECT_EQ(Check(*store, log).error().code, ErrorCode::kAccessDenied);
   EXPECT_EQ(server.Cli("dbsize"), "0\n");
-  // Those that do not need what is missing are decided, in the same call as well.
+  // Requests that do not need the missing command are decided, even in the same call.
   const auto outcomes = Together(*store, {{"a", &kMany}, {"b", &log}, {"c", &kMany}});
   EXPECT_TRUE(outcomes[0] && outcomes[2]);
   EXPECT_EQ(outcomes[1].error().code, ErrorCode::kAccessDenied);
@@ -567,7 +567,7 @@ TEST(RedisStore, AScratchIsBelowThePrefixAndOfNoConcernToOthers) {
   const std::string uri =
       "redis://sluice:pw@127.0.0.1:" + std::to_string(server.port()) + "?timeout=10s";
   const auto shared = Open(uri);
-  // Together they may be longer than a prefix.
+  // Prefix and scratch together may be longer than a prefix.
   const std::string prefix = "sluice:" + std::string(57, 'p');
   const auto longest =
       *RedisStore::Create({.uri = uri, .prefix = prefix, .scratch = std::string(64, 's')});
@@ -577,7 +577,7 @@ TEST(RedisStore, AScratchIsBelowThePrefixAndOfNoConcernToOthers) {
     EXPECT_EQ(Check(*store, kFive, "k2")->remaining, 4);
   }
   EXPECT_THAT(server.Cli("keys 'sluice:try:1:{k}:*'"), HasSubstr("sluice:try:1:{k}:"));
-  // The channel of a scratch is not among what the user may use.
+  // The user has no access to the channel of a scratch.
   EXPECT_TRUE(scratch->Reset({.key = "k2", .limit = &kFive}).value());
   for (RedisStore* store : {scratch.get(), longest.get(), shared.get()}) {
     const std::int64_t held = store == scratch.get() ? 1 : 2;
@@ -610,7 +610,7 @@ TEST(RedisStore, LeavesAloneWhatIsNotItsOwn) {
   }
 }
 
-// A key that holds something else fails its own request, and no other that goes with it.
+// A key that holds something else fails its own request, and no other in the same call.
 TEST(RedisStore, OneForeignKeyIsNobodyElsesBusiness) {
   const RedisServer server;
   const auto store = Open(server.Uri("?in_flight=1"));
@@ -636,7 +636,7 @@ TEST(RedisStore, OneForeignKeyIsNobodyElsesBusiness) {
       }
       std::vector<Request> requests;
       for (const Charge& charge : charges) requests.push_back({.charges = {&charge, 1}});
-      // And as one of several limits.
+      // And one request over several limits.
       const std::vector<Charge> group = {charges[1], charges[30], charges[2]};
       requests.push_back({.charges = group});
       std::promise<void> done;
@@ -667,7 +667,7 @@ TEST(RedisStore, TellsAFullServerApart) {
   const auto full = Check(*store, kMany, "new");
   ASSERT_FALSE(full);
   EXPECT_EQ(full.error().code, ErrorCode::kStoreFull);
-  // What needs no room is decided, in the same call as well.
+  // Requests that need no memory are decided, even in the same call.
   const auto outcomes = Together(*store, {{"new", &kFive}, {"exhausted", &kFive}, {"k", &kMany}});
   EXPECT_EQ(outcomes[0].error().code, ErrorCode::kStoreFull);
   ASSERT_TRUE(outcomes[1]) << outcomes[1].error().message;
@@ -731,13 +731,13 @@ TEST(RedisStore, SpeaksTlsAndInsistsOnTheRightCertificate) {
   EXPECT_EQ(unknown.error().code, ErrorCode::kUnavailable) << unknown.error().message;
 }
 
-// Redis waits for more of a handshake, which to it is a command, and others answer something.
+// Redis takes a handshake for a command and waits for the rest; others answer something.
 TEST(RedisStore, SaysThatAPortDoesNotSpeakTls) {
   const RedisServer server;
   const FixedAnswerServer other("-ERR unknown command\r\n");
   for (const std::string& uri : {server.Uri(), other.Uri()}) {
     for (const std::string mode : {"", "&mode=cluster"}) {
-      // Whichever of the two times is over first.
+      // Whichever timeout ends first.
       for (const std::string times :
            {"&timeout=100ms&connect_timeout=60s", "&timeout=60s&connect_timeout=100ms"}) {
         const auto store = Open("rediss" + uri.substr(5) + "?verify=no" + times + mode);
@@ -749,7 +749,7 @@ TEST(RedisStore, SaysThatAPortDoesNotSpeakTls) {
   }
 }
 
-// A master with two replicas and three Sentinels that watch it.
+// A master with two replicas, watched by three Sentinels.
 class SentinelGroup {
  public:
   SentinelGroup() {
@@ -770,7 +770,7 @@ class SentinelGroup {
           RedisServer::Options{.port = at, .sentinel_config = configs_.back()}));
       addresses_ += (i == 0 ? "" : ",") + ("127.0.0.1:" + std::to_string(at));
     }
-    // Before the Sentinels know the replicas there is nothing to fail over to.
+    // Until the Sentinels know the replicas, they cannot fail over.
     for (int i = 0; i < 800 && !Ready(); ++i) std::this_thread::sleep_for(25ms);
   }
   ~SentinelGroup() {
@@ -854,7 +854,7 @@ TEST(RedisSentinel, GoesToTheNewMasterWhenTheSentinelsSaySo) {
   const auto before = store->GetStats().connects;
   ASSERT_TRUE(
       Eventually([&] { return group.sentinel(0).Cli("sentinel failover main") == "OK\n"; }));
-  // Not a single request is made that the old master, which lives on, could turn away.
+  // Makes no request that the old master, which is still alive, could refuse.
   EXPECT_TRUE(Eventually([&] { return store->GetStats().connects > before; }));
   EXPECT_TRUE(Recovers(*store));
 }
@@ -904,7 +904,7 @@ TEST(RedisStore, ReachesAServerByIpv6AndByName) {
 }
 
 TEST(RedisStore, WaitsForAServerThatLoads) {
-  // Loads for minutes unless told otherwise, and speaks to us after each of the larger keys.
+  // Loads for minutes unless told otherwise, and answers us after each of the larger keys.
   RedisServer server(
       {.arguments = {"--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024",
                      "--rdbcompression", "no"}});
@@ -931,7 +931,7 @@ TEST(RedisStore, KeepsItsDeadlines) {
   const auto store = Open(server.Uri("?timeout=300ms"));
   ASSERT_TRUE(Recovers(*store));
   using Clock = std::chrono::steady_clock;
-  // However busy the machine is, one of several is hardly later than a timer is.
+  // However busy the machine is, at least one of several is hardly later than a timer.
   auto least = Clock::duration::max();
   auto least_late = Clock::duration::max();
   for (int i = 0; i < 5; ++i) {
@@ -1051,7 +1051,7 @@ TEST(AsyncApply, CompletesAsTheTokenSays) {
 
   EXPECT_EQ(AsyncApply(*store, request, boost::asio::use_future).get()->remaining, 4);
 
-  // What is outstanding counts as work: run() returns when it has completed.
+  // Outstanding operations count as work: run() returns when they have completed.
   boost::asio::io_context context;
   std::optional<std::int64_t> by_callback;
   AsyncApply(*store, request, boost::asio::bind_executor(context, [&](Expected<Decision> decision) {
@@ -1078,7 +1078,7 @@ TEST(RedisStore, AnswersAllThatIsOutstandingWhenItIsDestroyed) {
   auto store = Open(server.Uri());
   ASSERT_TRUE(Check(*store));
   server.Cli("client pause 60000 write");
-  // Some on their way, most of them waiting.
+  // Some are in flight, most of them wait.
   std::vector<std::string> keys;
   for (int i = 0; i < 1'000; ++i) keys.push_back(std::to_string(i));
   std::vector<Charge> charges;
