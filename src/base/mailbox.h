@@ -60,13 +60,13 @@ class Mailbox {
   }
 
   // The mailbox of the loop that runs on this thread; null if there is none.
-  static Mailbox* Here() { return here_; }
+  static Mailbox* Here() { return here; }
 
   // Sets the mailbox of this thread.
   class Home {
    public:
-    explicit Home(Mailbox& mailbox) { here_ = &mailbox; }
-    ~Home() { here_ = nullptr; }
+    explicit Home(Mailbox& mailbox) { here = &mailbox; }
+    ~Home() { here = nullptr; }
     Home(const Home&) = delete;
     Home& operator=(const Home&) = delete;
   };
@@ -90,7 +90,7 @@ class Mailbox {
     return first;
   }
 
-  static inline constinit thread_local Mailbox* here_ = nullptr;
+  static inline constinit thread_local Mailbox* here = nullptr;
 
   const std::function<void()> wake_;
   std::atomic<Task*> last_ = nullptr;  // Each points to the one before it.

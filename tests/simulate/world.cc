@@ -91,7 +91,6 @@ class World {
   std::optional<Judge> judge_;
   Instance::Observer observer_;
   std::vector<std::unique_ptr<Instance>> instances_;
-  std::vector<std::int64_t> calls_before_;  // Of instances that are gone.
   std::map<std::int64_t, std::unique_ptr<ClientRequest>> open_;
   std::int64_t next_number_ = 1;
   std::int64_t interval_us_ = 0;
@@ -346,8 +345,7 @@ void World::CutAll(const Server& server) {
 }
 
 void World::DoFault() {
-  Server& server =
-      *OneOf(std::vector<Server*>{site_.servers.front().get(), site_.servers.back().get()});
+  Server& server = *OneOf(site_.servers);
   const std::int64_t lasts = random_.AnySize(2 * kSecond);
   const auto instance =
       static_cast<int>(random_.Between(0, static_cast<std::int64_t>(instances_.size()) - 1));
