@@ -9,6 +9,7 @@
 #include <deque>
 #include <future>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/text.h"
@@ -80,10 +81,11 @@ class LuaRedisTest : public ScriptTest {
       for (const std::string& key : asked.keys) {
         const auto number = random.Between(0, static_cast<std::int64_t>(limits_.size()) - 1);
         // Now and then another limit has the same name: states are carried over.
-        asked.charges.push_back({.key = key,
-                                 .limit = &limits_[static_cast<std::size_t>(number)],
-                                 .name = random.OneIn(20) ? "shared" : names_[number % 12],
-                                 .cost = random.Between(0, 3)});
+        asked.charges.push_back(
+            {.key = key,
+             .limit = &limits_[static_cast<std::size_t>(number)],
+             .name = random.OneIn(20) ? "shared" : kNames[static_cast<std::size_t>(number)],
+             .cost = random.Between(0, 3)});
       }
       asked.request.charges = asked.charges;
       asked.request.now = At(now_us_);
@@ -116,7 +118,8 @@ class LuaRedisTest : public ScriptTest {
   }
 
   std::vector<Limit> limits_;
-  std::array<std::string, 12> names_ = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"};
+  static constexpr std::array<std::string_view, 12> kNames = {"a", "b", "c", "d", "e", "f",
+                                                              "g", "h", "i", "j", "k", "l"};
   std::vector<redis::Receipt> receipts_;
   LuaRedis redis_;
   std::int64_t now_us_ = kStartUs;
