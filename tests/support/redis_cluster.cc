@@ -143,11 +143,20 @@ void RedisCluster::MoveSlot(std::uint16_t slot, std::size_t to) {
 }
 
 void RedisCluster::ReplaceMaster(std::size_t master, std::size_t replica) {
-  nodes_[replica]->Cli("cluster failover");
-  for (int tries = 0; !nodes_[replica]->Cli("role").starts_with("master") ||
-                      !nodes_[master]->Cli("role").starts_with("slave");
-       ++tries) {
-    if (tries == 1000) throw std::runtime_error("a replica does not replace its master");
+  // Redis refuses a failover while the replica is not yet connected, and gives one up after five
+  // seconds, as on a machine that is busy: it is asked for again.
+  const auto is_done = [&] {
+    return nodes_[replica]->Cli("role").starts_with("master") &&
+           nodes_[master]->Cli("role").starts_with("slave");
+  };
+  std::chrono::steady_clock::time_point ask_again;
+  for (int tries = 0; !is_done(); ++tries) {
+    if (tries == 5'000) throw std::runtime_error("a replica does not replace its master");
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= ask_again && nodes_[replica]->Cli("role").starts_with("slave")) {
+      nodes_[replica]->Cli("cluster failover");
+      ask_again = now + std::chrono::seconds(6);
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   const std::string forget = "cluster forget " + IdOf(master);
