@@ -124,7 +124,7 @@ class Bench {
         Request request{.charges = {&charge, 1}};
         redis::Batch batch;
         batch.Add({.request = &request}, "direct", 1);
-        batch.AppendCommand(command, own_sha_);
+        batch.AppendCommand(command, redis::ProgramForm::kFunction);
       } else {
         const double now = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
         command =
@@ -132,7 +132,7 @@ class Bench {
                            "100", "10", std::to_string(now), "1");
       }
       connection_->Send(command, [&](auto reply) {
-        if (!reply || reply->front().type != redis::RespType::kArray) Die("unexpected reply");
+        if (!reply || reply->front().type == redis::RespType::kError) Die("unexpected reply");
         ++done;
         next();
       });
@@ -152,16 +152,6 @@ class Bench {
     return latencies[kIdleChecks / 2];
   }
 
-  void LoadOwnScript() {
-    const std::string load = redis::Command("SCRIPT", "LOAD", redis::kScript);
-    bool ready = false;
-    connection_->Send(load, [&](auto reply) {
-      own_sha_ = reply->front().text;
-      ready = true;
-    });
-    RunUntil([&] { return ready; });
-  }
-
  private:
   const std::string& Key(bool hot) {
     return keys_[hot ? 0 : std::uniform_int_distribution<std::size_t>(0, kKeys - 1)(random_)];
@@ -177,7 +167,6 @@ class Bench {
   std::shared_ptr<redis::RedisLoop> loop_;
   std::shared_ptr<redis::Connection> connection_;
   std::string plain_sha_;
-  std::string own_sha_;
   const Limit limit_ = *Limit::Parse("algorithm=token_bucket,capacity=100,refill=10,period=1s");
   std::vector<std::string> keys_;
   std::mt19937_64 random_{1};
@@ -192,7 +181,6 @@ double Median(std::vector<double> values) {
 
 int main() {
   Bench bench;
-  bench.LoadOwnScript();
   // Before anything is timed, give nearly every key its state.
   bench.ThroughStore(5 * kKeys, kOutstanding, false);
   bench.Direct(5 * kKeys, kOutstanding, false, false);

@@ -246,7 +246,8 @@ void ServiceMetrics::WatchRedis(std::function<RedisStore::Stats()> stats) {
         &RedisStore::Stats::requests);
   watch("sluice_redis_calls_total", "Calls of the script; one decides many requests.",
         &RedisStore::Stats::calls);
-  watch("sluice_redis_script_loads_total", "Times that the server did not know the script.",
+  watch("sluice_redis_script_loads_total",
+        "Times that the server did not know the function or the script.",
         &RedisStore::Stats::script_loads);
   watch("sluice_redis_connects_total", "Connections made to Redis.", &RedisStore::Stats::connects);
   watch("sluice_redis_unavailable_total", "Requests that failed and were not charged.",

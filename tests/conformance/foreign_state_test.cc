@@ -348,7 +348,7 @@ TEST_F(ForeignStateTest, AReplicaSaysSoOfTheWholeCall) {
     redis::Batch batch;
     ASSERT_EQ(batch.Add({.request = &request}, "p", 1), redis::Batch::Added::kTaken);
     std::string command;
-    batch.AppendCommand(command, sha_);
+    batch.AppendCommand(command, form_);
     EXPECT_TRUE(Tell(command).contains("read only replica"));
   }
 }

@@ -20,7 +20,8 @@ class ScriptTest : public testing::Test {
  protected:
   void SetUp() override {
     client_ = redis::Client::Create(server_.Uri("?timeout=60s&connect_timeout=60s")).value();
-    sha_ = Tell(redis::Command("SCRIPT", "LOAD", redis::kScript));
+    Tell(redis::ProgramAs(redis::ProgramForm::kScript).load);
+    Tell(redis::ProgramAs(redis::ProgramForm::kFunction).load);
   }
 
   // Sends a command of any bytes; returns the text of its reply.
@@ -43,7 +44,7 @@ class ScriptTest : public testing::Test {
     }
     if (batch.empty()) return;
     std::string command;
-    batch.AppendCommand(command, sha_);
+    batch.AppendCommand(command, form_);
     std::promise<std::string> problem;
     client_->Send(command, "", [&](Expected<std::span<const redis::RespNode>> reply) {
       if (!reply) return problem.set_value(reply.error().message);
@@ -58,7 +59,7 @@ class ScriptTest : public testing::Test {
 
   testing_support::RedisServer server_;
   std::unique_ptr<redis::Client> client_;
-  std::string sha_;
+  redis::ProgramForm form_ = redis::ProgramForm::kFunction;
 };
 
 }  // namespace sluice

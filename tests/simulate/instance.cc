@@ -23,7 +23,7 @@ GuardedStore::Options WithClock(GuardedStore::Options options, const Clock& cloc
 
 // A command, for the trace.
 std::string TextOf(std::span<const std::string> words) {
-  if (words[0] != "EVALSHA") return words[0];
+  if (!IsScriptCall(words)) return words[0];
   std::string text;
   for (const ScriptGroup& group : ReadScriptCall(words)) {
     text += text::Cat(text.empty() ? "" : "; ", group.action);
@@ -286,7 +286,8 @@ void Instance::Connect(NodeId node) {
     Link& link = found->second;
     Server* const server = site_.At(link.address);
     if (!server->alive || server->loading) return Pause(node);
-    const std::string load[] = {"SCRIPT", "LOAD", std::string(redis::kScript)};
+    const std::string load[] = {"SCRIPT", "LOAD",
+                                redis::ProgramAs(redis::ProgramForm::kScript).source};
     server->redis().Execute(load, server->clock_us());
     link.up = true;
     link.since_us = events_.now_us();

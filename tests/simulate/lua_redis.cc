@@ -63,6 +63,8 @@ LuaRedis::LuaRedis(Edit edit) : edit_(std::move(edit)), lua_(luaL_newstate()) {
   lua_setfield(lua_, -2, "call");
   lua_pushcfunction(lua_, &LuaRedis::LuaProtectedCall);
   lua_setfield(lua_, -2, "pcall");
+  lua_pushcfunction(lua_, &LuaRedis::LuaRegister);
+  lua_setfield(lua_, -2, "register_function");
   lua_setglobal(lua_, "redis");
 }
 
@@ -70,27 +72,58 @@ LuaRedis::~LuaRedis() { lua_close(lua_); }
 
 std::string LuaRedis::Execute(std::span<const std::string> words, std::int64_t now_us) {
   now_us_ = now_us;
-  if (words[0] == "EVALSHA") return Run(words);
+  if (words[0] == "EVALSHA" || words[0] == "FCALL") return Run(words);
   std::string reply;
   if (words[0] == "SCRIPT" && words[1] == "LOAD") {
-    redis::AppendBulkString(reply, Load(words[2]));
+    redis::AppendBulkString(reply, LoadScript(words[2]));
+  } else if (words[0] == "FUNCTION" && words[1] == "LOAD") {
+    return LoadLibrary(words[2]);
   } else {
     redis::AppendError(reply, "ERR unknown command '" + words[0] + "'");
   }
   return reply;
 }
 
-std::string LuaRedis::Load(std::string_view script) {
-  const std::string sha = redis::ScriptSha();
-  if (script != redis::kScript) return "";  // There is only one.
-  if (scripts_.contains(sha)) return sha;
-  const std::string text = edit_ ? edit_(script) : std::string(script);
+// Leaves the function on the stack.
+void LuaRedis::Compile(std::string_view source) {
+  const std::string text = edit_ ? edit_(source) : std::string(source);
   if (luaL_loadbuffer(lua_, text.data(), text.size(), "@user_script") != 0) {
     std::fprintf(stderr, "simulate: %s\n", lua_tostring(lua_, -1));
     std::abort();
   }
-  scripts_[sha] = luaL_ref(lua_, LUA_REGISTRYINDEX);
-  return sha;
+}
+
+std::string LuaRedis::LoadScript(std::string_view source) {
+  const redis::Program& program = redis::ProgramAs(redis::ProgramForm::kScript);
+  if (source != program.source) return "";  // There is only one.
+  if (scripts_.contains(program.name)) return program.name;
+  Compile(source);
+  scripts_[program.name] = luaL_ref(lua_, LUA_REGISTRYINDEX);
+  return program.name;
+}
+
+std::string LuaRedis::LoadLibrary(std::string_view source) {
+  const redis::Program& program = redis::ProgramAs(redis::ProgramForm::kFunction);
+  std::string reply;
+  if (full_) {
+    redis::AppendError(reply, kFull);
+  } else if (scripts_.contains(program.name)) {
+    redis::AppendError(reply, "ERR Library '" + program.name + "' already exists");
+  } else {
+    Compile(source.substr(source.find('\n') + 1));
+    lua_call(lua_, 0, 0);
+    redis::AppendBulkString(reply, program.name);
+  }
+  return reply;
+}
+
+int LuaRedis::LuaRegister(lua_State* lua) {
+  lua_pushlightuserdata(lua, const_cast<char*>(&kSelf));
+  lua_gettable(lua, LUA_REGISTRYINDEX);
+  auto* const self = static_cast<LuaRedis*>(lua_touserdata(lua, -1));
+  lua_pop(lua, 1);
+  self->scripts_[lua_tostring(lua, 1)] = luaL_ref(lua, LUA_REGISTRYINDEX);
+  return 0;
 }
 
 void LuaRedis::FlushScripts() {
@@ -98,30 +131,37 @@ void LuaRedis::FlushScripts() {
   scripts_.clear();
 }
 
-void LuaRedis::SetTable(const char* name, std::span<const std::string> words) {
+void LuaRedis::PushTable(std::span<const std::string> words) {
   lua_createtable(lua_, static_cast<int>(words.size()), 0);
   for (std::size_t i = 0; i < words.size(); ++i) {
     lua_pushlstring(lua_, words[i].data(), words[i].size());
     lua_rawseti(lua_, -2, static_cast<int>(i) + 1);
   }
-  lua_setglobal(lua_, name);
 }
 
-// EVALSHA digest keys key… argument…
+// EVALSHA digest keys key… argument…, or FCALL function keys key… argument…
 std::string LuaRedis::Run(std::span<const std::string> words) {
+  const bool is_function = words[0] == "FCALL";
   std::string reply;
   const auto script = scripts_.find(words[1]);
   if (script == scripts_.end()) {
-    redis::AppendError(reply, "NOSCRIPT No matching script. Please use EVAL.");
+    redis::AppendError(reply, is_function ? "ERR Function not found"
+                                          : "NOSCRIPT No matching script. Please use EVAL.");
     return reply;
   }
-  const auto keys = static_cast<std::size_t>(Integer(words[2]));
-  SetTable("KEYS", words.subspan(3, keys));
-  SetTable("ARGV", words.subspan(3 + keys));
+  if (is_function && full_) {
+    redis::AppendError(reply, kFull);
+    return reply;
+  }
   refuses_ = full_;
   has_written_ = false;
   lua_rawgeti(lua_, LUA_REGISTRYINDEX, script->second);
-  if (lua_pcall(lua_, 0, 1, 0) != 0) {
+  const auto keys = static_cast<std::size_t>(Integer(words[2]));
+  PushTable(words.subspan(3, keys));
+  if (!is_function) lua_setglobal(lua_, "KEYS");
+  PushTable(words.subspan(3 + keys));
+  if (!is_function) lua_setglobal(lua_, "ARGV");
+  if (lua_pcall(lua_, is_function ? 2 : 0, 1, 0) != 0) {
     const char* const text = lua_tostring(lua_, -1);
     redis::AppendError(reply, std::string("ERR ") + (text ? text : "error object"));
   } else {

@@ -83,9 +83,12 @@ class LuaRedis {
   void PushReply(const Reply& reply);
   std::string EncodeTop() const;
   void Encode(int index, std::string& out) const;
-  void SetTable(const char* name, std::span<const std::string> words);
+  void PushTable(std::span<const std::string> words);
   std::string Run(std::span<const std::string> words);
-  std::string Load(std::string_view script);
+  std::string LoadScript(std::string_view source);
+  std::string LoadLibrary(std::string_view source);
+  void Compile(std::string_view source);
+  static int LuaRegister(lua_State* lua);
 
   Reply Command(const Words& words);
   Reply Write(const Words& words);
@@ -97,7 +100,8 @@ class LuaRedis {
 
   const Edit edit_;
   lua_State* const lua_;
-  std::map<std::string, int, std::less<>> scripts_;  // By digest: reference of the function in Lua.
+  // By digest, and functions by name: references of the functions in Lua.
+  std::map<std::string, int, std::less<>> scripts_;
   std::map<std::string, Value> keys_;
   std::vector<std::pair<std::string, std::optional<Value>>> undo_;
   std::vector<std::string> published_;

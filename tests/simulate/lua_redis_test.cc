@@ -32,8 +32,11 @@ class LuaRedisTest : public ScriptTest {
  protected:
   void SetUp() override {
     ScriptTest::SetUp();
-    const std::array<std::string, 3> load = {"SCRIPT", "LOAD", std::string(redis::kScript)};
-    redis_.Execute(load, kStartUs);
+    for (const auto& [command, form] : {std::pair{"SCRIPT", redis::ProgramForm::kScript},
+                                        {"FUNCTION", redis::ProgramForm::kFunction}}) {
+      const std::array<std::string, 3> load = {command, "LOAD", redis::ProgramAs(form).source};
+      redis_.Execute(load, kStartUs);
+    }
     for (const Algorithm algorithm : kAlgorithms) {
       limits_.push_back(*Limit::Make(algorithm, 7, 3, Micros{1'000'000}));
       limits_.push_back(*Limit::Make(algorithm, 20, 10, Micros{60'000'000}));
@@ -106,7 +109,7 @@ class LuaRedisTest : public ScriptTest {
     }
     if (batch.empty()) return;
     std::string command;
-    batch.AppendCommand(command, sha_);
+    batch.AppendCommand(command, form_);
     const std::string real = AskReal(command);
     ASSERT_EQ(real, AskSimulated(command, batch)) << command;
     for (Asked& asked : all) {
@@ -132,6 +135,7 @@ TEST_F(LuaRedisTest, AnswersLikeARealServer) {
     Random random(seed);
     for (int i = 0; i < 2'000; ++i) {
       now_us_ += random.OneIn(3) ? random.AnySize(60'000'000) : 0;
+      form_ = random.OneIn(2) ? redis::ProgramForm::kFunction : redis::ProgramForm::kScript;
       ASSERT_NO_FATAL_FAILURE(AskBoth(random));
     }
   }
@@ -139,6 +143,7 @@ TEST_F(LuaRedisTest, AnswersLikeARealServer) {
 }
 
 TEST_F(LuaRedisTest, AnswersLikeARealServerThatIsFull) {
+  form_ = redis::ProgramForm::kScript;
   Random random(Seeds().front());
   for (int i = 0; i < 500; ++i) {
     if (i % 50 == 0) {

@@ -5,14 +5,22 @@
 
 namespace sluice::simulate {
 
-// EVALSHA digest keys key… now limits (5 each) (action groups charges times (…){charges})…
+// EVALSHA digest keys key… now limits signature… (action groups charges times (…){charges})…
+// EVALSHA digest 1 key "signature cost"
+// or the same with FCALL and the name of the function.
 std::vector<ScriptGroup> ReadScriptCall(std::span<const std::string> words) {
   const auto number = [&](std::size_t at) { return std::strtoll(words[at].c_str(), nullptr, 10); };
   const auto keys = static_cast<std::size_t>(number(2));
+  if (words.size() == 5 && keys == 1) {
+    const std::string& check = words[4];
+    return {{.action = "check",
+             .keys = {words[3]},
+             .costs = {std::strtoll(check.c_str() + check.find(' '), nullptr, 10)}}};
+  }
   const auto limits = static_cast<std::size_t>(number(3 + keys + 1));
   std::vector<ScriptGroup> all;
   std::size_t key = 3;
-  std::size_t at = 3 + keys + 2 + 5 * limits;
+  std::size_t at = 3 + keys + 2 + limits;
   while (at < words.size()) {
     ScriptGroup group{.action = words[at], .times = number(at + 3)};
     const auto groups = number(at + 1);

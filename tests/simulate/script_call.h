@@ -18,6 +18,10 @@ struct ScriptGroup {
   std::int64_t times = 1;
 };
 
+inline bool IsScriptCall(std::span<const std::string> words) {
+  return words[0] == "EVALSHA" || words[0] == "FCALL";
+}
+
 std::vector<ScriptGroup> ReadScriptCall(std::span<const std::string> words);
 
 }  // namespace sluice::simulate

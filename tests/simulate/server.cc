@@ -44,7 +44,7 @@ Server::Executed Server::Execute(std::span<const std::string> words, bool asking
     return {.reply = ErrorReply("READONLY You can't write against a read only replica.")};
   }
   if (loading) return {.reply = ErrorReply("LOADING Redis is loading the dataset in memory")};
-  if (words[0] != "EVALSHA") return {.reply = redis_.Execute(words, clock_us())};
+  if (!IsScriptCall(words)) return {.reply = redis_.Execute(words, clock_us())};
   const auto count = static_cast<std::size_t>(std::strtoll(words[2].c_str(), nullptr, 10));
   const auto keys = words.subspan(3, count);
   if (auto redirect = Redirect(keys, asking)) return {.reply = ErrorReply(*redirect)};
@@ -116,6 +116,7 @@ std::vector<bool> Server::FailedGroups(std::span<const ScriptGroup> groups,
   redis::RespParser parser;
   if (parser.Parse(reply) != redis::RespParser::Status::kMessage) throw Failure("a broken reply");
   const auto nodes = parser.nodes();
+  if (nodes.size() == 1) return {false};  // One check, decided at once.
   std::vector<bool> failed;
   std::size_t at = 2;
   for (const ScriptGroup& group : groups) {

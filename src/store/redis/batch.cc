@@ -38,12 +38,16 @@ std::size_t NumbersOf(const Limit& limit) {
   });
 }
 
+std::unexpected<Error> UnexpectedReply() {
+  return std::unexpected(Error{ErrorCode::kStoreError, "the script's reply is not as expected"});
+}
+
+using Numbers = std::array<std::int64_t, 4>;
+constexpr Numbers kUntouched = {0, -1};
+
 // A state as the script returned it, advanced request by request.
 class Budget {
  private:
-  using Numbers = std::array<std::int64_t, 4>;
-  static constexpr Numbers kUntouched = {0, -1};
-
   // Calls the function with the kernel and the state; null for an untouched budget.
   template <typename Function>
   auto Visit(const Function& function) const {
@@ -56,9 +60,9 @@ class Budget {
   }
 
  public:
-  Budget(const Limit& limit, TimePoint now, std::span<const RespNode> numbers)
+  Budget(const Limit& limit, TimePoint now, std::span<const std::int64_t> numbers)
       : limit_(limit), now_(now) {
-    std::ranges::transform(numbers, numbers_.begin(), &RespNode::number);
+    std::ranges::copy(numbers, numbers_.begin());
   }
 
   // An untouched budget.
@@ -290,13 +294,29 @@ const Charge* Batch::AnnouncedCharge(const Operation& operation, std::size_t par
   return &ChargeOf(operation, task, part);
 }
 
-void Batch::AppendCommand(std::string& out, std::string_view sha,
+// The form of a call that takes one argument.
+bool Batch::IsSingleCheck() const {
+  const Operation& first = operations_.front();
+  return operations_.size() == 1 && first.step == Step::kCheck && first.parts == 1 &&
+         first.times == 1 && parts_.front().cost > 0 && !now_;
+}
+
+void Batch::AppendCommand(std::string& out, ProgramForm form,
                           std::string_view announce_prefix) const {
+  const Program& program = ProgramAs(form);
+  const bool single = IsSingleCheck();
   // Two passes over the same arguments, because the header has to say how many there are.
-  std::size_t count = 0;
-  PutArguments(sha, announce_prefix, [&](const auto&) { ++count; });
+  std::size_t count = 3 + keys_.size() + (single ? 1 : 0);
+  if (!single) PutArguments(announce_prefix, [&](const auto&) { ++count; });
   AppendArrayHeader(out, count);
-  PutArguments(sha, announce_prefix, [&]<typename Argument>(const Argument& argument) {
+  AppendBulkString(out, program.command);
+  AppendBulkString(out, program.name);
+  AppendBulkString(out, text::Cat(keys_.size()));
+  for (const std::string& key : keys_) AppendBulkString(out, key);
+  if (single) {
+    return AppendBulkString(out, text::Cat(signatures_.front(), " ", parts_.front().cost));
+  }
+  PutArguments(announce_prefix, [&]<typename Argument>(const Argument& argument) {
     if constexpr (std::is_integral_v<Argument>) {
       std::array<char, 20> digits;
       const char* const end =
@@ -309,25 +329,15 @@ void Batch::AppendCommand(std::string& out, std::string_view sha,
 }
 
 template <typename Put>
-void Batch::PutArguments(std::string_view sha, std::string_view announce_prefix, Put put) const {
+void Batch::PutArguments(std::string_view announce_prefix, Put put) const {
   const auto same_shape = [&](const Operation& a, const Operation& b) {
     return a.step == b.step && !Announces(a.step) && a.times == b.times &&
            std::ranges::equal(PartsOf(a), PartsOf(b));
   };
   const std::string_view none;
-  put(std::string_view("EVALSHA"));
-  put(sha);
-  put(keys_.size());
-  for (const std::string& key : keys_) put(key);
   now_ ? put(now_->time_since_epoch().count()) : put(none);
   put(limits_.size());
-  for (std::size_t i = 0; i < limits_.size(); ++i) {
-    put(signatures_[i]);
-    put(limits_[i].amount());
-    put(limits_[i].unit());
-    put(limits_[i].rate());
-    put(limits_[i].tick().count());
-  }
+  for (const std::string& signature : signatures_) put(signature);
   for (std::size_t begin = 0; begin < operations_.size();) {
     const Operation& operation = operations_[begin];
     std::size_t end = begin + 1;
@@ -351,10 +361,36 @@ void Batch::PutArguments(std::string_view sha, std::string_view announce_prefix,
   }
 }
 
+// "admitted seconds microseconds state…": what the script replies to a call with one argument, if
+// there is nothing unusual about it.
+Expected<void> Batch::DecodeSingle(std::string_view numbers) {
+  std::array<std::int64_t, 7> all;
+  std::size_t count = 0;
+  const char* at = numbers.data();
+  const char* const end = at + numbers.size();
+  while (at != end && count < all.size()) {
+    const auto [stop, problem] = std::from_chars(at, end, all[count]);
+    if (problem != std::errc{}) return UnexpectedReply();
+    ++count;
+    at = stop == end || *stop != ' ' ? stop : stop + 1;
+    if (at == stop && stop != end) return UnexpectedReply();
+  }
+  const std::size_t state = NumbersOf(limits_.front());
+  if (at != end || (count != 3 && count != 3 + state) || !core::InRange(all[0], 1) ||
+      !core::InRange(all[1], kTimeMax.time_since_epoch().count() / 1'000'000) ||
+      !core::InRange(all[2], 999'999)) {
+    return UnexpectedReply();
+  }
+  if (count == 3) std::ranges::copy(kUntouched, all.begin() + 3);
+  Answer(operations_.front(), all[1] * 1'000'000 + all[2], all[0],
+         std::span(all).subspan(3, state));
+  return {};
+}
+
 Expected<void> Batch::Decode(std::span<const RespNode> reply) {
-  const auto unexpected_reply = [] {
-    return std::unexpected(Error{ErrorCode::kStoreError, "the script's reply is not as expected"});
-  };
+  if (reply.size() == 1 && reply.front().type == RespType::kBulkString && IsSingleCheck()) {
+    return DecodeSingle(reply.front().text);
+  }
   const auto numbers_of = [&](const Operation& operation) {
     std::size_t numbers = 0;
     for (const Part& part : PartsOf(operation)) numbers += NumbersOf(limits_[part.limit]);
@@ -363,13 +399,13 @@ Expected<void> Batch::Decode(std::span<const RespNode> reply) {
   std::size_t numbers = 1;
   for (const Operation& operation : operations_) numbers += 1 + numbers_of(operation);
   if (reply.size() != numbers + 1 || reply.front().type != RespType::kArray) {
-    return unexpected_reply();
+    return UnexpectedReply();
   }
   reply = reply.subspan(1);
   const auto is_number = [](const RespNode& node) { return node.type == RespType::kInteger; };
   const std::int64_t now_us = reply.front().number;
   if (!is_number(reply.front()) || !core::InRange(now_us, kTimeMax.time_since_epoch().count())) {
-    return unexpected_reply();
+    return UnexpectedReply();
   }
   // Check all of it before the first outcome is set.
   std::size_t at = 1;
@@ -380,11 +416,12 @@ Expected<void> Batch::Decode(std::span<const RespNode> reply) {
                            ? status.number >= -static_cast<std::int64_t>(operation.parts)
                            : status.type == RespType::kBulkString;
     if (!known || !std::ranges::all_of(reply.subspan(at + 1, states), is_number)) {
-      return unexpected_reply();
+      return UnexpectedReply();
     }
     at += 1 + states;
   }
   at = 1;
+  std::vector<std::int64_t> numbers_of_states;
   for (const Operation& operation : operations_) {
     const RespNode& status = reply[at];
     const std::size_t states = numbers_of(operation);
@@ -393,7 +430,10 @@ Expected<void> Batch::Decode(std::span<const RespNode> reply) {
     } else if (status.number < 0) {
       FailOperation(operation, Foreign(operation, static_cast<std::size_t>(-status.number - 1)));
     } else {
-      Answer(operation, now_us, status.number, reply.subspan(at + 1, states));
+      numbers_of_states.resize(states);
+      std::ranges::transform(reply.subspan(at + 1, states), numbers_of_states.begin(),
+                             &RespNode::number);
+      Answer(operation, now_us, status.number, numbers_of_states);
     }
     at += 1 + states;
   }
@@ -430,7 +470,7 @@ void Batch::AnswerReset(const Operation& operation, TimePoint now, bool existed)
 }
 
 void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t admitted,
-                   std::span<const RespNode> states) {
+                   std::span<const std::int64_t> states) {
   const TimePoint now{Micros{now_us}};
   auto next_budget = [&, at = std::size_t{0}](std::size_t part) mutable {
     const Limit& limit = limits_[parts_[operation.first_part + part].limit];

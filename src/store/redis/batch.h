@@ -12,6 +12,7 @@
 
 #include "redis/resp.h"
 #include "sluice/store.h"
+#include "store/redis/script.h"
 
 namespace sluice::redis {
 
@@ -61,9 +62,9 @@ class Batch {
   // In the order of arrival.
   const Task& task(std::size_t number) const { return requests_[number].task; }
 
-  // The command that calls the script. Resets and giving back are announced to the stores of this
-  // prefix, unless it is empty.
-  void AppendCommand(std::string& out, std::string_view sha,
+  // The command that calls the script in this form. Resets and giving back are announced to the
+  // stores of this prefix, unless it is empty.
+  void AppendCommand(std::string& out, ProgramForm form,
                      std::string_view announce_prefix = {}) const;
 
   // Sets the outcome of every request from the script's reply. An operation that fails does not
@@ -117,12 +118,14 @@ class Batch {
   Added AddGroup(const Task& task, std::string_view prefix);
   Added AddRefund(const Task& task);
   template <typename Put>
-  void PutArguments(std::string_view sha, std::string_view announce_prefix, Put put) const;
+  void PutArguments(std::string_view announce_prefix, Put put) const;
+  bool IsSingleCheck() const;
+  Expected<void> DecodeSingle(std::string_view numbers);
   Error Foreign(const Operation& operation, std::size_t part) const;
   void FailOperation(const Operation& operation, const Error& error);
   void AnswerReset(const Operation& operation, TimePoint now, bool existed);
   void Answer(const Operation& operation, std::int64_t now_us, std::int64_t admitted,
-              std::span<const RespNode> states);
+              std::span<const std::int64_t> states);
 
   std::optional<TimePoint> now_;
   std::vector<Limit> limits_;

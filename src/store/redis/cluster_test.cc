@@ -212,7 +212,7 @@ TEST(RedisCluster, ReshardsUnderLoadWithNoCountLostAndNoneTooMany) {
   store->Purge("*", false).value();
 }
 
-TEST(RedisCluster, LoadsTheScriptAgainOnWhicheverMasterForgotIt) {
+TEST(RedisCluster, LoadsTheFunctionAgainOnWhicheverMasterForgotIt) {
   const auto store = Open(Cluster().Uri(Prefix()));
   ASSERT_TRUE(store->Ping());
   std::atomic<int> failed = 0;
@@ -227,7 +227,7 @@ TEST(RedisCluster, LoadsTheScriptAgainOnWhicheverMasterForgotIt) {
       }
     });
     for (int i = 0; i < 30; ++i) {
-      for (std::size_t node = 0; node < 3; ++node) Cluster().node(node).Cli("script flush");
+      for (std::size_t node = 0; node < 3; ++node) Cluster().node(node).Cli("function flush");
     }
   }
   EXPECT_EQ(failed, 0);

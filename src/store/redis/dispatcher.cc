@@ -18,12 +18,29 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kLoadsMax = 8;  // How often a call is repeated because the script was missing.
+constexpr int kLoadsMax = 8;  // How often a call is repeated because the program was missing.
+constexpr auto kWithoutFunctions = 5min;
 constexpr auto kTryAgainPause = 10ms;  // The first; each later one is twice as long.
 constexpr int kPauseDoublingsMax = 3;
 
 Error TooMany(std::size_t waiting) {
   return {ErrorCode::kUnavailable, text::Cat(waiting, " requests wait for Redis already")};
+}
+
+bool IsMissingFunction(std::string_view error) {
+  return error.starts_with("ERR Function not found");
+}
+
+// A server before 7.0, or a user without the permission.
+bool RefusesFunctions(std::string_view error) {
+  return error.starts_with("ERR unknown command") || error.starts_with("NOPERM");
+}
+
+// A server that takes no writes refuses functions before they run. It runs scripts, and refuses
+// their writes: what needs none, such as a denial, is still decided.
+bool RefusesWrites(std::string_view error) {
+  return error.starts_with("OOM") || error.starts_with("NOREPLICAS") ||
+         error.starts_with("MISCONF");
 }
 
 void Add(std::atomic<std::int64_t>& counter, std::size_t count = 1) {
@@ -42,7 +59,8 @@ class Dispatcher::ScriptCall : public Exchange {
         dispatcher_(dispatcher) {}
 
   void AppendTo(std::string& out) const override {
-    batch.AppendCommand(out, dispatcher_.sha_, dispatcher_.announce_prefix_);
+    form = as_script ? ProgramForm::kScript : dispatcher_.FormFor(node());
+    batch.AppendCommand(out, form, dispatcher_.announce_prefix_);
   }
   void OnReply(Reply reply, Moment now) override { dispatcher_.OnReply(*this, reply, now); }
   void OnLateReply() override { dispatcher_.Release(*this); }
@@ -54,28 +72,40 @@ class Dispatcher::ScriptCall : public Exchange {
   std::shared_ptr<Round> round;  // Null once it has paused.
   int loads = 0;
   int pauses = 0;
+  bool as_script = false;                             // Even if there are functions.
+  mutable ProgramForm form = ProgramForm::kFunction;  // As it was last written.
 
  private:
   Dispatcher& dispatcher_;
 };
 
-// Sent once, however many calls found the script missing. They follow it on the same connection.
+// Sent once, however many calls found the program missing.
 class Dispatcher::ScriptLoad : public Exchange {
  public:
-  ScriptLoad(Dispatcher& dispatcher, NodeId where) : dispatcher_(dispatcher), where_(where) {}
+  ScriptLoad(Dispatcher& dispatcher, NodeId where, ProgramForm form)
+      : dispatcher_(dispatcher), where_(where), form_(form) {}
 
-  void AppendTo(std::string& out) const override { out += Command("SCRIPT", "LOAD", kScript); }
-  void OnReply(Reply, Moment) override { dispatcher_.loading_.erase(where_); }
+  void AppendTo(std::string& out) const override { out += ProgramAs(form_).load; }
+  void OnReply(Reply reply, Moment now) override {
+    dispatcher_.loading_.erase({where_, form_});
+    if (form_ == ProgramForm::kScript || !reply) return;
+    const RespNode& first = reply->front();
+    if (first.type != RespType::kError || IsLoadedAlready(first.text) ||
+        first.text.starts_with("READONLY")) {
+      return;
+    }
+    dispatcher_.without_functions_[where_] = now + kWithoutFunctions;
+  }
 
  private:
   Dispatcher& dispatcher_;
   const NodeId where_;
+  const ProgramForm form_;
 };
 
 Dispatcher::Dispatcher(Router& router)
     : router_(router),
       endpoint_(router.endpoint()),
-      sha_(ScriptSha()),
       announce_prefix_(endpoint_.announces ? std::string_view(endpoint_.prefix) : "") {}
 
 void Dispatcher::Apply(std::span<Request> requests, Done&& done, Moment now) {
@@ -113,6 +143,7 @@ void Dispatcher::Stop() {
 
 void Dispatcher::Advance(Moment now) {
   ExpireWaiting(now);
+  std::erase_if(without_functions_, [&](const auto& entry) { return entry.second <= now; });
   bool busy = true;
   while (busy) {
     busy = router_.Advance(now);
@@ -368,11 +399,31 @@ void Dispatcher::CountCall(const ScriptCall& call, bool answered, Moment now) {
 
 // Whether the call is repeated. It was not executed.
 bool Dispatcher::TryAgain(ScriptCall& call, std::string_view error, Moment now) {
-  if (error.starts_with("NOSCRIPT")) {
+  const bool was_function = call.form == ProgramForm::kFunction;
+  const auto repeat = [&] {
     if (call.loads++ == kLoadsMax) return false;
-    LoadScript(call.node(), now);
     router_.Send(call.shared_from_this(), call.slot, call.deadline(), now);
     return true;
+  };
+  if (error.starts_with("NOSCRIPT")) {
+    if (call.loads < kLoadsMax) Load(ProgramForm::kScript, call.node(), now);
+    return repeat();
+  }
+  if (was_function && IsMissingFunction(error)) {
+    // Later calls find it. This one does not wait: to load a library is a write, which a replica
+    // refuses and a paused server delays.
+    call.as_script = true;
+    const bool repeats = repeat();
+    if (!without_functions_.contains(call.node())) Load(ProgramForm::kFunction, call.node(), now);
+    return repeats;
+  }
+  if (was_function && RefusesFunctions(error)) {
+    without_functions_[call.node()] = now + kWithoutFunctions;
+    return repeat();
+  }
+  if (was_function && RefusesWrites(error)) {
+    call.as_script = true;
+    return repeat();
   }
   if (!error.starts_with("TRYAGAIN")) return false;
   // The slot is moving, and some of its keys have moved already: no node has all of them. Requests
@@ -400,10 +451,14 @@ bool Dispatcher::TryAgain(ScriptCall& call, std::string_view error, Moment now) 
   return true;
 }
 
-void Dispatcher::LoadScript(NodeId node, Moment now) {
-  if (!loading_.insert(node).second) return;
+ProgramForm Dispatcher::FormFor(NodeId node) const {
+  return without_functions_.contains(node) ? ProgramForm::kScript : ProgramForm::kFunction;
+}
+
+void Dispatcher::Load(ProgramForm form, NodeId node, Moment now) {
+  if (!loading_.insert({node, form}).second) return;
   Add(counters_.script_loads);
-  router_.Send(std::make_shared<ScriptLoad>(*this, node), router_.AddressOf(node),
+  router_.Send(std::make_shared<ScriptLoad>(*this, node, form), router_.AddressOf(node),
                now + endpoint_.command_timeout, now);
 }
 

@@ -155,7 +155,8 @@ class Dispatcher {
   std::vector<std::shared_ptr<ScriptCall>> Gather(Lane& lane, Moment now);
   void OnReply(ScriptCall& call, const Reply& reply, Moment now);
   bool TryAgain(ScriptCall& call, std::string_view error, Moment now);
-  void LoadScript(NodeId node, Moment now);
+  ProgramForm FormFor(NodeId node) const;
+  void Load(ProgramForm form, NodeId node, Moment now);
   void Release(ScriptCall& call);
   void LeaveRound(ScriptCall& call);
   void CountCall(const ScriptCall& call, bool answered, Moment now);
@@ -163,7 +164,6 @@ class Dispatcher {
 
   Router& router_;
   const Endpoint& endpoint_;
-  const std::string sha_;
   const std::string_view announce_prefix_;  // Empty: nothing is announced.
   bool stopped_ = false;
 
@@ -173,7 +173,9 @@ class Dispatcher {
   std::vector<Lane*> ready_;  // May have something to send.
   std::size_t waiting_ = 0;   // In all lanes, and those that pause.
   std::size_t maps_seen_ = 0;
-  std::set<NodeId> loading_;  // The script.
+  std::set<std::pair<NodeId, ProgramForm>> loading_;
+  // Servers that have no functions, or do not let us use them, and when to try again.
+  std::map<NodeId, Moment> without_functions_;
 
   std::deque<Ordered> ordered_;
   std::size_t ordered_open_ = 0;

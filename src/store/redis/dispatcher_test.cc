@@ -40,9 +40,17 @@ struct SentCommand {
 // The script's reply if every budget were untouched, or used up.
 std::string ScriptReply(const std::vector<std::string>& words, bool admits) {
   const auto number = [&](std::size_t at) { return std::stoll(words.at(at)); };
+  if (words.size() == 5 && words[2] == "1") {  // One check.
+    std::string reply;
+    const std::int64_t seconds = kMidnight / 1'000'000;
+    AppendBulkString(reply, admits
+                                ? text::Cat("1 ", seconds, " 0 ")
+                                : text::Cat("0 ", seconds, " 0 ", kMidnight, " ", kDaily.amount()));
+    return reply;
+  }
   std::vector<std::int64_t> numbers = {kMidnight};
   std::size_t at = 3 + static_cast<std::size_t>(number(2)) + 1;  // After the keys and now.
-  at += 1 + 5 * static_cast<std::size_t>(number(at));            // After the limits.
+  at += 1 + static_cast<std::size_t>(number(at));                // After the limits.
   while (at < words.size()) {
     const std::string action = words[at];
     const auto groups = number(at + 1);
@@ -311,11 +319,36 @@ TEST_F(DispatcherTest, SendsAgainOnlyWhatProvablyDidNotLeave) {
   EXPECT_EQ(Outcome(1), "allowed");
 }
 
+TEST_F(DispatcherTest, LoadsAMissingFunctionOnceAndCallsTheScriptMeanwhile) {
+  Check("a");
+  Run();
+  Check("b");
+  Run();
+  AnswerFirstWith("-ERR Function not found\r\n");
+  AnswerFirstWith("-ERR Function not found\r\n");
+  ASSERT_EQ(sent_.size(), 3u);
+  EXPECT_EQ(sent_[0].words[0], "EVALSHA");
+  EXPECT_EQ(sent_[1].words[0], "FUNCTION");
+  EXPECT_EQ(sent_[2].words[0], "EVALSHA");
+  EXPECT_EQ(Count(counters().script_loads), 1);
+  AnswerFirst();
+  AnswerFirstWith("+library\r\n");
+  AnswerFirst();
+  Check("c");
+  Run();
+  EXPECT_EQ(sent_[0].words[0], "FCALL");
+  AnswerFirst();
+  EXPECT_EQ(Outcome(0), "allowed");
+  EXPECT_EQ(Outcome(1), "allowed");
+}
+
 TEST_F(DispatcherTest, LoadsAMissingScriptOnceAndCallsAgain) {
   Check("a");
   Run();
   Check("b");
   Run();
+  AnswerFirstWith("-ERR unknown command 'FCALL'\r\n");
+  AnswerFirstWith("-ERR unknown command 'FCALL'\r\n");
   AnswerFirstWith("-NOSCRIPT No matching script.\r\n");
   AnswerFirstWith("-NOSCRIPT No matching script.\r\n");
   ASSERT_EQ(sent_.size(), 3u);
@@ -323,7 +356,7 @@ TEST_F(DispatcherTest, LoadsAMissingScriptOnceAndCallsAgain) {
   EXPECT_EQ(sent_[1].words[0], "EVALSHA");
   EXPECT_EQ(sent_[2].words[0], "EVALSHA");
   EXPECT_EQ(Count(counters().script_loads), 1);
-  AnswerFirstWith("+sha\r\n");
+  AnswerFirstWith("+digest\r\n");
   AnswerFirst();
   AnswerFirst();
   EXPECT_EQ(Outcome(0), "allowed");
@@ -333,11 +366,80 @@ TEST_F(DispatcherTest, LoadsAMissingScriptOnceAndCallsAgain) {
 TEST_F(DispatcherTest, DoesNotLoadTheScriptForEver) {
   const auto check = Check("a");
   Run();
+  AnswerFirstWith("-ERR unknown command 'FCALL'\r\n");
   for (int i = 0; i < 20 && Outcome(check) == "open"; ++i) {
     const bool loads = sent_.front().words[0] == "SCRIPT";
-    AnswerFirstWith(loads ? "+sha\r\n" : "-NOSCRIPT No matching script.\r\n");
+    AnswerFirstWith(loads ? "+digest\r\n" : "-NOSCRIPT No matching script.\r\n");
   }
   EXPECT_EQ(Outcome(check), "STORE_ERROR");
+}
+
+// Before Redis 7.0, and for users who may not call functions.
+TEST_F(DispatcherTest, CallsTheScriptWhereThereAreNoFunctions) {
+  for (const char* const refusal : {"-ERR unknown command 'FCALL', with args beginning with: \r\n",
+                                    "-NOPERM this user has no permissions to run 'fcall'\r\n"}) {
+    Make("redis://n0:1");
+    const auto first = Check("a");
+    Run();
+    AnswerFirstWith(refusal);
+    ASSERT_EQ(sent_.size(), 1u);
+    EXPECT_EQ(sent_[0].words[0], "EVALSHA");
+    AnswerFirstWith("-NOSCRIPT No matching script.\r\n");
+    ASSERT_EQ(sent_.size(), 2u);
+    EXPECT_EQ(sent_[0].words[0], "SCRIPT");
+    AnswerFirstWith("+digest\r\n");
+    AnswerFirst();
+    EXPECT_EQ(Outcome(first), "allowed");
+    // It is remembered, for a while.
+    Check("b");
+    Run();
+    EXPECT_EQ(sent_[0].words[0], "EVALSHA");
+    AnswerFirst();
+    now_ += 6min;
+    Check("c");
+    Run();
+    EXPECT_EQ(sent_[0].words[0], "FCALL");
+    AnswerFirst();
+  }
+}
+
+TEST_F(DispatcherTest, CallsTheScriptWhereTheLibraryCannotBeLoaded) {
+  for (const auto& [refusal, next] :
+       {std::pair{"-NOPERM this user has no permissions to run 'function|load'\r\n", "EVALSHA"},
+        {"-ERR Library 'sluice_1' already exists\r\n", "FCALL"}}) {  // By another instance.
+    Make("redis://n0:1");
+    const auto check = Check("a");
+    Run();
+    AnswerFirstWith("-ERR Function not found\r\n");
+    AnswerFirst();
+    EXPECT_EQ(Outcome(check), "allowed");
+    AnswerFirstWith(refusal);
+    Check("b");
+    Run();
+    EXPECT_EQ(sent_[0].words[0], next);
+    AnswerFirst();
+  }
+}
+
+// A full server refuses functions before they run, but lets scripts deny.
+TEST_F(DispatcherTest, AsksTheScriptOfAServerThatTakesNoWrites) {
+  for (const char* const refusal :
+       {"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+        "-NOREPLICAS Not enough good replicas to write.\r\n", "-MISCONF Errors writing\r\n"}) {
+    Make("redis://n0:1");
+    Check("a");
+    Run();
+    AnswerFirstWith(refusal);
+    ASSERT_EQ(sent_.size(), 1u);
+    EXPECT_EQ(sent_[0].words[0], "EVALSHA");
+    AnswerFirst();
+    EXPECT_EQ(Outcome(0), "allowed");
+    // The next one tries the function again.
+    Check("b");
+    Run();
+    EXPECT_EQ(sent_[0].words[0], "FCALL");
+    AnswerFirst();
+  }
 }
 
 TEST_F(DispatcherTest, RefusesMoreThanMayWait) {
@@ -552,6 +654,7 @@ TEST_F(DispatcherSpanTest, DoesNotKnowTheOutcomeIfARefundIsLost) {
   AnswerFirst();
   AnswerFirst();
   AnswerFirst();
+  AnswerFirstWith("-OOM command not allowed\r\n");  // To the function, and then to the script.
   AnswerFirstWith("-OOM command not allowed\r\n");
   ASSERT_EQ(sent_.size(), 1u);
   Run(kCallTimeout);

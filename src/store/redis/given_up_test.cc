@@ -34,7 +34,9 @@ const Limit kMany = *Limit::Parse("algorithm=fixed_window,limit=1000000,window=1
 std::optional<std::string> Greet(const Arguments& command) {
   if (command[0] == "PING") return "+PONG\r\n";
   if (command[0] == "CLIENT") return "+OK\r\n";
-  if (command[0] == "SCRIPT") return text::Cat("+", ScriptSha(), "\r\n");
+  if (command[0] == "SCRIPT") {
+    return text::Cat("+", ProgramAs(ProgramForm::kScript).name, "\r\n");
+  }
   return std::nullopt;
 }
 
@@ -67,7 +69,7 @@ class MovingCluster {
       moved_ = true;
     }
     if (!moved_) return "-ERR old\r\n";
-    const std::string& key = command[0] == "EVALSHA" ? command[3] : command[1];
+    const std::string& key = command[0] == "FCALL" ? command[3] : command[1];
     return "-MOVED " + std::to_string(SlotOf(key)) + " 127.0.0.1:" + std::to_string(new_.port()) +
            "\r\n";
   }

@@ -33,10 +33,10 @@ void RedisLoop::Stop() {
 }
 
 asio::awaitable<Expected<void>> RedisLoop::LoadScriptOn(Connection& connection) {
-  const std::string load = Command("SCRIPT", "LOAD", kScript);
-  const auto sha = co_await connection.Ask(load);
+  const Program& script = ProgramAs(ProgramForm::kScript);
+  const auto sha = co_await connection.Ask(script.load);
   if (!sha) co_return std::unexpected(sha.error());
-  if (sha->size() != 1 || sha->front() != ScriptSha()) {
+  if (sha->size() != 1 || sha->front() != script.name) {
     co_return std::unexpected(Error{ErrorCode::kStoreError, "SCRIPT LOAD answered something else"});
   }
   co_return Expected<void>{};

@@ -31,7 +31,9 @@ class ScriptedCluster {
   std::optional<std::string> Answer(const Arguments& command) {
     if (command[0] == "PING") return "+PONG\r\n";
     if (command[0] == "CLIENT") return "+OK\r\n";
-    if (command[0] == "SCRIPT") return text::Cat("+", ScriptSha(), "\r\n");
+    if (command[0] == "SCRIPT") {
+      return text::Cat("+", ProgramAs(ProgramForm::kScript).name, "\r\n");
+    }
     if (command[0] != "CLUSTER") return script_(command);
     return text::Cat("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:", server_.port(),
                      "\r\n");

@@ -1,14 +1,17 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The only script of the Redis store: decides groups of charges atomically, at one moment, and
--- writes what was admitted. It mirrors the kernels in src/core; comments give the names that differ
--- there. Change both, and the conformance tests, together.
+-- The only program of the Redis store, after single.lua: decides groups of charges atomically, at one
+-- moment, and writes what was admitted. It mirrors the kernels in src/core; comments give the names
+-- that differ there. Change both, and the conformance tests, together.
+--
+-- Redis runs it as a function of a library, which is built once, by its first call; or as a script,
+-- where there are no functions, which is built by every call. script.h puts both together. Therefore
+-- everything that belongs to one call is set at its beginning, by decide_all.
 --
 -- KEYS   One state for each charge, in the order of the charges in ARGV. All are declared: the
 --        script touches nothing else.
 -- ARGV   now       Microseconds since the epoch, for tests and replay; '' for the server's TIME.
---        limits    How many follow, each as five arguments:
---          signature amount unit rate tick
---                  The signature is 'kind:amount:unit:rate:tick', kind one of
+--        limits    How many follow, each by its signature, 'kind:amount:unit:rate:tick', kind one
+--                  of
 --                    b bucket    w fixed window    c sliding window counter    l sliding window log
 --                  and the numbers are those of sluice::Limit, the tick in microseconds.
 --        Then runs of groups, to the end. A run is
@@ -30,6 +33,7 @@
 --                            of the hold in microseconds: the reply's now, or the state's newest
 --                            time if that is later
 --                  Give and refund publish their messages afterwards, unless the channel is ''.
+--        Or one argument, 'signature cost': one check of one key, at the server's TIME.
 -- Reply  now, then for each group: how many of its `repeat` were admitted, or -n if its n-th key
 --        holds something else, or the text of an error that Redis returned; and for each charge
 --        the state before (of a give: after), from which the caller computes everything that it
@@ -41,6 +45,8 @@
 --                    was taken that must leave for it to fit
 --        The second number is -1 for an untouched budget. A refund returns no state, and 0 if
 --        something stays taken. A reset returns no state, and how many states there were.
+--        To a call with one argument, either that or one text of numbers: how many were admitted,
+--        TIME's two, and the state before, which is missing if the budget was untouched.
 --
 -- Every group stands alone: it reads and checks everything that it needs before it writes, and its
 -- errors are its own answer. Nothing raises an error out of the script once a group has begun. The
@@ -53,91 +59,13 @@
 -- under other numbers is carried over when it is next looked at: what was used stays used. See
 -- core/kernel.h, Shard::Convert and docs/adr/0009.
 
-local floor, format, match = math.floor, string.format, string.match
-local rpcall = redis.pcall
-
--- core::kExactMax and kTimeMax.
-local EXACT_MAX, TIME_MAX = 9007199254740991, 4503599627370495
-
--- An injected clock is independent of the server's: state must outlive the steps of a test.
-local injected = ARGV[1] ~= ''
-local now
-if injected then
-  now = tonumber(ARGV[1])
-else
-  local time = redis.call('TIME')
-  now = time[1] * 1000000 + time[2]
-end
-if now > TIME_MAX then return {err = 'ERR the clock of Redis is past the year 2112'} end
-local slack_ms = injected and 86400000 or 1
-
--- The most common call: one check of one state that is not a log. To build all that follows takes
--- longer than to decide it, so it comes first and makes no function and no table but its reply. It
--- decides as the kernels do. Whatever is not plain, such as another limit's state, one with a journal
--- or from a clock that was ahead, or an error, is left to them; nothing has been written then.
-if #KEYS == 1 and ARGV[8] == 'check' and ARGV[11] == '1' and ARGV[13] ~= '0' and not ARGV[14] then
-  local signature, amount, unit = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-  local rate, tick, cost = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[13])
-  local kind, ticks = signature:sub(1, 1), tick == 1 and now or floor(now / tick)
-  local value = kind ~= 'l' and rpcall('GET', KEYS[1])
-  local plain, admitted, a, b, c, next_value, lasts  -- Ticks until the next state is untouched.
-  if value == false then
-    plain, a, b = kind ~= 'l', 0, -1
-    if kind == 'c' then c = 0 end
-  elseif type(value) == 'string' then
-    if kind == 'c' then
-      a, b, c = match(value, '^' .. signature .. ' (%d+) (%d+) (%d+)$')
-      c = tonumber(c)
-    else
-      a, b = match(value, '^' .. signature .. ' (-?%d+) (%d+)$')
-    end
-    a, b = tonumber(a), tonumber(b)
-  end
-  if kind == 'b' then
-    local whole, level = amount * unit, nil
-    if plain then
-      level = whole
-    elseif a and a <= whole and a >= whole - EXACT_MAX and b <= ticks then
-      local refilled = (ticks - b) * rate
-      plain, level = true, refilled >= whole - a and whole or a + refilled
-    end
-    if plain and level >= cost * unit then
-      level, admitted = level - cost * unit, 1
-      next_value = format('%s %d %d', signature, level, ticks)
-      lasts = -floor(-(whole - level) / rate)
-    end
-  elseif kind == 'w' then
-    local start, count = ticks - ticks % unit, 0
-    if a and not plain and a >= 0 and a <= start and a % unit == 0 and b <= EXACT_MAX then
-      plain, count = true, a == start and b or 0
-    end
-    if plain and count + cost <= amount then
-      admitted, next_value = 1, format('%s %d %d', signature, start, count + cost)
-      lasts = start + unit - ticks
-    end
-  elseif kind == 'c' then
-    local window, previous, current = floor(ticks / unit), 0, 0
-    local most = 256 * amount < 70368744177663 and 256 * amount or 70368744177663
-    if a and not plain and a <= window and b <= most and c <= most then
-      plain = true
-      if a == window then previous, current = b, c elseif a == window - 1 then previous = c end
-    end
-    local free = amount * unit - (previous * (unit - ticks % unit) + current * unit)
-    if plain and free >= cost * unit then
-      admitted, next_value = 1, format('%s %d %d %d', signature, window, previous, current + cost)
-      lasts = (window + 2) * unit - ticks
-    end
-  end
-  if plain and admitted then
-    local ms = floor(((ticks + lasts) * tick - now) / 1000) + 1 + slack_ms
-    local written = rpcall('PSETEX', KEYS[1], format('%d', ms < 1e15 and ms or 1e15), next_value)
-    plain = not written.err
-  end
-  if plain then return {now, admitted or 0, a, b, c} end
-end
-
 local concat, gmatch, find = table.concat, string.gmatch, string.find
 local SPAN_MAX = 4503599627370496  -- core::kSpanMax
+
+-- The call: its keys and arguments, the moment in microseconds and whether the caller gave it, and
+-- how much longer than needed states live.
+local KEYS, ARGV
+local now, server_now, injected, slack_ms
 
 -- Raised if a key holds something that is not ours.
 local FOREIGN = {}
@@ -178,14 +106,13 @@ local function make_limit(signature, amount, unit, rate, tick)
           -- The largest values that a state under it can hold; see IsSound in src/core.
           ticks_max = floor(TIME_MAX / tick), level_min = whole - EXACT_MAX,
           count_max = smaller(70368744177663, 256 * amount),
-          -- Matches a string with such a state. Nothing in a signature needs escaping.
+          -- Matches a string with such a state.
           pattern = '^' .. signature ..
                     (NUMBERS[kind] == 3 and ' (%d+) (%d+) (%d+)(.*)$' or ' (-?%d+) (%d+)(.*)$')}
 end
 
 -- Milliseconds for PX until a moment in microseconds. Redis accepts at most 2^63; this cap is
 -- 31,000 years.
-local server_now = now
 local function ttl(micros)
   local ms = floor((micros - server_now) / 1000) + 1 + slack_ms
   if ms < 1 then ms = 1 elseif ms > 1e15 then ms = 1e15 end
@@ -513,15 +440,23 @@ local function decode(limit, value)
   if is_journal(limit, journal) then return a, b, c, journal end
 end
 
-local limits = {}
-local at = 3
-for i = 1, tonumber(ARGV[2]) do
-  limits[i] = make_limit(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4])
-  at = at + 5
+-- Limits by their signatures. A library keeps them from call to call.
+local known_limits, known_count = {}, 0
+local KNOWN_MAX = 1024
+
+local function limit_of(signature)
+  local limit = known_limits[signature]
+  if not limit then
+    limit = make_limit(signature, match(signature, '^%l:(%d+):(%d+):(%d+):(%d+)$'))
+    if known_count == KNOWN_MAX then known_limits, known_count = {}, 0 end
+    known_limits[signature], known_count = limit, known_count + 1
+  end
+  limit.ticks = floor(now / limit.tick)
+  return limit
 end
 
-local reply, filled = {now}, 1
-local key_at = 0
+-- How far the call is: its reply, and the last key that was decided.
+local reply, filled, key_at
 
 -- The run that is being decided.
 local action, groups, charges, times
@@ -1013,19 +948,21 @@ local function answer_any(first)
   general.answer(first)
 end
 
+-- How often a request fits into what is available, of the times that it is asked.
+local function fitting(available, cost)
+  local fits = available > 0 and (cost == 1 and available or floor(available / cost)) or 0
+  return fits < times and fits or times
+end
+
 -- The common case, unrolled: one limit that is not a log. No state occurs twice in such a run.
 -- Whatever is not plain is decided like any other group.
 local function answer_singles(limit, cost)
   local holds, own = action == 'hold', kernel[limit.kind]
   local look, take, encode = own.look, own.take, own.encode
   local has_third = limit.numbers == 3
-  local function fitting(available)
-    local fits = available > 0 and (cost == 1 and available or floor(available / cost)) or 0
-    return fits < times and fits or times
-  end
   -- The result for every untouched budget.
   local _, start_a, start_b, start_c = look(limit)
-  local start_admitted = fitting(limit.amount)
+  local start_admitted = fitting(limit.amount, cost)
   local start_value, start_px =
     encode(limit, take(limit, start_admitted * cost, holds, start_a, start_b, start_c))
 
@@ -1038,7 +975,7 @@ local function answer_singles(limit, cost)
       a, b, c, journal = decode(limit, known)
       if a then
         local available, now_a, now_b, now_c, now_journal = look(limit, a, b, c, journal)
-        admitted = fitting(available)
+        admitted = fitting(available, cost)
         if admitted > 0 then
           local value, px =
             encode(limit, take(limit, admitted * cost, holds, now_a, now_b, now_c, now_journal))
@@ -1065,22 +1002,12 @@ local function answer_singles(limit, cost)
   end
 end
 
-local width_of = {give = 4, refund = 5, reset = 3}
-while ARGV[at] do
-  action, groups, charges, times =
-    ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local first, width = at + 4, width_of[action] or 2
-  for i = 1, charges do
-    under[i] = limits[tonumber(ARGV[first + width * (i - 1)])]
-    costs[i] = tonumber(ARGV[first + width * (i - 1) + 1])
-  end
-  at = first + width * charges
-  if action == 'refund' then
+-- Decides a run of groups.
+local function answer_run(first)
+  if action == 'refund' or action == 'reset' then
     general = general or make_general()
-    for _ = 1, groups do general.answer_refund(first) end
-  elseif action == 'reset' then
-    general = general or make_general()
-    for _ = 1, groups do general.answer_reset(first) end
+    local answer = action == 'refund' and general.answer_refund or general.answer_reset
+    for _ = 1, groups do answer(first) end
   elseif (action == 'check' or action == 'hold') and charges == 1 and under[1].kind ~= 'l' and
          costs[1] > 0 then
     answer_singles(under[1], costs[1])
@@ -1089,5 +1016,44 @@ while ARGV[at] do
   end
 end
 
-if replica then return {err = replica} end
-return reply
+local WIDTH_OF = {give = 4, refund = 5, reset = 3}
+
+local function decide_all(keys, args)
+  KEYS, ARGV = keys, args
+  local packed, cost = nil, nil
+  if not args[2] then packed, cost = match(args[1], '^(%S+) (%d+)$') end
+  -- An injected clock is independent of the server's: state must outlive the steps of a test.
+  injected = not packed and args[1] ~= ''
+  if injected then
+    now = tonumber(args[1])
+  else
+    local time = redis.call('TIME')
+    now = time[1] * 1000000 + time[2]
+  end
+  if now > TIME_MAX then return {err = 'ERR the clock of Redis is past the year 2112'} end
+  server_now, slack_ms = now, injected and 86400000 or 1
+  reply, filled, key_at, replica = {now}, 1, 0, nil
+
+  if packed then
+    action, groups, charges, times = 'check', 1, 1, 1
+    under[1], costs[1] = limit_of(packed), tonumber(cost)
+    answer_run()
+  else
+    local limits = {}
+    for i = 1, tonumber(args[2]) do limits[i] = limit_of(args[2 + i]) end
+    local at = 3 + #limits
+    while args[at] do
+      action, groups, charges, times =
+        args[at], tonumber(args[at + 1]), tonumber(args[at + 2]), tonumber(args[at + 3])
+      local first, width = at + 4, WIDTH_OF[action] or 2
+      for i = 1, charges do
+        under[i] = limits[tonumber(args[first + width * (i - 1)])]
+        costs[i] = tonumber(args[first + width * (i - 1) + 1])
+      end
+      at = first + width * charges
+      answer_run(first)
+    end
+  end
+  if replica then return {err = replica} end
+  return reply
+end

@@ -24,13 +24,14 @@ def script_flush(trial):
     service = trial.service([rule_set("closed", PLENTY, "FAIL_CLOSED")], *redis.patient_store())
     load = trial.load([service], subjects("closed", 100), rate=trial.length(1000, 400))
     for _ in range(trial.length(20, 4)):
+        redis.cli("function", "flush")
         redis.cli("script", "flush")
         time.sleep(1.0)
     records = load.stop()
     trial.expect_answers(load, records)
     loads = service.metric("sluice_redis_script_loads_total")
     trial.measure("script loaded", f"{loads:.0f} times")
-    trial.expect(loads >= trial.length(20, 4), "the script was not flushed")
+    trial.expect(loads >= trial.length(20, 4), "the functions were not flushed")
     trial.expect({record.outcome for record in records} == {"store"}, "a decision failed")
 
 
