@@ -65,10 +65,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::lock_guard lock(shard.lock());
     for (const sluice::memory::Slot& slot : shard.slots()) {
       if (slot.empty()) continue;
-      const sluice::Limit& limit = shard.LimitOf(slot);
+      const bool has_holds = slot.has_holds();
+      const sluice::Limit& limit = shard.LimitOf(has_holds ? slot.held()->slot : slot);
       for (const sluice::TimePoint now : {sluice::TimePoint{}, sluice::kTimeMax}) {
-        const auto decision = sluice::memory::Evaluate(limit, &slot, now, limit.amount()).decision;
+        const auto cost = limit.amount();
+        const auto decision = has_holds
+                                  ? sluice::memory::Evaluate(limit, *slot.held(), now, cost).decision
+                                  : sluice::memory::Evaluate(limit, &slot, now, cost).decision;
         if (decision.remaining < 0 || decision.remaining > limit.amount()) __builtin_trap();
+        if (decision.held < 0) __builtin_trap();
       }
     }
     while (shard.Sweep(sluice::kTimeMax, 1024) > 0) {

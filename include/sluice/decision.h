@@ -25,6 +25,10 @@ struct Decision {
   // a constant rate. Zero in every denial.
   Micros delay{0};
 
+  // Units of this budget that are on hold; see Action::kHold. Above zero, the waits are estimates:
+  // they are those of a budget from which these units were spent.
+  std::int64_t held = 0;
+
   friend bool operator==(const Decision&, const Decision&) = default;
 };
 

@@ -29,6 +29,10 @@ enum class ErrorCode : std::uint8_t {
   kAccessDenied,        // The store refused our credentials or a command.
   kStoreError,          // The store answered with an error that should not occur.
   kForeignState,        // The value under the state's name is not a state: others wrote it.
+  kHoldLost,            // The hold has ended or expired, or was never made.
+  kHoldConflict,        // The hold's id is in use, or was until a minute ago.
+  kNeedsHold,           // A concurrency limit is held, not checked.
+  kTooManyHolds,        // kLiveHoldsMax holds are live on one state.
 };
 
 // The name used in logs, answers and test vectors, e.g. "COST_EXCEEDS_LIMIT".

@@ -17,6 +17,7 @@ enum class Algorithm : std::uint8_t {
   kFixedWindow,    // One count per epoch-aligned window; cheap, but up to double at a boundary.
   kSlidingWindow,  // Every request remembered; exact, memory grows with the limit.
   kSlidingWindowCounter,  // Two counts, weighted; the default where none is named.
+  kConcurrency,           // Units in use at a time; they are held and released, not checked.
 };
 
 // "token_bucket" and so on, as used in the textual form.
@@ -51,6 +52,10 @@ class Limit {
     std::int64_t limit;
     Micros window;
   };
+  struct ConcurrencySpec {
+    std::int64_t limit;
+    Micros ttl;  // Of a hold that names none, kHoldTtlMin to kHoldTtlMax.
+  };
 
   // Each fails with kInvalidLimit, naming the field, its value and what would be accepted.
   static Expected<Limit> TokenBucket(const TokenBucketSpec& spec);
@@ -59,6 +64,7 @@ class Limit {
   static Expected<Limit> FixedWindow(const WindowSpec& spec);
   static Expected<Limit> SlidingWindow(const WindowSpec& spec);
   static Expected<Limit> SlidingWindowCounter(const WindowSpec& spec);
+  static Expected<Limit> Concurrency(const ConcurrencySpec& spec);
 
   // From what the accessors below return: Make(l.algorithm(), l.amount(), l.refill(), l.span()) ==
   // l. Windows ignore the refill.
@@ -81,7 +87,7 @@ class Limit {
   // Tokens per span() (buckets; zero for windows).
   std::int64_t refill() const { return refill_; }
 
-  // The refill period or the window.
+  // The refill period, the window, or how long a hold lasts that does not say.
   Micros span() const { return span_; }
 
   // The limit's own unit of time: the finest of 1 us, 1 ms and 1 s with which all products of its
@@ -90,7 +96,7 @@ class Limit {
 
   // The numbers that the arithmetic runs on. For buckets, `rate / unit` is the refill in tokens per
   // tick in lowest terms, and a level counts in 1/unit of a token. For windows, `unit` is the
-  // window in ticks. `whole` is amount * unit.
+  // window in ticks; for concurrency, it is 1. `whole` is amount * unit.
   std::int64_t unit() const { return unit_; }
   std::int64_t rate() const { return rate_; }
   std::int64_t whole() const { return amount_ * unit_; }

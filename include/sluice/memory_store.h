@@ -38,6 +38,10 @@ class MemoryStore final : public Store {
     // and the sketch decides on new keys.
     std::int64_t log_entries_max = 1 << 26;
 
+    // How many holds are remembered, live ones and those that ended within a minute of their
+    // expiry; some 300 bytes each. New ones beyond that are refused with kStoreFull.
+    std::int64_t holds_max = 1 << 20;
+
     // How long state is kept after it has recovered. Zero suits a clock that moves forward. If
     // yours may be set back, keep it for as long as that, because a forgotten budget is full. A
     // replay of records that are out of order keeps all state.
@@ -48,6 +52,7 @@ class MemoryStore final : public Store {
     std::int64_t keys = 0;           // States held, one for each limit of a key.
     std::int64_t bytes = 0;          // Their memory, without what the allocator adds.
     std::int64_t log_entries = 0;    // Room for requests held by sliding_window limits.
+    std::int64_t holds = 0;          // Remembered, live or not.
     std::int64_t dropped = 0;        // States dropped because they had recovered.
     std::int64_t dropped_ahead = 0;  // States of a snapshot that were not restored; see Restore.
     std::int64_t overflow_decisions = 0;  // Decided by the sketch because the store was full.

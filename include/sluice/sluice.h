@@ -6,6 +6,7 @@
 #include "sluice/decision.h"       // IWYU pragma: export
 #include "sluice/error.h"          // IWYU pragma: export
 #include "sluice/guarded_store.h"  // IWYU pragma: export
+#include "sluice/hold.h"           // IWYU pragma: export
 #include "sluice/limit.h"          // IWYU pragma: export
 #include "sluice/limiter.h"        // IWYU pragma: export
 #include "sluice/memory_store.h"   // IWYU pragma: export

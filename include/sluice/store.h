@@ -26,6 +26,11 @@ struct SeenNumbers;
 inline constexpr std::size_t kKeyBytesMax = 1024;
 inline constexpr std::size_t kNameBytesMax = 256;
 inline constexpr std::size_t kChargesMax = 64;  // In one request.
+inline constexpr std::size_t kHoldIdBytesMax = 64;
+inline constexpr std::size_t kLiveHoldsMax = 4096;  // On one state.
+
+// How long the id of a hold is remembered after its expiry.
+inline constexpr Micros kHoldRemembered{std::chrono::minutes{1}};
 
 // What happens to a charge when the store cannot decide. Stores without a fallback report the
 // error; see GuardedStore. A charge defaults to kFailClosed. Rules and the service's endpoints
@@ -113,6 +118,53 @@ enum class Action : std::uint8_t {
   // afterwards, and Request::existed tells whether there was any state. If it fails, some charges
   // may have been reset; resetting again does no harm.
   kReset,
+
+  // Decide as a check does. If allowed, the costs are taken, and are on hold under Request::hold
+  // until its ttl is over. The same hold again, while it is live, is allowed and takes nothing.
+  // Errors: kHoldConflict, kTooManyHolds.
+  kHold,
+
+  // End the hold: each charge has cost `cost` instead of what was held. The rest is given back as
+  // if it had never been taken; what is more is taken now, even if it is not there. A hold that has
+  // expired or that nobody knows is settled late: what its expiry did is corrected, or the whole
+  // cost is taken. Never denies. Settling again changes nothing. A cost may exceed its limit. A
+  // cost of 0 releases the hold. Concurrency limits are released whatever the cost.
+  kSettle,
+
+  // The hold lasts for another ttl from now on. Never denies. Error: kHoldLost.
+  kExtend,
+};
+
+// What happens to units on hold when their hold expires.
+enum class OnExpiry : std::uint8_t {
+  kCharge,   // They stay taken.
+  kRelease,  // They are given back. Always, for concurrency limits.
+};
+
+// The hold that a kHold, kSettle or kExtend is about. Whoever knows the id of a live hold may end
+// it. Each state of a request remembers the id until a minute after the hold's expiry.
+struct HoldTerms {
+  std::string_view id;  // 1 .. kHoldIdBytesMax printable ASCII characters.
+
+  // kHoldTtlMin .. kHoldTtlMax. Zero: that of the concurrency limit, if the request has no other
+  // limits.
+  Micros ttl{0};
+
+  OnExpiry on_expiry = OnExpiry::kCharge;
+
+  // Out, of kHold and kExtend: when it expires.
+  TimePoint expires{};
+
+  // Out, of kSettle: whether it had expired or was not known, on any of the states, and whether
+  // more was taken than was on hold.
+  bool late = false;
+  bool overdrawn = false;
+
+  void CopyAnswer(const HoldTerms& other) {
+    expires = other.expires;
+    late = other.late;
+    overdrawn = other.overdrawn;
+  }
 };
 
 // A charge's state as a decision left it. Whoever keeps it can decide on the state again, for as
@@ -146,6 +198,9 @@ struct Request {
   std::span<SeenState> seen = {};
 
   Action action = Action::kCheck;
+
+  // Of kHold, kSettle and kExtend.
+  HoldTerms* hold = nullptr;
 
   // Out. Allowed if every charge is; the smallest remaining, the longest waits.
   Expected<Decision> outcome = Decision{};

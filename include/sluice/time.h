@@ -16,6 +16,10 @@ using TimePoint = std::chrono::sys_time<Micros>;
 inline constexpr Micros kSpanMax{std::int64_t{1} << 52};
 inline constexpr TimePoint kTimeMax{kSpanMax - Micros{1}};
 
+// How long a hold may last.
+inline constexpr Micros kHoldTtlMin{std::chrono::milliseconds{1}};
+inline constexpr Micros kHoldTtlMax{std::chrono::hours{24}};
+
 // A source of time. Implementations are safe to call from any thread and do not block.
 class Clock {
  public:

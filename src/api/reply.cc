@@ -32,11 +32,16 @@ int StatusOf(ErrorCode code) {
     case ErrorCode::kInvalidTime:
     case ErrorCode::kInvalidRequest:
     case ErrorCode::kInvalidInput:
+    case ErrorCode::kNeedsHold:
       return 400;
     case ErrorCode::kNotFound:
       return 404;
     case ErrorCode::kConflict:
+    case ErrorCode::kHoldConflict:
+    case ErrorCode::kTooManyHolds:
       return 409;
+    case ErrorCode::kHoldLost:
+      return 410;
     case ErrorCode::kPreconditionFailed:
       return 412;
     case ErrorCode::kTooLarge:

@@ -45,6 +45,14 @@ std::string_view ToString(ErrorCode code) {
       return "STORE_ERROR";
     case ErrorCode::kForeignState:
       return "FOREIGN_STATE";
+    case ErrorCode::kHoldLost:
+      return "HOLD_LOST";
+    case ErrorCode::kHoldConflict:
+      return "HOLD_CONFLICT";
+    case ErrorCode::kNeedsHold:
+      return "NEEDS_HOLD";
+    case ErrorCode::kTooManyHolds:
+      return "TOO_MANY_HOLDS";
   }
   std::unreachable();
 }

@@ -13,7 +13,13 @@
 
 namespace sluice::core {
 
-enum class KernelKind : std::uint8_t { kBucket, kFixedWindow, kWindowCounter, kWindowLog };
+enum class KernelKind : std::uint8_t {
+  kBucket,
+  kFixedWindow,
+  kWindowCounter,
+  kWindowLog,
+  kConcurrency,
+};
 
 struct AlgorithmRow {
   std::string_view name;        // In the textual form.
@@ -27,6 +33,7 @@ struct AlgorithmRow {
   int amount_above_field = 0;     // How much larger the amount is than the value of its field.
   std::string_view default_text;  // The numbers of a check that names the algorithm but no limit.
   bool queues = false;            // Whether answers report how much is queued.
+  bool needs_hold = false;        // Whether it can only be held and looked at.
   Algorithm algorithm = {};       // Filled in below.
 
   constexpr bool refills() const { return !field_names.back().empty(); }
@@ -86,6 +93,14 @@ constexpr AlgorithmRow MakeRow(Algorithm algorithm) {
               .kernel = KernelKind::kWindowCounter,
               .field_names = {"limit", "window"},
               .default_text = "limit=10,window=60s"};
+    case Algorithm::kConcurrency:
+      return {.name = "concurrency",
+              .upper_name = "CONCURRENCY",
+              .short_name = "con",
+              .kernel = KernelKind::kConcurrency,
+              .field_names = {"limit", "ttl"},
+              .default_text = "limit=10,ttl=30s",
+              .needs_hold = true};
   }
   return {};  // Past the last one.
 }
@@ -116,6 +131,8 @@ inline constexpr auto kKernels = [] {
   for (std::size_t i = 0; i < kernels.size(); ++i) kernels[i] = kAlgorithms[i].kernel;
   return kernels;
 }();
+
+inline bool NeedsHold(const Limit& limit) { return RowOf(limit.algorithm()).needs_hold; }
 
 inline KernelKind KernelOf(const Limit& limit) {
   return kKernels.data()[static_cast<std::size_t>(limit.algorithm())];

@@ -18,6 +18,9 @@ inline constexpr std::int64_t kExactMax = (std::int64_t{1} << 53) - 1;
 
 constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
 
+// Microseconds since the epoch.
+constexpr std::int64_t Us(TimePoint at) { return at.time_since_epoch().count(); }
+
 constexpr bool InRange(std::int64_t value, std::int64_t max) { return value >= 0 && value <= max; }
 
 // The moment of a decision in the limit's own ticks. Time never runs backwards for a state: a
@@ -58,6 +61,14 @@ template <typename State>
 struct Step {
   Decision decision;
   State next;  // To be stored if and only if the decision is allowed and the cost above zero.
+};
+
+// Units that are given back as if they had never been taken.
+struct Untaken {
+  TimePoint now;
+  TimePoint taken;  // When they were taken.
+  std::int64_t units;
+  std::int64_t held;  // What is on hold afterwards; a bucket holds less for as long.
 };
 
 // The numbers that a kernel computes with; see Limit.

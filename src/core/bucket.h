@@ -75,6 +75,33 @@ struct Bucket {
     return State{.level = level + (all ? missing : units * limit.unit()), .time = instant.ticks()};
   }
 
+  static State Capped(const Limit& limit, const State& state, TimePoint now, std::int64_t held) {
+    const Instant instant(limit, now, state.time);
+    const std::int64_t room = limit.whole() - std::min(held, limit.amount()) * limit.unit();
+    // Above the cap only if the limit was lowered while units were on hold.
+    const std::int64_t cap = std::max(room, state.level);
+    return {.level = std::min(cap, LevelAt(limit, state, instant.ticks())),
+            .time = instant.ticks()};
+  }
+
+  // The state is that of `now`; see Capped.
+  static State Untake(const Limit& limit, const State& state, const Untaken& untaken) {
+    const std::int64_t room =
+        limit.whole() - std::min(untaken.held, limit.amount()) * limit.unit() - state.level;
+    if (room <= 0) return state;
+    // The product is sure to fit only if it is less than the room.
+    const bool all = untaken.units >= CeilDiv(room, limit.unit());
+    return {.level = state.level + (all ? room : untaken.units * limit.unit()), .time = state.time};
+  }
+
+  static State Overdraw(const Limit& limit, const State& state, TimePoint now, std::int64_t units) {
+    const Instant instant(limit, now, state.time);
+    const std::int64_t level = LevelAt(limit, state, instant.ticks());
+    const std::int64_t lowest = limit.whole() - kExactMax;
+    const bool bearable = units <= (level - lowest) / limit.unit();
+    return {.level = bearable ? level - units * limit.unit() : lowest, .time = instant.ticks()};
+  }
+
   static std::int64_t UsedUnits(const Limit& limit, const State& state, TimePoint now) {
     const Instant instant(limit, now, state.time);
     return CeilDiv(limit.whole() - LevelAt(limit, state, instant.ticks()), limit.unit());

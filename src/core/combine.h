@@ -15,6 +15,7 @@ inline Decision Combine(std::span<const Decision> each) {
     if (one.remaining < overall.remaining) {
       overall.remaining = one.remaining;
       overall.limit = one.limit;
+      overall.held = one.held;
     }
     overall.allowed = overall.allowed && one.allowed;
     overall.retry_after = std::max(overall.retry_after, one.retry_after);

@@ -59,6 +59,22 @@ struct FixedWindow {
     return next;
   }
 
+  // Only from the current window.
+  static State Untake(const Limit& limit, const State& state, const Untaken& untaken) {
+    State next = Decide(limit, &state, untaken.now, 0).next;
+    const std::int64_t taken = Instant(limit, untaken.taken, 0).ticks();
+    if (taken - taken % limit.unit() == next.start) {
+      next.count -= std::min(untaken.units, next.count);
+    }
+    return next;
+  }
+
+  static State Overdraw(const Limit& limit, const State& state, TimePoint now, std::int64_t units) {
+    State next = Decide(limit, &state, now, 0).next;
+    next.count += std::min(units, kExactMax - next.count);
+    return next;
+  }
+
   static std::int64_t UsedUnits(const Limit& limit, const State& state, TimePoint now) {
     return Decide(limit, &state, now, 0).next.count;
   }

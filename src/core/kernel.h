@@ -13,6 +13,10 @@
 //                   amount.
 //   GiveBack        The state after up to `units` of what was taken are returned; none if there
 //                   is nothing to return.
+//   Untake          The state as if some units had not been taken when they were. What has left
+//                   by now makes no difference.
+//   Overdraw        The state after `units` more are taken, even if they are not there: a debt, at
+//                   most what the arithmetic bears.
 //   UsedUnits       Units used at a moment, rounded up. Unbounded: may exceed a lowered limit.
 //   Recovered       Whether the state equals an untouched budget by now, so that it may be dropped.
 //   RecoveryTicks   How long a used-up budget takes to recover, at most, if time advances.
@@ -36,8 +40,12 @@
 //   LeftAt          When what is taken now will have left, in microseconds.
 //   UsedUntil       A state in which `units` are used until then.
 //
-// The log differs: a store keeps a Log, which is changed in place. So it has neither GiveBack nor
-// Carry.
+// What is on hold counts as lying in a bucket: it fills up to its capacity less that.
+//
+//   Capped          The state at `now` of a bucket with `held` units on hold.
+//
+// The log differs: a store keeps a Log, which is changed in place. So it has neither GiveBack,
+// Untake, Overdraw nor Carry.
 #pragma once
 
 #include <array>
@@ -48,6 +56,7 @@
 
 #include "core/algorithms.h"
 #include "core/bucket.h"
+#include "core/concurrency.h"
 #include "core/fixed_window.h"
 #include "core/window_counter.h"
 #include "core/window_log.h"
@@ -68,6 +77,8 @@ template <typename Visitor>
       return visitor(WindowCounter{});
     case KernelKind::kWindowLog:
       return visitor(WindowLog{});
+    case KernelKind::kConcurrency:
+      return visitor(Concurrency{});
   }
   std::unreachable();
 }

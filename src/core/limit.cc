@@ -86,6 +86,10 @@ Expected<Limit> Limit::SlidingWindowCounter(const WindowSpec& spec) {
   return FromFields(Algorithm::kSlidingWindowCounter, spec.limit, 0, spec.window);
 }
 
+Expected<Limit> Limit::Concurrency(const ConcurrencySpec& spec) {
+  return FromFields(Algorithm::kConcurrency, spec.limit, 0, spec.ttl);
+}
+
 Expected<Limit> Limit::Make(Algorithm algorithm, std::int64_t amount, std::int64_t refill,
                             Micros span) {
   // A negative amount is as invalid as 0, and 0 can be subtracted from safely.

@@ -100,6 +100,24 @@ struct WindowCounter {
     return next;
   }
 
+  // Only from the window in which they were taken.
+  static State Untake(const Limit& limit, const State& state, const Untaken& untaken) {
+    State next = Decide(limit, &state, untaken.now, 0).next;
+    const std::int64_t window = Instant(limit, untaken.taken, 0).ticks() / limit.unit();
+    if (window == next.window) {
+      next.current -= std::min(untaken.units, next.current);
+    } else if (window == next.window - 1) {
+      next.previous -= std::min(untaken.units, next.previous);
+    }
+    return next;
+  }
+
+  static State Overdraw(const Limit& limit, const State& state, TimePoint now, std::int64_t units) {
+    State next = Decide(limit, &state, now, 0).next;
+    next.current += std::min(units, CountMax(limit) - next.current);
+    return next;
+  }
+
   static std::int64_t UsedUnits(const Limit& limit, const State& state, TimePoint now) {
     const std::int64_t window = limit.unit();
     const Instant instant(limit, now, state.window * window);

@@ -56,6 +56,17 @@ void Log::GiveBack(Micros window, TimePoint now, std::int64_t units) {
   if (entries_.capacity() > 4 * entries_.size() + 4) entries_.shrink_to_fit();
 }
 
+void Log::Untake(TimePoint taken, std::int64_t units) {
+  const auto first = entries_.begin() + static_cast<std::ptrdiff_t>(first_);
+  const std::int64_t time = taken.time_since_epoch().count();
+  const auto found = std::ranges::lower_bound(first, entries_.end(), time, {}, &Entry::time);
+  if (found == entries_.end() || found->time != time) return;
+  const std::uint64_t before = found == first ? total_before_ : std::prev(found)->total;
+  const std::uint64_t removed = std::min(static_cast<std::uint64_t>(units), found->total - before);
+  for (Entry& entry : std::span(found, entries_.end())) entry.total -= removed;
+  if (found->total == before) entries_.erase(found);
+}
+
 void Log::MoveNewest(TimePoint now) {
   if (empty()) return;
   entries_.back().time = std::max(entries_.back().time, now.time_since_epoch().count());

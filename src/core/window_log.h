@@ -42,6 +42,9 @@ class Log {
   // time if that is later. If it removes any, it forgets what has left the window, as Add does.
   void GiveBack(Micros window, TimePoint now, std::int64_t units);
 
+  // Removes up to `units` from what was recorded at `taken`, and the entry if nothing is left.
+  void Untake(TimePoint taken, std::int64_t units);
+
   // Makes the newest request, if any, count from `now` on, so that what is added then needs no
   // entry of its own.
   void MoveNewest(TimePoint now);

@@ -82,6 +82,10 @@ void ReplyWriter::Error(const sluice::Error& error) {
     case ErrorCode::kAccessDenied:
     case ErrorCode::kStoreError:
     case ErrorCode::kForeignState:
+    case ErrorCode::kHoldLost:
+    case ErrorCode::kHoldConflict:
+    case ErrorCode::kNeedsHold:
+    case ErrorCode::kTooManyHolds:
       Error(text::Cat(ToString(error.code), " ", error.message));
       return;
     default:

@@ -349,7 +349,7 @@ class RuleParser {
 
   std::optional<Limit> ParseBand(const YamlNode& node, std::string& label) {
     if (node.kind == YamlKind::kScalar) {
-      const auto limit = Limit::Parse(node.text);
+      const auto limit = ParseCheckedLimit(node.text);
       if (limit) return *limit;
       reporter_.Add(node, limit.error().message);
       return std::nullopt;

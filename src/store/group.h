@@ -44,8 +44,8 @@ std::optional<Error> AddUp(std::span<const Charge> charges, Action action, const
     const Limit& limit = *charges[i].limit;
     if (limit != *charges[first].limit) return TwoLimitsUnderOneName(charges[first], charges[i]);
     const std::int64_t sum = group.cost[first] + cost;
-    if (sum > limit.amount() && action == Action::kCheck) return InvalidCost(charges[i], sum);
-    group.cost[first] = std::min(sum, action == Action::kGive ? core::kExactMax : limit.amount());
+    if (sum > limit.amount() && !MayExceed(action)) return InvalidCost(charges[i], sum);
+    group.cost[first] = std::min(sum, MostOf(charges[i], action));
   }
   return std::nullopt;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/validate.h"
 
+#include "base/duration.h"
 #include "base/text.h"
 
 namespace sluice {
@@ -31,21 +32,68 @@ Error InvalidCost(const Charge& charge, std::int64_t cost) {
 }
 
 Error Invalid(const Charge& charge, TimePoint now, Action action) {
+  if (auto not_offered = NotOffered(charge, action)) return *std::move(not_offered);
   if (charge.key.empty() || charge.key.size() > kKeyBytesMax) return InvalidKey(charge);
   if (charge.name.size() > kNameBytesMax) {
     return {ErrorCode::kInvalidRequest, text::Cat("a name of ", charge.name.size(),
                                                   " bytes; expected at most ", kNameBytesMax)};
   }
-  const bool takes_nothing = action == Action::kReset;
-  if ((charge.cost < 0 && !takes_nothing) ||
-      (charge.cost > charge.limit->amount() && action == Action::kCheck)) {
+  if ((charge.cost < 0 && !IgnoresCost(action)) ||
+      (charge.cost > charge.limit->amount() && !MayExceed(action))) {
     return InvalidCost(charge, charge.cost);
   }
   return InvalidTime(now);
 }
 
+Error NeedsHold(const Charge& charge) {
+  return {ErrorCode::kNeedsHold,
+          text::Cat("a limit of what is in use at a time, ", charge.limit->ToString(),
+                    ", cannot be checked; expected a hold")};
+}
+
+Error HoldLost(std::string_view id) {
+  return {ErrorCode::kHoldLost, text::Cat("the hold ", text::Quote(id), " is not live any more")};
+}
+
+Error HoldConflict(std::string_view id) {
+  return {ErrorCode::kHoldConflict,
+          text::Cat("the hold ", text::Quote(id),
+                    " exists with other costs, or has ended; expected a new id")};
+}
+
+Error TooManyHolds(const Charge& charge) {
+  return {ErrorCode::kTooManyHolds, text::Cat("the key ", text::Quote(charge.key), " has ",
+                                              kLiveHoldsMax, " holds; no state can have more")};
+}
+
+std::optional<Error> InvalidTerms(const Request& request) {
+  if (!request.hold) return std::nullopt;
+  const auto invalid = [](std::string message) {
+    return Error{ErrorCode::kInvalidRequest, std::move(message)};
+  };
+  const HoldTerms& terms = *request.hold;
+  const auto is_printable = [](char c) { return c >= ' ' && c <= '~'; };
+  if (terms.id.empty() || terms.id.size() > kHoldIdBytesMax ||
+      !std::ranges::all_of(terms.id, is_printable)) {
+    return invalid(text::Cat("the hold's id ", text::Quote(terms.id), "; expected 1 to ",
+                             kHoldIdBytesMax, " printable ASCII characters"));
+  }
+  if (request.action == Action::kSettle) return std::nullopt;
+  const auto has_ttl = [](const Charge& charge) { return core::NeedsHold(*charge.limit); };
+  if (terms.ttl == Micros{0} && std::ranges::all_of(request.charges, has_ttl)) return std::nullopt;
+  if (terms.ttl >= kHoldTtlMin && terms.ttl <= kHoldTtlMax) return std::nullopt;
+  return invalid(text::Cat("the hold's ttl of ", text::FormatDuration(terms.ttl), "; expected ",
+                           text::FormatDuration(kHoldTtlMin), " to ",
+                           text::FormatDuration(kHoldTtlMax)));
+}
+
 Error InvalidShape(const Request& request) {
   const std::size_t size = request.charges.size();
+  if (IsAboutHold(request.action) != (request.hold != nullptr)) {
+    return {ErrorCode::kInvalidRequest,
+            "expected the terms of a hold where there is one, and "
+            "nowhere else"};
+  }
   if (size == 0 || size > kChargesMax) {
     return {ErrorCode::kInvalidRequest,
             text::Cat(size, " limits in one request; expected 1 to ", kChargesMax)};
@@ -61,9 +109,12 @@ std::optional<Error> FirstInvalid(const Request& request) {
   if (!HasValidShape(request)) return InvalidShape(request);
   const TimePoint now = request.now.value_or(TimePoint{});
   for (const Charge& charge : request.charges) {
+    if (auto invalid = NotOffered(charge, request.action)) return invalid;
+  }
+  for (const Charge& charge : request.charges) {
     if (!IsValid(charge, now, request.action)) return Invalid(charge, now, request.action);
   }
-  return std::nullopt;
+  return InvalidTerms(request);
 }
 
 Error TwoLimitsUnderOneName(const Charge& a, const Charge& b) {

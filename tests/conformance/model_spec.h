@@ -24,6 +24,8 @@ inline model::Kind KindOf(Algorithm algorithm) {
       return model::Kind::kSlidingWindow;
     case Algorithm::kSlidingWindowCounter:
       return model::Kind::kSlidingWindowCounter;
+    case Algorithm::kConcurrency:
+      return model::Kind::kConcurrency;
   }
   std::unreachable();
 }
@@ -41,14 +43,16 @@ inline Decision DecisionOf(const model::Answer& answer) {
           .remaining = answer.remaining,
           .retry_after = Micros{answer.retry_after_us},
           .reset_after = Micros{answer.reset_after_us},
-          .delay = Micros{answer.delay_us}};
+          .delay = Micros{answer.delay_us},
+          .held = answer.held};
 }
 
 // For the messages of failed expectations.
 inline void PrintTo(const Decision& decision, std::ostream* out) {
   *out << (decision.allowed ? "allowed" : "denied") << " limit=" << decision.limit
        << " remaining=" << decision.remaining << " retry_after=" << decision.retry_after.count()
-       << " reset_after=" << decision.reset_after.count() << " delay=" << decision.delay.count();
+       << " reset_after=" << decision.reset_after.count() << " delay=" << decision.delay.count()
+       << " held=" << decision.held;
 }
 
 }  // namespace sluice

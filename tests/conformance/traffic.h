@@ -50,10 +50,16 @@ inline std::vector<std::uint64_t> Seeds() {
   return {1, std::random_device{}()};
 }
 
+// Those that can be checked.
 inline constexpr auto kAlgorithms = [] {
-  std::array<Algorithm, core::kAlgorithmCount> all{};
-  std::ranges::transform(core::kAlgorithms, all.begin(), &core::AlgorithmRow::algorithm);
-  return all;
+  constexpr auto kCount =
+      std::ranges::count(core::kAlgorithms, false, &core::AlgorithmRow::needs_hold);
+  std::array<Algorithm, static_cast<std::size_t>(kCount)> checked{};
+  auto* next = checked.begin();
+  for (const core::AlgorithmRow& row : core::kAlgorithms) {
+    if (!row.needs_hold) *next++ = row.algorithm;
+  }
+  return checked;
 }();
 
 inline Algorithm RandomAlgorithm(Random& random) {

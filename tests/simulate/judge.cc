@@ -31,6 +31,12 @@ std::string_view NameOf(Action action) {
       return "give";
     case Action::kReset:
       return "reset";
+    case Action::kHold:
+      return "hold";
+    case Action::kSettle:
+      return "settle";
+    case Action::kExtend:
+      return "extend";
   }
   std::unreachable();
 }

@@ -170,10 +170,14 @@ void DenyCache::ForgetOther(Shard& shard, const Hash128& hash, const Limit& limi
 void DenyCache::Learn(const Request& request, std::span<const Decision> each,
                       std::span<const Place> places, TimePoint asked) {
   if (!request.outcome) return;
+  // A budget with holds grows whenever one of them ends.
+  const bool held = request.action == Action::kSettle || request.action == Action::kExtend ||
+                    std::ranges::any_of(each, [](const Decision& one) { return one.held > 0; });
   const std::int64_t asked_us = asked.time_since_epoch().count();
   if (request.outcome->allowed) {
     for (std::size_t i = 0; i < places.size(); ++i) {
-      if (request.now || request.action == Action::kGive || request.action == Action::kReset) {
+      if (held || request.now || request.action == Action::kGive ||
+          request.action == Action::kReset) {
         // The numbers are from another moment, or the budget has more left than is known.
         Invalidate(places[i].hash);
       } else {
@@ -182,7 +186,7 @@ void DenyCache::Learn(const Request& request, std::span<const Decision> each,
     }
     return;
   }
-  if (request.now) return;
+  if (request.now || held) return;
   for (std::size_t i = 0; i < places.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (places[i].hash == places[j].hash) return;

@@ -49,8 +49,9 @@ bool ProvablyNotCharged(const Error& error) {
 }
 
 bool HasCharged(const Request& request) {
-  return request.outcome && request.outcome->allowed && request.action != Action::kGive &&
-         request.action != Action::kReset &&
+  const bool takes = request.action == Action::kCheck || request.action == Action::kDebit ||
+                     request.action == Action::kHold;
+  return takes && request.outcome && request.outcome->allowed &&
          std::ranges::any_of(request.charges, [](const Charge& c) { return c.cost > 0; });
 }
 
@@ -248,6 +249,7 @@ void Guard::HandBack(StoreCall& call, TimePoint now) {
     ++stats_.by_store;
     Remember(call, i);
     request.existed = answered.existed;
+    if (request.hold) request.hold->CopyAnswer(*answered.hold);
     if (answered.outcome) {
       const auto each = call.EachOf(i);
       if (cache_.enabled()) cache_.Learn(answered, each, call.PlacesOf(i), call.sent);
@@ -265,7 +267,8 @@ void Guard::Remember(const StoreCall& call, std::size_t i) {
   const auto places = call.PlacesOf(i);
   const bool tells = answered.outcome && !answered.seen.empty() && !answered.now;
   for (std::size_t charge = 0; charge < places.size(); ++charge) {
-    if (!known_.Add(places[charge].hash) || !tells) continue;
+    const bool known = known_.Add(places[charge].hash);
+    if (!known || !tells || call.EachOf(i)[charge].held > 0) continue;
     last_seen_.Note(places[charge].hash, *answered.charges[charge].limit,
                     call.EachOf(i)[charge].remaining, answered.seen[charge], call.sent);
   }

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "sluice/hold.h"
 #include "support/eventually.h"
 #include "support/reset.h"
 #include "support/scripted_store.h"
@@ -64,6 +65,38 @@ TEST_F(GuardedStoreTest, AnswersFromOtherThreadsReachTheirCallers) {
   EXPECT_EQ(guard().GetStats().in_flight, 1);
   store.AnswerHeld();
   EXPECT_EQ(answer.get().outcome->remaining, 9);
+}
+
+TEST_F(GuardedStoreTest, HoldsReachTheStoreAndTheirTermsComeBack) {
+  {
+    auto hold = ScopedHold::Take(guard(), {.key = "k", .limit = &kTen, .cost = 6},
+                                 {.id = "mine", .ttl = 1min});
+    ASSERT_TRUE(hold && hold->allowed());
+    EXPECT_EQ(Ask(kOpen).outcome->held, 6);
+    // A denial of a budget with holds is not remembered: it grows when one of them ends.
+    EXPECT_FALSE(ScopedHold::Take(guard(), {.key = "k", .limit = &kTen, .cost = 6}, {.ttl = 1min})
+                     ->allowed());
+    wall.Advance(90s);  // Its end is late, and corrects what the expiry charged.
+  }
+  const Charge charge{.key = "k", .limit = &kTen, .cost = 1};
+  HoldTerms terms{.id = "nobody's", .ttl = {}};
+  Request request{.charges = {&charge, 1}, .action = Action::kSettle, .hold = &terms};
+  std::promise<void> done;
+  guard().Apply({&request, 1}, [&] { done.set_value(); });
+  done.get_future().wait();
+  ASSERT_TRUE(request.outcome) << request.outcome.error().message;
+  EXPECT_TRUE(terms.late);
+  EXPECT_TRUE(terms.overdrawn);
+  EXPECT_EQ(request.outcome->remaining, 8);
+  EXPECT_EQ(guard().GetStats().deny_cache_entries, 0);
+}
+
+TEST_F(GuardedStoreTest, NoPolicyStandsInForTheStoreOfAHold) {
+  store.Fail(ErrorCode::kUnavailable);
+  const Charge charge{.key = "k", .limit = &kTen, .on_store_failure = kOpen};
+  const auto hold = ScopedHold::Take(guard(), charge, {.ttl = 1min});
+  ASSERT_FALSE(hold);
+  EXPECT_EQ(hold.error().code, ErrorCode::kUnavailable);
 }
 
 TEST_F(GuardedStoreTest, DecidesByPolicyWhenTheDeadlinePasses) {

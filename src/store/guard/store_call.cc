@@ -15,8 +15,11 @@ void Free(Containers&... containers) {
 void StoreCall::Copy(DenyCache& cache) {
   std::size_t charges = 0;
   std::size_t bytes = 0;
+  std::size_t holds = 0;
   for (const Request* request : asked) {
     charges += request->charges.size();
+    holds += request->hold != nullptr;
+    if (request->hold) bytes += request->hold->id.size();
     for (const Charge& charge : request->charges) bytes += charge.key.size() + charge.name.size();
   }
   // Nothing that is pointed to may move from here on.
@@ -24,6 +27,7 @@ void StoreCall::Copy(DenyCache& cache) {
   limits_.reserve(charges);
   each_.resize(charges);
   seen_.assign(charges, SeenState{});
+  holds_.reserve(holds);
   text_.reserve(bytes);
   const auto keep = [&](std::string_view text) {
     const std::size_t begin = text_.size();
@@ -54,6 +58,10 @@ void StoreCall::Copy(DenyCache& cache) {
                         .each = each,
                         .seen = seen,
                         .action = request->action});
+    if (!request->hold) continue;
+    HoldTerms& terms = holds_.emplace_back(*request->hold);
+    terms.id = keep(terms.id);
+    requests.back().hold = &terms;
   }
   local_units.assign(requests.size(), 0);
 }
@@ -72,13 +80,14 @@ void StoreCall::Clear() {
   constexpr std::size_t kChargesKept = 1'024;
   constexpr std::size_t kBytesKept = 65'536;
   if (charges_.capacity() > kChargesKept || text_.capacity() > kBytesKept) {
-    Free(first_charge_, charges_, limits_, each_, seen_, places_, text_, asked, requests,
+    Free(first_charge_, charges_, limits_, each_, seen_, places_, holds_, text_, asked, requests,
          scarce_places, local_units);
   }
   first_charge_.clear();
   charges_.clear();
   limits_.clear();
   places_.clear();
+  holds_.clear();
   text_.clear();
   asked.clear();
   requests.clear();

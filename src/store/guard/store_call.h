@@ -56,7 +56,8 @@ struct StoreCall {
   std::vector<Decision> each_;
   std::vector<SeenState> seen_;
   std::vector<DenyCache::Place> places_;
-  std::string text_;  // Keys and names.
+  std::vector<HoldTerms> holds_;
+  std::string text_;  // Keys, names and ids of holds.
 };
 
 // Calls in the order in which they were added.

@@ -13,7 +13,7 @@ namespace sluice::memory {
 // in 16 bits. A limit stays here as long as a slot refers to it.
 class LimitRegistry {
  public:
-  static constexpr std::size_t kLimitsMax = 65'535;
+  static constexpr std::size_t kLimitsMax = 65'534;  // Slot::kHeld is no limit's number.
 
   const Limit& operator[](std::uint16_t number) const { return entries_[number - 1].limit; }
 

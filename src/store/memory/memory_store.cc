@@ -63,6 +63,7 @@ MemoryStore::Options WithinBounds(MemoryStore::Options options) {
 MemoryStore::Impl::Impl(const Options& options, const Seed& seed)
     : options_(WithinBounds(options)), seed_(seed), shards_(std::make_unique<Shard[]>(kShards)) {
   totals_.log_entries_max = options_.log_entries_max;
+  totals_.holds_max = options_.holds_max;
   // Shards get equal shares except for chance, which the sketch allows for.
   totals_.sketch_lines = memory::Sketch::LinesFor(options_.keys_max / std::int64_t{kShards} + 1);
   for (Shard& shard : shards()) shard.set_totals(&totals_);
@@ -99,13 +100,19 @@ bool MemoryStore::Impl::MakeRoom(Shard& own, const Limit& limit, TimePoint now,
 Slot* MemoryStore::Impl::Resolve(Place& place, const Limit& limit, TimePoint now,
                                  std::int64_t new_keys) {
   Shard& shard = shards_[place.shard];
-  Slot* const slot = shard.Find(place.identity);
+  Slot* slot = shard.Find(place.identity);
+  if (slot && slot->has_holds()) {
+    place.held = shard.HeldIn(slot, now);
+    slot = place.held ? &place.held->slot : shard.Find(place.identity);
+  }
   if (slot && shard.LimitOf(*slot) == limit) return slot;
   const bool has_number = shard.CanAcquire(limit, kChargesMax);
   if (slot && has_number) {
-    shard.Convert(slot, limit, now);
+    place.held ? shard.Convert(*place.held, limit, now) : shard.Convert(slot, limit, now);
     return slot;
   }
+  // Its holds are lost.
+  if (std::exchange(place.held, nullptr)) slot = shard.Find(place.identity);
   if (slot) shard.MoveToSketch(slot, limit, now, Horizon(now));
   if (has_number && MakeRoom(shard, limit, now, new_keys)) {
     return shard.has_sketch() ? shard.MoveFromSketch(place.identity, limit, Horizon(now)) : nullptr;
@@ -151,9 +158,13 @@ bool MemoryStore::Impl::Reclaim(Shard& own, TimePoint now) {
   Shard& shard = shards_[place.shard];
   std::unique_lock lock(shard.lock());
   Slot* slot = shard.Find(place.identity);
-  if (!slot || shard.LimitOf(*slot) != limit) [[unlikely]] {
+  if (!slot || slot->has_holds() || shard.LimitOf(*slot) != limit) [[unlikely]] {
+    if (auto invalid = NotOffered(charge, Action::kCheck)) {
+      return std::unexpected(*std::move(invalid));
+    }
     slot = Resolve(place, limit, now, 0);
     if (place.sketched) return DecideBySketch(place, charge, now);
+    if (place.held) return DecideHeld(place, charge, now);
   }
   const Evaluation evaluation = Evaluate(limit, slot, now, charge.cost);
   if (evaluation.decision.allowed && charge.cost > 0) {
@@ -178,10 +189,24 @@ bool MemoryStore::Impl::Reclaim(Shard& own, TimePoint now) {
   return decision;
 }
 
+// Likewise.
+[[gnu::noinline]] Decision MemoryStore::Impl::DecideHeld(const Place& place, const Charge& charge,
+                                                         TimePoint now) {
+  Shard& shard = shards_[place.shard];
+  const Evaluation evaluation = EvaluateAt(place, *charge.limit, now, charge.cost);
+  if (evaluation.decision.allowed && charge.cost > 0) {
+    shard.Commit(&place.held->slot, place.identity, *charge.limit, evaluation.next, now,
+                 charge.cost);
+  }
+  if (shard.CountDecision()) SweepNext(Horizon(now), memory::kSlotsPerSweep);
+  return evaluation.decision;
+}
+
 // Decides on whatever is known at a resolved place. Changes nothing.
 Evaluation MemoryStore::Impl::EvaluateAt(const Place& place, const Limit& limit, TimePoint now,
                                          std::int64_t cost) {
   Shard& shard = shards_[place.shard];
+  if (place.held) return memory::Evaluate(limit, *place.held, now, cost);
   if (!place.sketched) return Evaluate(limit, shard.Find(place.identity), now, cost);
   const memory::Bound bound = shard.BoundOf(place.identity, Horizon(now));
   return {memory::Decide(limit, bound, now, cost), {}};
@@ -236,8 +261,12 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
   const std::span<const Charge> charges = request.charges;
   const Action action = request.action;
   for (const Charge& charge : charges) {
+    if (auto invalid = NotOffered(charge, action)) return std::unexpected(*std::move(invalid));
+  }
+  for (const Charge& charge : charges) {
     if (!IsValid(charge, now, action)) return std::unexpected(Invalid(charge, now, action));
   }
+  if (auto invalid = InvalidTerms(request)) return std::unexpected(*std::move(invalid));
   // A request that can never be granted leaves no trace: not even states are carried over for it.
   std::array<Place, kChargesMax> places;
   StateHasher hasher(seed_);
@@ -264,8 +293,18 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
       continue;
     }
     const Slot* const slot = Resolve(places[i], *charges[i].limit, now, new_keys);
-    const bool takes = group.cost[i] > 0 && action != Action::kGive;
+    const bool takes = (group.cost[i] > 0 && action != Action::kGive) || request.hold;
     new_keys += !slot && !places[i].sketched && takes ? 1 : 0;
+  }
+  const auto sweep = [&] {
+    bool due = false;
+    locks.ForEach([&](Shard& shard) { due |= shard.CountDecision(); });
+    if (due) SweepNext(Horizon(now), memory::kSlotsPerSweep);
+  };
+  if (request.hold) {
+    auto decision = DecideHold(request, places, group, now);
+    sweep();
+    return decision;
   }
   if (action == Action::kGive) GiveBack(charges, places, now);
 
@@ -300,21 +339,23 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
       shard.TakeFromSketch(identity, limit, now, Horizon(now), costs[i]);
     } else {
       // Look it up again: making room for one key may have moved the others.
-      shard.Commit(shard.Find(identity), identity, limit, next[i], now, costs[i]);
+      Slot* const slot = places[i].held ? &places[i].held->slot : shard.Find(identity);
+      shard.Commit(slot, identity, limit, next[i], now, costs[i]);
     }
   }
-  bool sweep_due = false;
-  locks.ForEach([&](Shard& shard) { sweep_due |= shard.CountDecision(); });
-  if (sweep_due) SweepNext(Horizon(now), memory::kSlotsPerSweep);
+  sweep();
   for (std::size_t i = 0; i < request.seen.size(); ++i) {
-    const Shard& shard = shards_[places[i].shard];
-    request.seen[i] =
-        places[i].sketched
-            ? See(*charges[i].limit, shard.BoundOf(places[i].identity, Horizon(now)), now)
-            : See(*charges[i].limit, shards_[places[i].shard].Find(places[i].identity), now);
+    request.seen[i] = SeeAt(places[i], *charges[i].limit, now);
   }
   std::ranges::copy(std::span(decisions).first(request.each.size()), request.each.begin());
   return core::Combine(std::span(decisions).first(charges.size()));
+}
+
+SeenState MemoryStore::Impl::SeeAt(const Place& place, const Limit& limit, TimePoint now) {
+  Shard& shard = shards_[place.shard];
+  if (place.held) return memory::See(limit, *place.held, now);
+  if (place.sketched) return See(limit, shard.BoundOf(place.identity, Horizon(now)), now);
+  return See(limit, shard.Find(place.identity), now);
 }
 
 // A bound in the sketch may be shared with others, so it cannot be lowered. Requires the locks.
@@ -323,6 +364,10 @@ void MemoryStore::Impl::GiveBack(std::span<const Charge> charges, std::span<cons
   for (std::size_t i = 0; i < charges.size(); ++i) {
     Shard& shard = shards_[places[i].shard];
     if (places[i].sketched) continue;
+    if (places[i].held) {
+      shard.GiveBack(*places[i].held, now, CostOf(charges[i], Action::kGive));
+      continue;
+    }
     Slot* const slot = shard.Find(places[i].identity);
     if (slot) shard.GiveBack(slot, *charges[i].limit, now, CostOf(charges[i], Action::kGive));
   }
@@ -351,7 +396,8 @@ Expected<bool> MemoryStore::Impl::Forget(std::span<const Place> places, TimePoin
 
 MemoryStore::Stats MemoryStore::Impl::GetStats() const {
   Stats stats{.keys = totals_.keys.load(std::memory_order_relaxed),
-              .log_entries = totals_.log_entries.load(std::memory_order_relaxed)};
+              .log_entries = totals_.log_entries.load(std::memory_order_relaxed),
+              .holds = totals_.holds.load(std::memory_order_relaxed)};
   for (const Shard& shard : shards()) {
     const std::lock_guard lock(shard.lock());
     stats.bytes += static_cast<std::int64_t>(shard.bytes());

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "sluice/memory_store.h"
+#include "store/group.h"
 #include "store/hash.h"
 #include "store/memory/shard.h"
 
@@ -38,7 +39,19 @@ class MemoryStore::Impl {
   struct Place {
     std::size_t shard;
     memory::Identity identity;
-    bool sketched = false;  // No room for a slot: the shard's sketch decides.
+    bool sketched = false;              // No room for a slot: the shard's sketch decides.
+    memory::HeldState* held = nullptr;  // The state, if it has holds.
+  };
+
+  // A request about a hold, while it is decided. Of charges that are the first of their state:
+  struct Holding {
+    Request& request;
+    std::span<Place> places;
+    const StateGroup& group;
+    TimePoint now;
+    std::array<memory::Holds::Entry*, kChargesMax> known = {};  // Null if the id is not remembered.
+    std::array<Decision, kChargesMax> decisions = {};
+    bool decided = false;  // Else the numbers are as they stand afterwards.
   };
 
   static bool SameState(const Place& a, const Place& b) {
@@ -48,8 +61,19 @@ class MemoryStore::Impl {
   static Place PlaceOf(const Hash128& hash);
   Expected<Decision> Decide(const Charge& charge, Place place, TimePoint now);
   Decision DecideBySketch(const Place& place, const Charge& charge, TimePoint now);
+  Decision DecideHeld(const Place& place, const Charge& charge, TimePoint now);
   memory::Evaluation EvaluateAt(const Place& place, const Limit& limit, TimePoint now,
                                 std::int64_t cost);
+  Expected<Decision> DecideHold(Request& request, std::span<Place> places, const StateGroup& group,
+                                TimePoint now);
+  std::optional<Error> Hold(Holding& holding);
+  std::optional<Error> Settle(Holding& holding);
+  std::optional<Error> Extend(Holding& holding);
+  memory::HeldState& MakeHeld(Place& place, const Limit& limit, TimePoint now);
+  static std::int64_t ExpiryOf(const HoldTerms& terms, const Limit& limit,
+                               const memory::HeldState& state, TimePoint now);
+  static TimePoint EarliestExpiry(const Holding& holding);
+  SeenState SeeAt(const Place& place, const Limit& limit, TimePoint now);
   void GiveBack(std::span<const Charge> charges, std::span<const Place> places, TimePoint now);
   Expected<bool> Forget(std::span<const Place> places, TimePoint now);
   memory::Slot* Resolve(Place& place, const Limit& limit, TimePoint now, std::int64_t new_keys);

@@ -53,7 +53,10 @@ Packed UsedState(const Limit& limit, const Usage& usage) {
 
 Shard::~Shard() {
   for (const Slot& slot : table_.slots()) {
-    if (!slot.empty() && IsLog(LimitOf(slot))) delete LogIn(slot.state());
+    if (slot.empty()) continue;
+    const std::unique_ptr<HeldState> held(slot.has_holds() ? slot.held() : nullptr);
+    const Slot& state = held ? held->slot : slot;
+    if (IsLog(LimitOf(state))) delete LogIn(state.state());
   }
 }
 
@@ -77,6 +80,92 @@ void Shard::Convert(Slot* slot, const Limit& limit, TimePoint now) {
   }
   limits_.Release(slot->limit);
   slot->limit = number;
+}
+
+void Shard::Convert(HeldState& state, const Limit& limit, TimePoint now) {
+  const Limit from = LimitOf(state.slot);
+  // Only what is on hold still lies in the bucket.
+  const Evaluation known = memory::Evaluate(from, state, now, 0);
+  if (!IsLog(from)) state.slot.set_state(known.next);
+  const bool carried = Carry(from, state.slot.state(), limit).has_value();
+  const TimePoint at = UsageOf(from, state.slot.state(), now).now;
+  Convert(&state.slot, limit, now);
+  // Under the new limit everything was taken at this moment.
+  if (!carried) state.holds.Redate(at.time_since_epoch().count(), core::NeedsHold(limit));
+  Summarize(limit, state);
+}
+
+// Requires that `change` changes nothing but this slot's log, if it has one.
+template <typename Change>
+void Shard::CountingLog(const Slot& slot, const Change& change) {
+  const Limit limit = LimitOf(slot);
+  const auto capacity = [&] { return IsLog(limit) ? LogIn(slot.state())->capacity() : 0; };
+  const std::size_t before = capacity();
+  change(limit);
+  CountLogEntries(before, capacity());
+}
+
+HeldState* Shard::HeldIn(Slot* slot, TimePoint now) {
+  if (!slot || !slot->has_holds()) return nullptr;
+  if (ExpireHolds(slot, now)) return slot->held();
+  if (core::NeedsHold(LimitOf(*slot))) Erase(slot);
+  return nullptr;
+}
+
+bool Shard::ExpireHolds(Slot* slot, TimePoint now) {
+  HeldState* const state = slot->held();
+  const Limit limit = LimitOf(state->slot);
+  CountingLog(state->slot, [&](const Limit&) {
+    CountHolds(-static_cast<std::int64_t>(Expire(limit, *state, now)));
+  });
+  if (!state->holds.empty()) return true;
+  *slot = state->slot;
+  delete state;
+  return false;
+}
+
+HeldState& Shard::MakeHeld(Slot* slot, const Identity& identity, const Limit& limit,
+                           TimePoint now) {
+  if (!slot) {
+    const Packed untouched = core::VisitKernel(limit, [&]<typename Kernel>(Kernel) {
+      if constexpr (kIsLog<Kernel>) {
+        return Keep<Kernel>(limit, {});
+      } else {
+        return Pack(Kernel::Decide(limit, nullptr, now, 0).next);
+      }
+    });
+    Restore(identity, limit, untouched);
+    slot = Find(identity);
+  } else if (slot->has_holds()) {
+    return *slot->held();
+  }
+  auto* const state = new HeldState{.slot = *slot, .holds = {}};
+  slot->limit = Slot::kHeld;
+  slot->set_state({.b = reinterpret_cast<std::uintptr_t>(state)});
+  return *state;
+}
+
+Holds::Entry& Shard::AddHold(HeldState& state, std::string_view id, const HoldRecord& record) {
+  CountHolds(1);
+  Holds::Entry& hold = state.holds.Add(id, record);
+  Summarize(LimitOf(state.slot), state);
+  return hold;
+}
+
+bool Shard::Settle(HeldState& state, TimePoint now, Holds::Entry& hold, std::int64_t actual) {
+  bool overdrawn = false;
+  CountingLog(state.slot, [&](const Limit& limit) {
+    overdrawn = memory::Settle(limit, state, now, hold, actual);
+  });
+  return overdrawn;
+}
+
+void Shard::Overdraw(HeldState& state, TimePoint now, std::int64_t units) {
+  CountingLog(state.slot, [&](const Limit& limit) { memory::Overdraw(limit, state, now, units); });
+}
+
+void Shard::GiveBack(HeldState& state, TimePoint now, std::int64_t units) {
+  CountingLog(state.slot, [&](const Limit& limit) { memory::GiveBack(limit, state, now, units); });
 }
 
 void Shard::FreeLog(const Slot& slot) {
@@ -132,6 +221,11 @@ void Shard::Restore(const Identity& identity, const Limit& limit, const Packed& 
 }
 
 void Shard::Erase(Slot* slot) {
+  if (slot->has_holds()) {
+    const std::unique_ptr<HeldState> held(slot->held());
+    CountHolds(-static_cast<std::int64_t>(held->holds.size()));
+    *slot = held->slot;
+  }
   FreeLog(*slot);
   limits_.Release(slot->limit);
   table_.Erase(slot);
@@ -169,6 +263,11 @@ void Shard::MoveToSketch(Slot* slot, const Limit& limit, TimePoint now, TimePoin
   Erase(slot);
 }
 
+bool Shard::IsRecovered(Slot* slot, TimePoint horizon) {
+  if (slot->has_holds() && ExpireHolds(slot, horizon)) return false;
+  return Recovered(LimitOf(*slot), slot->state(), horizon);
+}
+
 std::size_t Shard::Sweep(TimePoint horizon, std::size_t count) {
   if (sketch_ && TimePoint{Micros{sketch_->until_us()}} <= horizon) sketch_.reset();
   std::size_t erased = 0;
@@ -181,7 +280,7 @@ std::size_t Shard::Sweep(TimePoint horizon, std::size_t count) {
       continue;
     }
     Slot& slot = slots[hand_];
-    if (!slot.empty() && Recovered(LimitOf(slot), slot.state(), horizon)) {
+    if (!slot.empty() && IsRecovered(&slot, horizon)) {
       Erase(&slot);  // Another slot may have moved here: look again.
       ++erased;
     } else {

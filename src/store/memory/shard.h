@@ -9,6 +9,7 @@
 #include "sluice/limit.h"
 #include "sluice/time.h"
 #include "store/memory/evaluate.h"
+#include "store/memory/held_state.h"
 #include "store/memory/limit_registry.h"
 #include "store/memory/sketch.h"
 #include "store/memory/slot.h"
@@ -21,10 +22,17 @@ namespace sluice::memory {
 struct Totals {
   std::atomic<std::int64_t> keys = 0;
   std::atomic<std::int64_t> log_entries = 0;
+  std::atomic<std::int64_t> holds = 0;
 
   // Constant once the shards are in use.
   std::int64_t log_entries_max = 0;
+  std::int64_t holds_max = 0;
   std::size_t sketch_lines = 0;  // Per shard.
+
+  // Whether `count` more ids of holds can be remembered.
+  bool HasRoomForHolds(std::int64_t count) const {
+    return holds.load(std::memory_order_relaxed) + count <= holds_max;
+  }
 
   bool LogsFull() const { return log_entries.load(std::memory_order_relaxed) >= log_entries_max; }
 };
@@ -49,7 +57,11 @@ class alignas(128) Shard {
   // See Table::Prefetch; the lock need not be held.
   void Prefetch(std::uint64_t hash) const { table_.Prefetch(hash); }
 
+  // Whatever there is under an identity: a slot of the table, which may only refer to a state with
+  // holds.
   Slot* Find(const Identity& identity) { return table_.Find(identity); }
+
+  // Requires a slot with a limit's number.
   const Limit& LimitOf(const Slot& slot) const { return limits_[slot.limit]; }
   bool CanAcquire(const Limit& limit, std::size_t count) const {
     return limits_.CanAcquire(limit, count);
@@ -57,6 +69,20 @@ class alignas(128) Shard {
 
   // Carries the state over to a limit with other numbers. What was used stays used.
   void Convert(Slot* slot, const Limit& limit, TimePoint now);
+  void Convert(HeldState& state, const Limit& limit, TimePoint now);
+
+  // The state with holds in a slot, after those that have expired; null if the slot has none, or
+  // none any more. It may be moved or gone after that: look it up again.
+  HeldState* HeldIn(Slot* slot, TimePoint now);
+
+  // Moves what is in a slot to where it can have holds. If the slot is null, the state is that of
+  // an untouched budget. Valid until HeldIn finds no hold there.
+  HeldState& MakeHeld(Slot* slot, const Identity& identity, const Limit& limit, TimePoint now);
+
+  Holds::Entry& AddHold(HeldState& state, std::string_view id, const HoldRecord& record);
+  bool Settle(HeldState& state, TimePoint now, Holds::Entry& hold, std::int64_t actual);
+  void Overdraw(HeldState& state, TimePoint now, std::int64_t units);
+  void GiveBack(HeldState& state, TimePoint now, std::int64_t units);
 
   // Stores an admitted request of positive cost; `slot` is null for a new identity. When all logs
   // together remember as much as they may, a log that would grow adds the request to its newest
@@ -109,6 +135,12 @@ class alignas(128) Shard {
  private:
   void FreeLog(const Slot& slot);
   void CountLogEntries(std::size_t before, std::size_t after);
+  template <typename Change>
+  void CountingLog(const Slot& slot, const Change& change);
+  void CountHolds(std::int64_t by) { totals_->holds.fetch_add(by, std::memory_order_relaxed); }
+  // Whether the state in the slot still has holds; if not, it is back in the slot.
+  bool ExpireHolds(Slot* slot, TimePoint now);
+  bool IsRecovered(Slot* slot, TimePoint horizon);
 
   mutable SpinLock lock_;
   std::uint32_t decisions_ = 0;

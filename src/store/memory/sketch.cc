@@ -13,6 +13,7 @@ namespace sluice::memory {
 namespace {
 
 using core::CeilDiv;
+using core::Us;
 
 // Cells keep 48 or 36 of the 52 bits of a time, rounded up.
 constexpr int kBucketShift = 4;   // 16 us
@@ -27,8 +28,6 @@ constexpr std::int64_t RoundUp(std::int64_t time_us, int shift) {
 }
 
 bool IsBucket(const Limit& limit) { return limit.rate() > 0; }
-
-std::int64_t Us(TimePoint now) { return now.time_since_epoch().count(); }
 
 // When a bucket is full, in its ticks. If windows share the bound, the bucket is empty until then.
 std::int64_t FullAt(const Limit& limit, const Bound& bound) {

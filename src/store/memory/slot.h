@@ -28,7 +28,12 @@ struct Packed {
   std::uint64_t c = 0;
 };
 
+struct HeldState;
+
 struct alignas(32) Slot {
+  // In place of the limit's number: `b` refers to a state with holds, which the slot owns.
+  static constexpr std::uint16_t kHeld = 0xffff;
+
   std::uint64_t hash;
   std::uint32_t check;
   std::uint16_t limit;  // Number of the limit in its shard's registry; 0 marks an empty slot.
@@ -37,6 +42,8 @@ struct alignas(32) Slot {
   std::uint64_t c;
 
   bool empty() const { return limit == 0; }
+  bool has_holds() const { return limit == kHeld; }
+  HeldState* held() const { return reinterpret_cast<HeldState*>(b); }
   Identity identity() const { return {hash, check}; }
   Packed state() const { return {a, b, c}; }
   void set_state(const Packed& state) {

@@ -24,7 +24,7 @@ namespace sluice::memory {
 namespace {
 
 constexpr std::string_view kMagic = "SLUICESN";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;  // And 1, which is the same without holds.
 constexpr std::uint32_t kHeader = 1;
 constexpr std::uint32_t kShard = 2;
 constexpr std::uint32_t kEnd = 3;
@@ -54,14 +54,23 @@ struct Image {
     limits.clear();
     logs_.clear();
     log_entries_.clear();
+    holds_.clear();
     std::unique_lock lock(shard.lock());
     const std::size_t size = shard.slots().size();
     lock.unlock();
     slots.reserve(size);
     lock.lock();
     std::uint16_t known = 0;
-    for (const Slot& slot : shard.slots()) {
-      if (slot.empty()) continue;
+    for (const Slot& place : shard.slots()) {
+      if (place.empty()) continue;
+      Slot slot = place;
+      if (place.has_holds()) {
+        slot.limit = place.held()->slot.limit;
+        slot.set_state(place.held()->slot.state());
+        for (const auto& [id, hold] : place.held()->holds.all()) {
+          holds_.push_back({slots.size(), id, hold});
+        }
+      }
       slots.push_back(slot);
       if (slot.limit != known) {
         limits.try_emplace(slot.limit, shard.LimitOf(slot));
@@ -91,7 +100,28 @@ struct Image {
     return records;
   }
 
+  std::string EncodeHolds() const {
+    std::string records;
+    for (const CopiedHold& hold : holds_) {
+      Put(records, static_cast<std::uint64_t>(hold.slot));
+      Put(records, hold.record.units);
+      Put(records, hold.record.taken_us);
+      Put(records, hold.record.expires_us);
+      Put(records, static_cast<std::uint8_t>(hold.record.on_expiry));
+      Put(records, static_cast<std::uint8_t>(hold.record.status));
+      Put(records, static_cast<std::uint8_t>(hold.id.size()));
+      records += hold.id;
+    }
+    return records;
+  }
+
  private:
+  struct CopiedHold {
+    std::size_t slot;
+    std::string id;
+    HoldRecord record;
+  };
+
   struct CopiedLog {
     std::size_t slot;
     std::size_t entries;
@@ -100,6 +130,7 @@ struct Image {
 
   std::vector<CopiedLog> logs_;
   std::vector<core::Log::Entry> log_entries_;
+  std::vector<CopiedHold> holds_;
 };
 
 std::string EncodeShard(Image& image) {
@@ -120,7 +151,7 @@ std::string EncodeShard(Image& image) {
     slot.limit = numbers.at(slot.limit);
     payload.append(reinterpret_cast<const char*>(&slot), sizeof(slot));
   }
-  return payload + log_records;
+  return payload + log_records + image.EncodeHolds();
 }
 
 // A file that becomes visible under its name only when it is complete and on disk.
@@ -225,6 +256,16 @@ class Payload {
     bytes_.remove_prefix(sizeof(number));
     return number;
   }
+  std::string_view Take(std::size_t size) {
+    if (bytes_.size() < size) {
+      bytes_ = {};
+      ok_ = false;
+      return {};
+    }
+    const std::string_view taken = bytes_.substr(0, size);
+    bytes_.remove_prefix(size);
+    return taken;
+  }
   bool ok() const { return ok_; }
   std::size_t left() const { return bytes_.size(); }
   std::string_view bytes() const { return bytes_; }
@@ -322,6 +363,62 @@ bool LiesTooFarAhead(const Limit& limit, const Packed& state, TimePoint now) {
   });
 }
 
+// Whether the clock was set back since a hold was made: it was made further ahead than it lasts.
+bool LiesTooFarAhead(const HoldRecord& hold, TimePoint now) {
+  constexpr std::int64_t kToleratedUs = 1'000'000;
+  const std::int64_t ahead = hold.taken_us - now.time_since_epoch().count();
+  return ahead > std::max(kToleratedUs, hold.expires_us - hold.taken_us);
+}
+
+Expected<std::pair<std::string, HoldRecord>> DecodeHold(Payload& records) {
+  HoldRecord hold{.units = records.Get<std::int64_t>(),
+                  .taken_us = records.Get<std::int64_t>(),
+                  .expires_us = records.Get<std::int64_t>()};
+  const auto on_expiry = records.Get<std::uint8_t>();
+  const auto status = records.Get<std::uint8_t>();
+  const auto id_bytes = records.Get<std::uint8_t>();
+  const std::string_view id = records.Take(id_bytes);
+  const std::int64_t last_us = kTimeMax.time_since_epoch().count();
+  if (!records.ok() || !core::InRange(hold.units, kExactMax) ||
+      !core::InRange(hold.taken_us, last_us) || !core::InRange(hold.expires_us, last_us) ||
+      on_expiry > static_cast<std::uint8_t>(OnExpiry::kRelease) ||
+      status > static_cast<std::uint8_t>(HoldRecord::Status::kSettledLate) || id.empty() ||
+      id.size() > kHoldIdBytesMax) {
+    return std::unexpected(Damaged("a hold is out of range"));
+  }
+  hold.on_expiry = static_cast<OnExpiry>(on_expiry);
+  hold.status = static_cast<HoldRecord::Status>(status);
+  return std::pair(std::string(id), hold);
+}
+
+// `slots` are all slots of the shard, as they are in the file.
+Expected<void> DecodeHolds(Payload& records, std::string_view slots, Shard& shard, TimePoint now) {
+  while (records.left() > 0) {
+    const auto number = records.Get<std::uint64_t>();
+    auto hold = DecodeHold(records);
+    if (!hold) return std::unexpected(hold.error());
+    auto& [id, record] = *hold;
+    if (number >= slots.size() / sizeof(Slot)) {
+      return std::unexpected(Damaged("a hold is on no state"));
+    }
+    Slot slot;
+    std::memcpy(&slot, slots.data() + number * sizeof(Slot), sizeof(Slot));
+    Slot* const place = shard.Find(slot.identity());
+    // Its state lies too far ahead, or the hold does.
+    if (!place || LiesTooFarAhead(record, now)) continue;
+    const Limit limit = shard.LimitOf(place->has_holds() ? place->held()->slot : *place);
+    HeldState& state = shard.MakeHeld(place, slot.identity(), limit, now);
+    const bool live = record.status == HoldRecord::Status::kLive;
+    if (state.holds.Find(id) || (live && (state.holds.live() >= kLiveHoldsMax ||
+                                          record.units > kExactMax - state.holds.units()))) {
+      return std::unexpected(Damaged("a hold is out of place"));
+    }
+    shard.AddHold(state, id, record);
+  }
+  if (!records.ok()) return std::unexpected(Damaged("a hold is not complete"));
+  return {};
+}
+
 Expected<std::int64_t> DecodeShard(std::string_view bytes, Shard& shard, TimePoint now) {
   Payload payload(bytes);
   std::vector<Limit> limits;
@@ -337,7 +434,8 @@ Expected<std::int64_t> DecodeShard(std::string_view bytes, Shard& shard, TimePoi
   if (!payload.ok() || count > payload.left() / sizeof(Slot)) {
     return std::unexpected(Damaged("more states than there is room for"));
   }
-  Payload records(payload.bytes().substr(count * sizeof(Slot)));
+  const std::string_view slots = payload.bytes().substr(0, count * sizeof(Slot));
+  Payload records(payload.bytes().substr(slots.size()));
 
   const std::lock_guard lock(shard.lock());
   shard.Reserve(count);
@@ -361,6 +459,7 @@ Expected<std::int64_t> DecodeShard(std::string_view bytes, Shard& shard, TimePoi
       log = *std::move(decoded);
       state = Pack(log.get());
     }
+    if (core::NeedsHold(limit)) state = {};  // It sums up the holds that are restored below.
     if (LiesTooFarAhead(limit, state, now)) {
       ++shard.dropped_ahead;
       continue;
@@ -368,7 +467,9 @@ Expected<std::int64_t> DecodeShard(std::string_view bytes, Shard& shard, TimePoi
     shard.Restore(slot.identity(), limit, state);
     static_cast<void>(log.release());
   }
-  if (records.left() != 0) return std::unexpected(Damaged("unexpected bytes after the states"));
+  if (const auto holds = DecodeHolds(records, slots, shard, now); !holds) {
+    return std::unexpected(holds.error());
+  }
   return static_cast<std::int64_t>(count);
 }
 
@@ -413,9 +514,9 @@ Expected<std::unique_ptr<MemoryStore::Impl>> ReadSnapshot(std::FILE* file,
   if (!header->starts_with(kMagic)) return std::unexpected(Damaged("it is not a snapshot"));
   Payload fields(std::string_view(*header).substr(kMagic.size()));
   const auto version = fields.Get<std::uint32_t>();
-  if (version != kVersion) {
+  if (version < 1 || version > kVersion) {
     return std::unexpected(
-        Damaged(text::Cat("it is of version ", version, "; expected ", kVersion)));
+        Damaged(text::Cat("it is of version ", version, "; expected 1 to ", kVersion)));
   }
   const auto shards = fields.Get<std::uint32_t>();
   const Seed seed = {fields.Get<std::uint64_t>(), fields.Get<std::uint64_t>()};

@@ -8,8 +8,12 @@
 //   header  := "SLUICESN" version:u32 shards:u32 seed:u64[2]
 //   shard   := limits:u32 (algorithm:u8 amount:i64 refill:i64 span_us:i64)[limits]
 //              slots:u64 slot[slots] (time_us:i64 units:i64)[sum of the logs' entries]
+//              hold[the rest]
 //   slot    := hash:u64 check:u32 limit:u16 a:u16 b:u64 c:u64, as in memory (slot.h), except that
 //              `limit` counts in this block's limits, and b of a log is the number of its entries
+//   hold    := slot:u64 units:i64 taken_us:i64 expires_us:i64 on_expiry:u8 status:u8 id_bytes:u8
+//              id[id_bytes]; `slot` counts in this block's slots, which hold the states without
+//              their holds. Version 1 had none of these.
 //   end     := states:u64
 //
 // The checksum covers kind, index, length and payload. A file that breaks any of these rules is

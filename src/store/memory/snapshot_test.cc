@@ -311,7 +311,7 @@ TEST_F(ForgedSnapshotTest, RefusesContentsThatTheArithmeticCouldNotTrust) {
   const auto bucket = [&](std::vector<State> states) {
     return Shard(kTokenBucket, 10, 1, 1000, states);
   };
-  EXPECT_THAT(Refusal(File(std::string(12, '\0'), 0, 2)), HasSubstr("version 2; expected 1"));
+  EXPECT_THAT(Refusal(File(std::string(12, '\0'), 0, 3)), HasSubstr("version 3; expected 1 to 2"));
   EXPECT_THAT(Refusal(File(bucket({{5, 0, 1, 1}}), 2)), HasSubstr("states are missing"));
   EXPECT_THAT(Refusal(File(bucket({{5, 0, 10'001, 1}}), 1)), HasSubstr("out of range"));
   EXPECT_THAT(Refusal(File(bucket({{5, 0, 1ull << 63, 1}}), 1)), HasSubstr("out of range"));
@@ -319,7 +319,7 @@ TEST_F(ForgedSnapshotTest, RefusesContentsThatTheArithmeticCouldNotTrust) {
   EXPECT_THAT(Refusal(File(bucket({{5, 1, 1, 1}}), 1)), HasSubstr("out of place"));
   EXPECT_THAT(Refusal(File(bucket({{5, 0, 1, 1}, {4, 0, 1, 1}}), 2)), HasSubstr("out of place"));
   EXPECT_THAT(Refusal(File(bucket({{5, 0, 1, 1}, {5, 0, 1, 1}}), 2)), HasSubstr("out of place"));
-  EXPECT_THAT(Refusal(File(bucket({{5, 0, 1, 1}}) + "x", 1)), HasSubstr("after the states"));
+  EXPECT_THAT(Refusal(File(bucket({{5, 0, 1, 1}}) + "x", 1)), HasSubstr("a hold is"));
   std::vector<State> crowd;
   for (std::uint64_t i = 20'000; i > 0; --i) crowd.push_back({~0ull - i, 0, 1, 1});
   EXPECT_THAT(Refusal(File(bucket(crowd), crowd.size())), HasSubstr("out of place"));
@@ -344,7 +344,7 @@ TEST_F(ForgedSnapshotTest, RefusesContentsThatTheArithmeticCouldNotTrust) {
   EXPECT_THAT(Refusal(log(1, {-1, 1})), HasSubstr("not in order"));
   EXPECT_THAT(Refusal(log(2, {1, 1})), HasSubstr("not in order"));
   EXPECT_THAT(Refusal(log(~0ull, {1, 1})), HasSubstr("not in order"));
-  EXPECT_THAT(Refusal(log(0, {1, 1})), HasSubstr("after the states"));
+  EXPECT_THAT(Refusal(log(0, {1, 1})), HasSubstr("a hold is"));
   std::string many_limits;
   Put(many_limits, ~std::uint32_t{0});
   EXPECT_THAT(Refusal(File(many_limits, 0)), HasSubstr("capacity=0"));
