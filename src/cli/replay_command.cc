@@ -23,8 +23,10 @@
 #include "cli/progress.h"
 #include "cli/spool.h"
 #include "cli/stores.h"
+#include "core/algorithms.h"
 #include "replay/line_reader.h"
 #include "replay/summary.h"
+#include "sluice/hold.h"
 #include "sluice/memory_store.h"
 #include "sluice/redis_store.h"
 
@@ -35,7 +37,8 @@ using replay::LineReader;
 using replay::Record;
 
 constexpr std::string_view kDecisionsHeader =
-    "allowed,remaining,retry_after_us,reset_after_us,delay_us\n";
+    "allowed,remaining,retry_after_us,reset_after_us,delay_us";
+constexpr std::string_view kOpsHeader = ",held,status";
 
 // Nobody waits for a single decision, so Redis may be slow.
 constexpr std::chrono::seconds kTimeout{30};
@@ -47,7 +50,19 @@ std::string DecisionLine(const Decision& decision) {
     line += ',';
     line += std::to_string(number);
   }
-  return line += '\n';
+  return line;
+}
+
+// What the input asked for is refused, which is an answer as a denial is.
+bool IsRefusal(ErrorCode code) {
+  return code == ErrorCode::kHoldLost || code == ErrorCode::kHoldConflict ||
+         code == ErrorCode::kNeedsHold || code == ErrorCode::kTooManyHolds;
+}
+
+std::string_view StatusOf(const Request& request) {
+  if (!request.outcome) return ToString(request.outcome.error().code);
+  if (!request.outcome->allowed) return "denied";
+  return request.hold && request.hold->late ? "late" : "ok";
 }
 
 // A replay forgets nothing: its records may be out of order, and all of its keys must fit.
@@ -117,6 +132,7 @@ class Replay {
         summary_(limits_) {
     // Named by position, so that equal limits are still two budgets, as in a rule.
     for (std::size_t i = 0; i < limits_.size(); ++i) names_.push_back(std::to_string(i));
+    has_ops_ = std::ranges::any_of(limits_, core::NeedsHold);
   }
 
   Expected<void> Run(const Input& input) {
@@ -140,10 +156,15 @@ class Replay {
       if (!*record) continue;
       earliest_us_ = std::min(earliest_us_, (*record)->timestamp_us);
       latest_us_ = std::max(latest_us_, (*record)->timestamp_us);
-      asked_.push_back({.line = reader.line_number(),
-                        .timestamp_us = (*record)->timestamp_us,
-                        .key = std::string((*record)->key),
-                        .cost = (*record)->cost});
+      asked_.push_back(
+          {.line = reader.line_number(),
+           .timestamp_us = (*record)->timestamp_us,
+           .key = std::string((*record)->key),
+           .cost = (*record)->cost,
+           .action = (*record)->action,
+           .hold_id = std::string((*record)->hold_id),
+           .hold = {.id = {}, .ttl = (*record)->ttl, .on_expiry = (*record)->on_expiry}});
+      has_ops_ = has_ops_ || (*record)->names_op;
       if (asked_.size() < kAtOnce) continue;
       if (auto decided = Decide(input); !decided) return decided;
       progress.Update(reader.bytes_read());
@@ -166,7 +187,9 @@ class Replay {
     return {};
   }
 
-  Spool& decisions() { return decisions_; }
+  // Whether the input does more than check.
+  bool has_ops() const { return has_ops_; }
+  Spool& decisions() { return has_ops_ ? decisions_of_ops_ : decisions_; }
 
  private:
   // Enough to keep Redis busy. Few enough that a distant one answers all within kTimeout: requests
@@ -178,6 +201,13 @@ class Replay {
     std::int64_t timestamp_us;
     std::string key;
     std::int64_t cost;
+    Action action;
+    std::string hold_id;
+    HoldTerms hold;
+
+    bool has_hold() const {
+      return action == Action::kHold || action == Action::kSettle || action == Action::kExtend;
+    }
   };
 
   static Expected<std::optional<Record>> TooLong() {
@@ -208,9 +238,14 @@ class Replay {
     each_.resize(charges_.size());
     requests_.clear();
     for (std::size_t i = 0; i < asked_.size(); ++i) {
+      Asked& asked = asked_[i];
+      if (asked.action == Action::kHold && asked.hold_id.empty()) asked.hold_id = NewHoldId();
+      asked.hold.id = asked.hold_id;
       requests_.push_back({.charges = std::span(charges_).subspan(i * limits, limits),
-                           .now = TimePoint{Micros{asked_[i].timestamp_us}},
-                           .each = std::span(each_).subspan(i * limits, limits)});
+                           .now = TimePoint{Micros{asked.timestamp_us}},
+                           .each = std::span(each_).subspan(i * limits, limits),
+                           .action = asked.action,
+                           .hold = asked.has_hold() ? &asked.hold : nullptr});
     }
     std::promise<void> answered;
     store_.Apply(requests_, [&] { answered.set_value(); });
@@ -219,7 +254,8 @@ class Replay {
     for (std::size_t i = 0; i < asked_.size(); ++i) {
       const Asked& asked = asked_[i];
       const auto& outcome = requests_[i].outcome;
-      if (!outcome) {
+      const bool refused = !outcome && has_ops_ && IsRefusal(outcome.error().code);
+      if (!outcome && !refused) {
         const Error error{outcome.error().code,
                           text::Cat(ToString(outcome.error().code), ": ", outcome.error().message)};
         // An outage is not the line's fault.
@@ -227,13 +263,27 @@ class Replay {
         if (auto bad = BadLine(input, asked.line, error); !bad) return bad;
         continue;
       }
-      summary_.Add({.timestamp_us = asked.timestamp_us, .key = asked.key, .cost = asked.cost},
-                   *outcome, requests_[i].each);
+      const bool is_asked = asked.action == Action::kCheck || asked.action == Action::kHold;
+      if (!refused && is_asked) {
+        summary_.Add({.timestamp_us = asked.timestamp_us, .key = asked.key, .cost = asked.cost},
+                     *outcome, requests_[i].each);
+      }
       if (!options_.keep_decisions) continue;
-      if (auto kept = decisions_.Append(DecisionLine(*outcome)); !kept) return kept;
+      if (auto kept = Keep(requests_[i]); !kept) return kept;
     }
     asked_.clear();
     return {};
+  }
+
+  // In both forms, until it is known that the input has ops.
+  Expected<void> Keep(const Request& request) {
+    const Decision decision = request.outcome.value_or(Decision{});
+    const std::string line = DecisionLine(decision);
+    if (!has_ops_) {
+      if (auto kept = decisions_.Append(line + "\n"); !kept) return kept;
+    }
+    return decisions_of_ops_.Append(
+        text::Cat(line, ",", decision.held, ",", StatusOf(request), "\n"));
   }
 
   const Options options_;
@@ -248,7 +298,9 @@ class Replay {
   std::vector<Charge> charges_;
   std::vector<Decision> each_;
   std::vector<Request> requests_;
+  bool has_ops_ = false;
   Spool decisions_;
+  Spool decisions_of_ops_;
 };
 
 }  // namespace
@@ -259,6 +311,8 @@ ReplayCommand::ReplayCommand(CLI::App& app) {
   command->footer(
       "Input is CSV (timestamp_us,key[,cost], with or without a header) or JSON lines with those\n"
       "names. Time comes only from the input. Several limits are all or nothing.\n"
+      "JSON lines may also hold, settle, release, extend, give and reset: \"op\", with \"id\",\n"
+      "\"ttl_us\" and \"on_expiry\"; --decisions then also prints held and status.\n"
       "\n"
       "Example:\n"
       "  sluice replay --limit algorithm=token_bucket,capacity=5,refill=1,period=1s traffic.csv\n");
@@ -304,7 +358,8 @@ int ReplayCommand::Run() const {
   }
   Expected<void> written;
   if (decisions_) {
-    written = WriteAll(stdout, kDecisionsHeader);
+    written =
+        WriteAll(stdout, text::Cat(kDecisionsHeader, replay.has_ops() ? kOpsHeader : "", "\n"));
     if (written) written = replay.decisions().WriteTo(stdout);
     if (replay.summary().bad_lines() > 0) {
       std::fprintf(stderr, "sluice replay: bad lines skipped: %lld\n",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "replay/record.h"
 
+#include <algorithm>
+#include <array>
 #include <boost/json.hpp>
 #include <limits>
 #include <utility>
@@ -33,6 +35,63 @@ Expected<std::int64_t> CheckCost(std::optional<std::int64_t> value, std::string_
 std::optional<std::int64_t> IntegerOf(const boost::json::value& value) {
   if (value.is_int64()) return value.get_int64();
   return std::nullopt;  // A uint64 here exceeds int64, and a double is not an integer.
+}
+
+struct Op {
+  std::string_view name;
+  Action action;
+};
+
+constexpr std::array kOps = {
+    Op{"check", Action::kCheck},    Op{"hold", Action::kHold},     Op{"settle", Action::kSettle},
+    Op{"release", Action::kSettle}, Op{"extend", Action::kExtend}, Op{"give", Action::kGive},
+    Op{"reset", Action::kReset},
+};
+
+// The text of a member; empty if it is absent or null.
+Expected<std::string_view> TextIn(const boost::json::object& object, std::string_view name) {
+  const auto* value = object.if_contains(name);
+  if (!value || value->is_null()) return std::string_view();
+  if (value->is_string()) return std::string_view(value->get_string());
+  return Bad(
+      text::Cat(name, " ", text::Quote(boost::json::serialize(*value)), ": expected a string"));
+}
+
+// What a line says besides time, key and cost. `hold_id` keeps the text of the id.
+Expected<void> ReadOp(const boost::json::object& object, Record& record, std::string& hold_id) {
+  const auto op = TextIn(object, "op");
+  if (!op) return std::unexpected(op.error());
+  if (op->empty()) return {};
+  const auto* const known = std::ranges::find(kOps, *op, &Op::name);
+  if (known == kOps.end()) {
+    return Bad(text::Cat("op ", text::Quote(*op),
+                         ": expected check, hold, settle, release, extend, give or reset"));
+  }
+  record.names_op = true;
+  record.action = known->action;
+  if (*op == "release") record.cost = 0;
+  const auto id = TextIn(object, "id");
+  if (!id) return std::unexpected(id.error());
+  hold_id = *id;
+  record.hold_id = hold_id;
+  const bool ends = record.action == Action::kSettle || record.action == Action::kExtend;
+  if (ends && hold_id.empty()) return Bad(text::Cat(*op, " needs the id of a hold"));
+  if (const auto* ttl = object.if_contains("ttl_us"); ttl && !ttl->is_null()) {
+    const auto value = IntegerOf(*ttl);
+    if (!value || *value < kHoldTtlMin.count() || *value > kHoldTtlMax.count()) {
+      return Bad(text::Cat("ttl_us ", boost::json::serialize(*ttl),
+                           ": expected whole microseconds, ", kHoldTtlMin.count(), " to ",
+                           kHoldTtlMax.count()));
+    }
+    record.ttl = Micros{*value};
+  }
+  const auto on_expiry = TextIn(object, "on_expiry");
+  if (!on_expiry) return std::unexpected(on_expiry.error());
+  if (!on_expiry->empty() && *on_expiry != "charge" && *on_expiry != "release") {
+    return Bad(text::Cat("on_expiry ", text::Quote(*on_expiry), ": expected charge or release"));
+  }
+  record.on_expiry = *on_expiry == "release" ? OnExpiry::kRelease : OnExpiry::kCharge;
+  return {};
 }
 
 }  // namespace
@@ -152,7 +211,9 @@ Expected<std::optional<Record>> RecordParser::ParseJson(std::string_view line) {
     if (!checked) return std::unexpected(checked.error());
     cost = *checked;
   }
-  return Record{.timestamp_us = *timestamp, .key = key_, .cost = cost};
+  Record record{.timestamp_us = *timestamp, .key = key_, .cost = cost};
+  if (auto op = ReadOp(*object, record, hold_id_); !op) return std::unexpected(op.error());
+  return record;
 }
 
 }  // namespace sluice::replay

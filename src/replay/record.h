@@ -9,14 +9,22 @@
 #include <string_view>
 
 #include "sluice/error.h"
+#include "sluice/store.h"
 
 namespace sluice::replay {
 
-// A request as it was recorded.
+// A request as it was recorded. Texts are valid until the next line is parsed.
 struct Record {
   std::int64_t timestamp_us;
-  std::string_view key;  // Valid until the next line is parsed.
+  std::string_view key;
   std::int64_t cost;
+
+  // Only in JSON lines.
+  Action action = Action::kCheck;
+  bool names_op = false;
+  std::string_view hold_id = {};  // Empty: of a hold without one, or of what has no hold.
+  Micros ttl{0};
+  OnExpiry on_expiry = OnExpiry::kCharge;
 };
 
 enum class Format { kDetect, kCsv, kJsonLines };
@@ -24,7 +32,9 @@ enum class Format { kDetect, kCsv, kJsonLines };
 // Turns lines into records:
 //   CSV         timestamp_us,key[,cost]; fields may be quoted; a header line may name and reorder
 //               the columns, and then further columns are skipped
-//   JSON lines  {"timestamp_us": 1, "key": "a", "cost": 1}; further members are skipped
+//   JSON lines  {"timestamp_us": 1, "key": "a", "cost": 1}; further members are skipped, except
+//               "op" (check, hold, settle, release, extend, give, reset) with "id", "ttl_us" and
+//               "on_expiry" (charge, release)
 // Unless a format is given, the first valid line decides.
 class RecordParser {
  public:
@@ -55,6 +65,7 @@ class RecordParser {
   std::size_t field_count_ = 0;
 
   std::string key_;
+  std::string hold_id_;
 };
 
 }  // namespace sluice::replay

@@ -262,6 +262,69 @@ class Decisions(ReplayTest):
                                          "algorithm=token_bucket"]), ["1,1,0,1000000,0"])
 
 
+class Ops(ReplayTest):
+    """JSON lines that do more than check."""
+
+    COLUMNS = "allowed,remaining,retry_after_us,reset_after_us,delay_us,held,status"
+
+    def rows(self, *ops, limits):
+        lines = "".join(json.dumps({"timestamp_us": T0 + at, "key": "a", "op": op, **more}) + "\n"
+                        for at, op, more in ops)
+        done = self.replay("--decisions", stdin=lines, limits=limits)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        header, *rows = done.stdout.decode().splitlines()
+        self.assertEqual(header, self.COLUMNS)
+        return rows
+
+    def test_hold_settle_and_give(self):
+        window = "algorithm=fixed_window,limit=10,window=1h"
+        left = 3600 * SECOND - T0 % (3600 * SECOND)
+        self.assertEqual(
+            self.rows((0, "hold", {"id": "x", "cost": 6, "ttl_us": SECOND}),
+                      (0, "hold", {"id": "x", "cost": 6, "ttl_us": SECOND}),
+                      (0, "hold", {"id": "x", "cost": 5, "ttl_us": SECOND}),
+                      (0, "hold", {"cost": 6, "ttl_us": SECOND}),
+                      (1, "settle", {"id": "x", "cost": 2}),
+                      (1, "extend", {"id": "x", "ttl_us": SECOND}),
+                      (1, "hold", {"id": "y", "ttl_us": 1000, "on_expiry": "release"}),
+                      (1001, "check", {}),
+                      (1001, "settle", {"id": "y", "cost": 3}),
+                      (1001, "give", {"cost": 1}),
+                      (1001, "release", {"id": "nobody"}),
+                      (1001, "reset", {}), limits=[window]),
+            [f"1,4,0,{left},0,6,ok", f"1,4,0,{left},0,6,ok", "0,0,0,0,0,0,HOLD_CONFLICT",
+             f"0,4,{left},{left},0,6,denied", f"1,8,0,{left - 1},0,0,ok", "0,0,0,0,0,0,HOLD_LOST",
+             f"1,7,0,{left - 1},0,1,ok", f"1,7,0,{left - 1001},0,0,ok",
+             f"1,4,0,{left - 1001},0,0,late", f"1,5,0,{left - 1001},0,0,ok",
+             f"1,5,0,{left - 1001},0,0,late", f"1,10,0,{left - 1001},0,0,ok"])
+
+    def test_concurrency_and_several_limits(self):
+        slots = "algorithm=concurrency,limit=1,ttl=10s"
+        bucket = "algorithm=token_bucket,capacity=5,refill=1,period=1s"
+        self.assertEqual(
+            self.rows((0, "check", {}), (0, "hold", {"id": "x", "ttl_us": SECOND}),
+                      (0, "hold", {"id": "y", "ttl_us": SECOND}),
+                      (SECOND - 1, "hold", {"id": "y", "ttl_us": SECOND}),
+                      (SECOND, "hold", {"id": "y", "ttl_us": SECOND}), limits=[bucket, slots]),
+            ["0,0,0,0,0,0,NEEDS_HOLD", f"1,0,0,{SECOND},0,1,ok",
+             # The bucket fills up to what is not on hold, until the hold expires and stays charged.
+             f"0,0,{SECOND},{SECOND},0,1,denied", f"0,0,1,{SECOND},0,1,denied",
+             f"1,0,0,{2 * SECOND},0,1,ok"])
+
+    def test_what_ops_need(self):
+        for line, expected in (({"op": "grab"}, "expected check, hold, settle"),
+                               ({"op": 1}, "expected a string"),
+                               ({"op": "settle"}, "needs the id"),
+                               ({"op": "extend", "id": ""}, "needs the id"),
+                               ({"op": "hold", "id": "x"}, "ttl"),
+                               ({"op": "hold", "id": "x", "ttl_us": 999}, "1000 to 86400000000"),
+                               ({"op": "hold", "id": "x" * 65, "ttl_us": 1000}, "1 to 64"),
+                               ({"op": "hold", "id": "x", "ttl_us": 1000, "on_expiry": "stay"},
+                                "expected charge or release")):
+            stdin = json.dumps({"timestamp_us": T0, "key": "a", **line}) + "\n"
+            self.assert_line_fails(stdin, 1, expected)
+
+
 class Input(ReplayTest):
     """Where records come from and what they may look like."""
 
@@ -533,9 +596,11 @@ class CommandLine(ReplayTest):
     def test_examples_of_the_help_are_limits(self):
         limits = [line.strip() for line in run("--help").stdout.decode().splitlines()
                   if line.startswith("  algorithm=")]
-        self.assertEqual(len(limits), 6)
+        self.assertEqual(len(limits), 7)
+        hold = json.dumps({"timestamp_us": T0, "key": "a", "op": "hold"})
         for limit in limits:
-            self.assertEqual(self.summary(f"{T0},a\n", limits=[limit])["allowed"], 1)
+            line = hold if "concurrency" in limit else f"{T0},a"
+            self.assertEqual(self.summary(line + "\n", limits=[limit])["allowed"], 1)
 
     def test_bad_command_lines(self):
         path = self.write("traffic.csv", Input.CSV)
