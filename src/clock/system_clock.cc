@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The only place that reads the wall clock.
+#include "clock/held_reading.h"
 #include "sluice/time.h"
 
 namespace sluice {
@@ -7,9 +8,7 @@ namespace {
 
 class WallClock final : public Clock {
  public:
-  TimePoint Now() const override {
-    return std::chrono::floor<Micros>(std::chrono::system_clock::now());
-  }
+  TimePoint Now() const override { return ReadClock<CLOCK_REALTIME>(); }
 };
 
 }  // namespace

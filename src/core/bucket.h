@@ -41,8 +41,8 @@ struct Bucket {
     return refilled >= missing ? limit.whole() : state.level + static_cast<std::int64_t>(refilled);
   }
 
-  static Step<State> Decide(const Limit& limit, const State* state, TimePoint now,
-                            std::int64_t cost) {
+  [[gnu::always_inline]] static Step<State> Decide(const Limit& limit, const State* state,
+                                                   TimePoint now, std::int64_t cost) {
     const Instant instant(limit, now, state ? state->time : 0);
     const std::int64_t whole = limit.whole();
     const std::int64_t before = state ? LevelAt(limit, *state, instant.ticks()) : whole;

@@ -31,8 +31,8 @@ struct FixedWindow {
     return Arithmetic{.tick = kTicks.front(), .unit = window / kTicks.front(), .rate = 0};
   }
 
-  static Step<State> Decide(const Limit& limit, const State* state, TimePoint now,
-                            std::int64_t cost) {
+  [[gnu::always_inline]] static Step<State> Decide(const Limit& limit, const State* state,
+                                                   TimePoint now, std::int64_t cost) {
     const Instant instant(limit, now, state ? state->start : 0);
     const std::int64_t elapsed = instant.ticks() % limit.unit();
     const std::int64_t start = instant.ticks() - elapsed;

@@ -10,7 +10,8 @@
 //   kAmountMax      The largest amount of a limit.
 //   Fit             The arithmetic for these numbers, or why no tick fits them.
 //   Decide          The decision on a state, or on an untouched budget if it is null. 0 <= cost <=
-//                   amount.
+//                   amount. Always inlined: a decision that goes through memory is noticeable in
+//                   the cost of a check.
 //   GiveBack        The state after up to `units` of what was taken are returned; none if there
 //                   is nothing to return.
 //   Untake          The state as if some units had not been taken when they were. What has left

@@ -59,8 +59,8 @@ struct WindowCounter {
     return window - elapsed + window - room_next * window / counts.current;
   }
 
-  static Step<State> Decide(const Limit& limit, const State* state, TimePoint now,
-                            std::int64_t cost) {
+  [[gnu::always_inline]] static Step<State> Decide(const Limit& limit, const State* state,
+                                                   TimePoint now, std::int64_t cost) {
     const std::int64_t window = limit.unit();
     const Instant instant(limit, now, state ? state->window * window : 0);
     const std::int64_t elapsed = instant.ticks() % window;

@@ -38,7 +38,23 @@ TEST(SipHash, DependsOnSeedWordsAndEveryByte) {
   EXPECT_NE(one, hash(2, 3, std::string_view("key\0", 4)));
 }
 
-TEST(StateHasher, AgreesWithStateHashWhateverCameBefore) {
+// However many bytes are left after the last whole word, and whatever was taken in before.
+TEST(SipHasher, TakesInWordsAsTheirBytes) {
+  constexpr Seed kSeed = {1, 2};
+  std::string bytes(40, '\0');
+  std::iota(bytes.begin(), bytes.end(), '\1');
+  std::array<std::uint64_t, 2> words;
+  std::memcpy(words.data(), bytes.data(), sizeof(words));
+  SipHasher<1, 3> hasher(kSeed);
+  hasher.Take(words);
+  for (std::size_t size = sizeof(words); size <= bytes.size(); ++size) {
+    const std::string message = bytes.substr(0, size);
+    const Hash128 whole = SipHash<1, 3>(kSeed, std::array<std::uint64_t, 0>{}, message);
+    EXPECT_EQ(hasher.Finish(message.substr(sizeof(words))), whole) << size;
+  }
+}
+
+TEST(StateHash, IsTheSameWhateverCameBefore) {
   const Seed seed = {1, 2};
   const Limit one = *Limit::FixedWindow({.limit = 1, .window = Micros{1'000'000}});
   const Limit two = *Limit::FixedWindow({.limit = 2, .window = Micros{1'000'000}});
@@ -50,6 +66,9 @@ TEST(StateHasher, AgreesWithStateHashWhateverCameBefore) {
         Charge{.key = "b", .limit = &two}, Charge{.key = "b", .limit = &two, .name = "m"},
         Charge{.key = "b", .limit = &two, .name = "mm"}}) {
     EXPECT_EQ(hasher.Of(charge), StateHash(seed, charge)) << charge.key << charge.name;
+    for (const Seed& any : {seed, Seed{1, 3}, Seed{2, 2}, seed}) {
+      EXPECT_EQ(LastLimitHasher::Of(any, charge), StateHash(any, charge));
+    }
   }
 }
 

@@ -20,18 +20,15 @@ struct Evaluation {
 };
 
 template <typename Kernel>
-Evaluation EvaluateAs(const Limit& limit, const Slot* slot, TimePoint now, std::int64_t cost) {
+[[gnu::always_inline]] inline Evaluation EvaluateAs(const Limit& limit, const Slot* slot,
+                                                    TimePoint now, std::int64_t cost) {
+  typename Kernel::State state{};
   if constexpr (kIsLog<Kernel>) {
-    typename Kernel::State state{};
     if (slot) state = StateIn<Kernel>(limit, slot->state(), now, cost);
     return {Kernel::DecisionOn(limit, state, now, cost), {}};
   } else {
-    if (!slot) {
-      const auto step = Kernel::Decide(limit, nullptr, now, cost);
-      return {step.decision, Pack(step.next)};
-    }
-    const auto state = Unpack<Kernel>(slot->state());
-    const auto step = Kernel::Decide(limit, &state, now, cost);
+    if (slot) state = Unpack<Kernel>(slot->state());
+    const auto step = Kernel::Decide(limit, slot ? &state : nullptr, now, cost);
     return {step.decision, Pack(step.next)};
   }
 }
@@ -40,8 +37,9 @@ Evaluation EvaluateAs(const Limit& limit, const Slot* slot, TimePoint now, std::
 // if it is null. Changes nothing.
 [[gnu::always_inline]] inline Evaluation Evaluate(const Limit& limit, const Slot* slot,
                                                   TimePoint now, std::int64_t cost) {
-  return core::VisitKernel(
-      limit, [&]<typename Kernel>(Kernel) { return EvaluateAs<Kernel>(limit, slot, now, cost); });
+  return core::VisitKernel(limit, [&]<typename Kernel>(Kernel) __attribute__((always_inline)) {
+    return EvaluateAs<Kernel>(limit, slot, now, cost);
+  });
 }
 
 // Likewise, what can be reported about the state.

@@ -47,10 +47,6 @@ class ShardLocks {
   std::bitset<MemoryStore::Impl::kShards> chosen_;
 };
 
-memory::Identity IdentityOf(const Hash128& hash) {
-  return {.hash = hash.low, .check = static_cast<std::uint32_t>(hash.high)};
-}
-
 MemoryStore::Options WithinBounds(MemoryStore::Options options) {
   options.keys_max = std::max<std::int64_t>(1, options.keys_max);
   options.recovered_kept_for = std::max(Micros{0}, options.recovered_kept_for);
@@ -67,10 +63,6 @@ MemoryStore::Impl::Impl(const Options& options, const Seed& seed)
   // Shards get equal shares except for chance, which the sketch allows for.
   totals_.sketch_lines = memory::Sketch::LinesFor(options_.keys_max / std::int64_t{kShards} + 1);
   for (Shard& shard : shards()) shard.set_totals(&totals_);
-}
-
-MemoryStore::Impl::Place MemoryStore::Impl::PlaceOf(const Hash128& hash) {
-  return {.shard = hash.high >> 56, .identity = IdentityOf(hash)};
 }
 
 TimePoint MemoryStore::Impl::Horizon(TimePoint now) const {
@@ -152,7 +144,7 @@ bool MemoryStore::Impl::Reclaim(Shard& own, TimePoint now) {
 // Inlined into both callers that decide one charge: a call would be noticeable in the cost of a
 // check.
 [[gnu::always_inline]] inline Expected<Decision> MemoryStore::Impl::Decide(const Charge& charge,
-                                                                           Place place,
+                                                                           Place& place,
                                                                            TimePoint now) {
   const Limit& limit = *charge.limit;
   Shard& shard = shards_[place.shard];
@@ -168,7 +160,11 @@ bool MemoryStore::Impl::Reclaim(Shard& own, TimePoint now) {
   }
   const Evaluation evaluation = Evaluate(limit, slot, now, charge.cost);
   if (evaluation.decision.allowed && charge.cost > 0) {
-    shard.Commit(slot, place.identity, limit, evaluation.next, now, charge.cost);
+    if (slot && !memory::IsLog(limit)) [[likely]] {
+      slot->set_state(evaluation.next);  // What Commit would do, without the call.
+    } else {
+      shard.Commit(slot, place.identity, limit, evaluation.next, now, charge.cost);
+    }
   }
   if (shard.CountDecision()) [[unlikely]] {
     lock.unlock();
@@ -217,7 +213,7 @@ Expected<Decision> MemoryStore::Impl::Check(const Charge& charge, std::optional<
   if (!IsValid(charge, now)) [[unlikely]] {
     return std::unexpected(Invalid(charge, now));
   }
-  const Place place = PlaceOf(StateHash(seed_, charge));
+  Place place = PlaceOf(LastLimitHasher::Of(seed_, charge));
   shards_[place.shard].Prefetch(place.identity.hash);
   return Decide(charge, place, now);
 }

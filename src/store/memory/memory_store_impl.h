@@ -58,8 +58,11 @@ class MemoryStore::Impl {
     return a.shard == b.shard && a.identity == b.identity;
   }
 
-  static Place PlaceOf(const Hash128& hash);
-  Expected<Decision> Decide(const Charge& charge, Place place, TimePoint now);
+  static Place PlaceOf(const Hash128& hash) {
+    return {.shard = hash.high >> 56,
+            .identity = {.hash = hash.low, .check = static_cast<std::uint32_t>(hash.high)}};
+  }
+  Expected<Decision> Decide(const Charge& charge, Place& place, TimePoint now);
   Decision DecideBySketch(const Place& place, const Charge& charge, TimePoint now);
   Decision DecideHeld(const Place& place, const Charge& charge, TimePoint now);
   memory::Evaluation EvaluateAt(const Place& place, const Limit& limit, TimePoint now,
