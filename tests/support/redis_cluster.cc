@@ -9,7 +9,6 @@
 namespace sluice::testing_support {
 namespace {
 
-constexpr std::size_t kMasters = 3;
 constexpr int kSlots = 16'384;
 
 std::string Trimmed(std::string text) {
@@ -20,7 +19,8 @@ std::string Trimmed(std::string text) {
 }  // namespace
 
 RedisCluster::RedisCluster(Options options) : options_(std::move(options)) {
-  const std::size_t size = options_.replicas ? 2 * kMasters : kMasters;
+  const std::size_t masters = options_.masters;
+  const std::size_t size = options_.replicas ? 2 * masters : masters;
   std::vector<int> bus;
   for (std::size_t i = 0; i < size; ++i) {
     bus.push_back(FreePort());
@@ -43,9 +43,9 @@ RedisCluster::RedisCluster(Options options) : options_(std::move(options)) {
   for (std::size_t i = 0; i < size; ++i) {
     const RedisServer& node = *nodes_[i];
     node.Cli("cluster set-config-epoch " + std::to_string(i + 1));
-    if (i < kMasters) {
+    if (i < masters) {
       const auto first = [&](std::size_t number) {
-        return kSlots * static_cast<int>(number) / static_cast<int>(kMasters);
+        return kSlots * static_cast<int>(number) / static_cast<int>(masters);
       };
       node.Cli("cluster addslotsrange " + std::to_string(first(i)) + " " +
                std::to_string(first(i + 1) - 1));
@@ -55,8 +55,8 @@ RedisCluster::RedisCluster(Options options) : options_(std::move(options)) {
                std::to_string(bus[0]));
     }
   }
-  for (std::size_t i = kMasters; i < size; ++i) {
-    const std::string replicate = "cluster replicate " + IdOf(i - kMasters);
+  for (std::size_t i = masters; i < size; ++i) {
+    const std::string replicate = "cluster replicate " + IdOf(i - masters);
     for (int tries = 0; nodes_[i]->Cli(replicate) != "OK\n"; ++tries) {
       if (tries == 1000) throw std::runtime_error("a replica does not find its master");
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -86,7 +86,7 @@ bool RedisCluster::WaitUntilOk() const {
 
 std::string RedisCluster::Uri(const std::string& query) const {
   std::string uri = options_.scheme + "://" + (options_.auth.empty() ? "" : options_.auth + "@");
-  for (std::size_t i = 0; i < kMasters; ++i) {
+  for (std::size_t i = 0; i < options_.masters; ++i) {
     uri += (i == 0 ? "" : ",") + ("127.0.0.1:" + std::to_string(nodes_[i]->port()));
   }
   return uri + query;

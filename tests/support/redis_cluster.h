@@ -11,12 +11,12 @@
 
 namespace sluice::testing_support {
 
-// A real Redis Cluster of three masters, the first three nodes, each with a replica, the last
-// three.
+// A real Redis Cluster. The first nodes are the masters, the last ones a replica of each.
 class RedisCluster {
  public:
   struct Options {
     std::vector<std::string> arguments = {};  // For every node.
+    std::size_t masters = 3;
     bool replicas = true;
     // After this, the others declare a node dead. A busy machine must not make them do so.
     std::chrono::milliseconds node_timeout{15'000};
