@@ -25,7 +25,7 @@ namespace asio = boost::asio;
 using namespace std::chrono_literals;
 using boost::system::error_code;
 
-constexpr std::size_t kFlushAtOnce = 4096;
+constexpr std::size_t kFlushAtOnce = 16 * 1024;  // As much as Redis reads at once.
 constexpr std::size_t kReadChunk = 64 * 1024;
 constexpr auto kLookAgainAfter = 1ms;  // Poll for the result of a lookup.
 
@@ -314,6 +314,7 @@ void Connection::Read() {
 }
 
 void Connection::OnRead() {
+  bool replied = false;
   while (!closed_) {
     const auto status = parser_.Parse(std::string_view(received_).substr(parsed_));
     if (status == RespParser::Status::kIncomplete) break;
@@ -334,7 +335,9 @@ void Connection::OnRead() {
     Handler handler = std::move(handlers_.front());
     handlers_.pop_front();
     handler(nodes);
+    replied = true;
   }
+  if (!closed_ && replied && on_replied_) on_replied_();
   if (closed_) return;
   received_.erase(0, parsed_);
   parsed_ = 0;

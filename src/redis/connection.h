@@ -94,6 +94,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
     on_message_ = std::move(on_message);
   }
 
+  // Called after the handlers of all replies that came together.
+  void set_on_replied(std::move_only_function<void()> on_replied) {
+    on_replied_ = std::move(on_replied);
+  }
+
   // Called once when an open connection breaks or is closed, before the handlers.
   void set_on_close(std::move_only_function<void(const Error&)> on_close) {
     on_close_ = std::move(on_close);
@@ -142,6 +147,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::deque<Handler> handlers_;  // Of commands without a reply, oldest first.
   std::size_t unsent_commands_ = 0;
   std::move_only_function<void(const Error&)> on_close_;
+  std::move_only_function<void()> on_replied_;
   std::move_only_function<void(std::span<const RespNode>)> on_message_;
 };
 

@@ -122,9 +122,11 @@ void Network::Do(Router::Transmit& action) {
   }
   connection->Write([exchange](std::string& out) { exchange->AppendTo(out); },
                     [this, exchange](Reply reply) {
+                      const bool broken = !reply;
                       router_.OnReply(*exchange, std::move(reply),
                                       std::chrono::steady_clock::now());
-                      Run();
+                      // Others run once for all that came together; see OnEvent.
+                      if (broken || (options_.is_urgent && options_.is_urgent())) Run();
                     });
 }
 
@@ -242,6 +244,7 @@ void Network::OnEvent(NodeId node, const Link& link, Link::Event event) {
       return router_.OnConnecting(node);
     case Link::Event::kUp:
       if (options_.on_connect) options_.on_connect();
+      link.connection()->set_on_replied([this] { Run(); });
       router_.OnUp(node, link.connection()->address(), now);
       break;
     case Link::Event::kLost:

@@ -34,6 +34,9 @@ class Network : public std::enable_shared_from_this<Network> {
     // For a user of the router: does what is due in its place, and returns the next wake.
     std::function<Moment(Moment now)> advance = {};
 
+    // After a reply: whether to do so before the other replies that came with it are handled.
+    std::function<bool()> is_urgent = {};
+
     // Runs after that, and after what it sent.
     std::function<void()> on_advanced = {};
   };

@@ -20,6 +20,8 @@ using namespace std::chrono_literals;
 
 constexpr int kLoadsMax = 8;  // How often a call is repeated because the program was missing.
 constexpr auto kWithoutFunctions = 5min;
+// To handle so many replies, which may have come together with one, takes longer than to write.
+constexpr std::size_t kWorthAWrite = 16;
 constexpr auto kTryAgainPause = 10ms;  // The first; each later one is twice as long.
 constexpr int kPauseDoublingsMax = 3;
 
@@ -142,6 +144,7 @@ void Dispatcher::Stop() {
 }
 
 void Dispatcher::Advance(Moment now) {
+  may_send_ = false;
   ExpireWaiting(now);
   std::erase_if(without_functions_, [&](const auto& entry) { return entry.second <= now; });
   bool busy = true;
@@ -471,7 +474,10 @@ void Dispatcher::Release(ScriptCall& call) {
 void Dispatcher::LeaveRound(ScriptCall& call) {
   const auto round = std::exchange(call.round, nullptr);
   round->lane.sent -= call.batch.requests();
-  if (--round->open == 0) --round->lane.rounds;
+  if (--round->open == 0) {
+    --round->lane.rounds;
+    may_send_ = may_send_ || round->lane.sent >= kWorthAWrite;
+  }
   MakeReady(round->lane);
 }
 

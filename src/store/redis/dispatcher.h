@@ -51,6 +51,10 @@ class Dispatcher {
 
   // Does what is due.
   void Advance(Moment now);
+
+  // Whether a master has become free since, and would wait long for its next calls if everything
+  // else that came with its reply were handled first.
+  bool may_send() const { return may_send_; }
   Moment NextWake() const;
 
   // The callbacks whose requests are all answered. `out` must be empty; its memory is reused.
@@ -166,6 +170,7 @@ class Dispatcher {
   const Endpoint& endpoint_;
   const std::string_view announce_prefix_;  // Empty: nothing is announced.
   bool stopped_ = false;
+  bool may_send_ = false;
 
   std::list<Caller> callers_;
   std::list<SpanRun> spans_;

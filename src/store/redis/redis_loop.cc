@@ -22,6 +22,7 @@ RedisLoop::RedisLoop(asio::any_io_executor executor, Endpoint endpoint, OnCall o
               .on_connect = [this] { connects_.fetch_add(1, std::memory_order_relaxed); },
               .on_routes = [this] { listener_.LeaveFormerMaster(); },
               .advance = std::bind_front(&RedisLoop::Advance, this),
+              .is_urgent = [this] { return dispatcher_.may_send(); },
               .on_advanced = std::bind_front(&RedisLoop::Answer, this)})),
       dispatcher_(network_->router()),
       listener_(*network_) {}
