@@ -409,10 +409,15 @@ LuaRedis::Reply LuaRedis::SortedSetRead(const Words& words) {
 
 LuaRedis::Reply LuaRedis::Write(const Words& words) {
   const std::string& name = words[0];
-  if (name == "SET") {  // key value PX ms NX
-    if (Find(words[1])) return Nil{};
+  if (name == "SET") {  // key value PX ms NX, perhaps with GET
+    if (const Value* const value = Find(words[1])) {
+      if (words.back() != "GET") return Nil{};
+      if (const auto* text = std::get_if<std::string>(&value->data)) return *text;
+      return Failure{kWrongType};
+    }
     Remember(words[1]);
     keys_.insert_or_assign(words[1], Value{words[2], now_us_ / 1000 + Integer(words[4])});
+    if (words.back() == "GET") return Nil{};
     return Status{"OK"};
   }
   if (name == "PSETEX") {

@@ -6,16 +6,26 @@
 namespace sluice::simulate {
 
 // EVALSHA digest keys key… now limits signature… (action groups charges times (…){charges})…
-// EVALSHA digest 1 key "signature cost"
-// or the same with FCALL and the name of the function.
+// EVALSHA digest keys key… ("signature cost" keys times)…
+// or the same with FCALL and the name of the function. The second form may end after a cost.
 std::vector<ScriptGroup> ReadScriptCall(std::span<const std::string> words) {
   const auto number = [&](std::size_t at) { return std::strtoll(words[at].c_str(), nullptr, 10); };
   const auto keys = static_cast<std::size_t>(number(2));
-  if (words.size() == 5 && keys == 1) {
-    const std::string& check = words[4];
-    return {{.action = "check",
-             .keys = {words[3]},
-             .costs = {std::strtoll(check.c_str() + check.find(' '), nullptr, 10)}}};
+  if (words[3 + keys].contains(' ')) {
+    std::vector<ScriptGroup> checks;
+    for (std::size_t at = 3 + keys; at < words.size(); at += 3) {
+      const bool is_whole = at + 2 < words.size();
+      const std::size_t end =
+          is_whole ? checks.size() + static_cast<std::size_t>(number(at + 1)) : keys;
+      const auto cost = std::strtoll(words[at].c_str() + words[at].find(' '), nullptr, 10);
+      while (checks.size() < end) {
+        checks.push_back({.action = "check",
+                          .keys = {words[3 + checks.size()]},
+                          .costs = {cost},
+                          .times = is_whole ? number(at + 2) : 1});
+      }
+    }
+    return checks;
   }
   const auto limits = static_cast<std::size_t>(number(3 + keys + 1));
   std::vector<ScriptGroup> all;

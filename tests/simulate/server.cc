@@ -110,14 +110,25 @@ std::vector<ScriptGroup> Server::WithoutWhatFailed(std::span<const ScriptGroup> 
   return decided;
 }
 
-// The reply has the time and, for each group, a number or the text of an error, and its states.
+// The reply has the time and, for each group, a number or the text of an error, and its states. Or
+// it is one text: of one check, or with a line for the time and for each check.
 std::vector<bool> Server::FailedGroups(std::span<const ScriptGroup> groups,
                                        const std::string& reply) {
   redis::RespParser parser;
   if (parser.Parse(reply) != redis::RespParser::Status::kMessage) throw Failure("a broken reply");
   const auto nodes = parser.nodes();
-  if (nodes.size() == 1) return {false};  // One check, decided at once.
   std::vector<bool> failed;
+  if (nodes.size() == 1) {
+    const std::string_view text = nodes.front().text;
+    if (!text.contains('\n')) return {false};
+    for (std::size_t end = text.find('\n'); end != text.npos; end = text.find('\n', end + 1)) {
+      const std::string_view line = text.substr(end + 1);
+      if (line.starts_with('-')) throw Failure("a state is called foreign");
+      failed.push_back(line.starts_with('!'));
+    }
+    if (failed.size() != groups.size()) throw Failure("a reply has another length");
+    return failed;
+  }
   std::size_t at = 2;
   for (const ScriptGroup& group : groups) {
     if (at >= nodes.size()) throw Failure("a reply is too short");

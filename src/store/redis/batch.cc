@@ -18,6 +18,7 @@ namespace sluice::redis {
 namespace {
 
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+constexpr std::size_t kLookedThroughMax = 8;
 constexpr std::array<std::string_view, 7> kStepNames = {"check", "hold",   "debit", "give",
                                                         "look",  "refund", "reset"};
 
@@ -40,6 +41,30 @@ std::size_t NumbersOf(const Limit& limit) {
 
 std::unexpected<Error> UnexpectedReply() {
   return std::unexpected(Error{ErrorCode::kStoreError, "the script's reply is not as expected"});
+}
+
+// Reads the numbers that a text consists of, each but the last followed by a blank, and returns how
+// many they are; nothing if it is anything else.
+std::optional<std::size_t> ReadNumbers(std::string_view text, std::span<std::int64_t> numbers) {
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  std::size_t count = 0;
+  while (at != end) {
+    if (count == numbers.size()) return std::nullopt;
+    const auto [stop, problem] = std::from_chars(at, end, numbers[count++]);
+    if (problem != std::errc{} || (stop != end && *stop != ' ')) return std::nullopt;
+    at = stop == end ? stop : stop + 1;
+  }
+  return count;
+}
+
+// In microseconds, from TIME's seconds and microseconds.
+std::optional<std::int64_t> MomentOf(std::span<const std::int64_t, 2> time) {
+  if (!core::InRange(time[0], kTimeMax.time_since_epoch().count() / 1'000'000) ||
+      !core::InRange(time[1], 999'999)) {
+    return std::nullopt;
+  }
+  return time[0] * 1'000'000 + time[1];
 }
 
 using Numbers = std::array<std::int64_t, 4>;
@@ -138,20 +163,42 @@ Batch::Step Batch::StepOf(const Task& task) {
   std::unreachable();
 }
 
+// Kept up to date only if there are more operations than are faster looked through: most batches
+// for a Cluster, or of a quiet service, have one.
+void Batch::Index(std::size_t operation) {
+  const Operation& own = operations_[operation];
+  for (std::size_t i = 0; i < own.parts; ++i) {
+    last_operation_.insert_or_assign(keys_[own.first_part + i], operation);
+  }
+}
+
+std::size_t Batch::LastOperationOn(const std::string& key) const {
+  if (operations_.size() > kLookedThroughMax) {
+    const auto last = last_operation_.find(key);
+    return last == last_operation_.end() ? kNone : last->second;
+  }
+  for (std::size_t i = operations_.size(); i > 0; --i) {
+    const Operation& operation = operations_[i - 1];
+    const auto keys = std::span(keys_).subspan(operation.first_part, operation.parts);
+    if (std::ranges::find(keys, key) != keys.end()) return i - 1;
+  }
+  return kNone;
+}
+
 // Whether this batch resets the state last. While its slot moves, a script cannot touch a key again
 // that it has removed, so whatever comes next on it goes in the next batch.
 bool Batch::WasReset(const std::string& key) const {
-  const auto last = last_operation_.find(key);
-  return last != last_operation_.end() && operations_[last->second].step == Step::kReset;
+  const std::size_t last = LastOperationOn(key);
+  return last != kNone && operations_[last].step == Step::kReset;
 }
 
 // The operation that a single charge can join: the last one on its state, if it is the same. Giving
 // back and resets are reported for each request.
 Batch::Operation* Batch::Foldable(const std::string& key, Step step, const Part& part) {
   if (step == Step::kGive || step == Step::kReset) return nullptr;
-  const auto last = last_operation_.find(key);
-  if (last == last_operation_.end()) return nullptr;
-  Operation& operation = operations_[last->second];
+  const std::size_t last = LastOperationOn(key);
+  if (last == kNone) return nullptr;
+  Operation& operation = operations_[last];
   const bool same =
       operation.step == step && operation.parts == 1 && parts_[operation.first_part] == part;
   return same ? &operation : nullptr;
@@ -179,11 +226,15 @@ void Batch::Push(const Task& task, std::span<const Part> parts, std::span<std::s
                       .first_request = 0,
                       .last_request = 0};
   part_of_charge_.insert(part_of_charge_.end(), part_of_charge.begin(), part_of_charge.end());
-  for (const std::string& key : keys) last_operation_.insert_or_assign(key, operations_.size());
   parts_.insert(parts_.end(), parts.begin(), parts.end());
   std::ranges::move(keys, std::back_inserter(keys_));
   Append(operation, task);
   operations_.push_back(operation);
+  if (operations_.size() == kLookedThroughMax + 1) {
+    for (std::size_t i = 0; i < operations_.size(); ++i) Index(i);
+  } else if (operations_.size() > kLookedThroughMax) {
+    Index(operations_.size() - 1);
+  }
   previous_ = nullptr;
 }
 
@@ -294,29 +345,37 @@ const Charge* Batch::AnnouncedCharge(const Operation& operation, std::size_t par
   return &ChargeOf(operation, task, part);
 }
 
-// The form of a call that takes one argument.
-bool Batch::IsSingleCheck() const {
-  const Operation& first = operations_.front();
-  return operations_.size() == 1 && first.step == Step::kCheck && first.parts == 1 &&
-         first.times == 1 && parts_.front().cost > 0 && !now_;
+// Whether the call is one check, which the script answers in a form of its own.
+bool Batch::IsOneCheck() const {
+  return operations_.size() == 1 && operations_.front().times == 1 && IsChecks();
+}
+
+// Whether the call is nothing but checks of one state each, for which there is a shorter form.
+bool Batch::IsChecks() const {
+  const auto is_check = [&](const Operation& operation) {
+    const Part& part = parts_[operation.first_part];
+    return operation.step == Step::kCheck && operation.parts == 1 && part.cost > 0 &&
+           (limits_[part.limit].algorithm() != Algorithm::kSlidingWindow || requests_.size() == 1);
+  };
+  return !now_ && std::ranges::all_of(operations_, is_check);
 }
 
 void Batch::AppendCommand(std::string& out, ProgramForm form,
                           std::string_view announce_prefix) const {
   const Program& program = ProgramAs(form);
-  const bool single = IsSingleCheck();
+  const bool checks = IsChecks();
+  const auto put_arguments = [&](auto put) {
+    checks ? PutChecks(put) : PutArguments(announce_prefix, put);
+  };
   // Two passes over the same arguments, because the header has to say how many there are.
-  std::size_t count = 3 + keys_.size() + (single ? 1 : 0);
-  if (!single) PutArguments(announce_prefix, [&](const auto&) { ++count; });
+  std::size_t count = 3 + keys_.size();
+  put_arguments([&](const auto&) { ++count; });
   AppendArrayHeader(out, count);
   AppendBulkString(out, program.command);
   AppendBulkString(out, program.name);
   AppendBulkString(out, text::Cat(keys_.size()));
   for (const std::string& key : keys_) AppendBulkString(out, key);
-  if (single) {
-    return AppendBulkString(out, text::Cat(signatures_.front(), " ", parts_.front().cost));
-  }
-  PutArguments(announce_prefix, [&]<typename Argument>(const Argument& argument) {
+  put_arguments([&]<typename Argument>(const Argument& argument) {
     if constexpr (std::is_integral_v<Argument>) {
       std::array<char, 20> digits;
       const char* const end =
@@ -326,6 +385,25 @@ void Batch::AppendCommand(std::string& out, ProgramForm form,
       AppendBulkString(out, argument);
     }
   });
+}
+
+template <typename Put>
+void Batch::PutChecks(Put put) const {
+  const auto same_shape = [&](const Operation& a, const Operation& b) {
+    return a.times == b.times && parts_[a.first_part] == parts_[b.first_part];
+  };
+  for (std::size_t begin = 0; begin < operations_.size();) {
+    const Operation& operation = operations_[begin];
+    std::size_t end = begin + 1;
+    while (end < operations_.size() && same_shape(operation, operations_[end])) ++end;
+    const Part& part = parts_[operation.first_part];
+    put(text::Cat(signatures_[part.limit], " ", part.cost));
+    if (end < operations_.size() || operation.times > 1) {
+      put(end - begin);
+      put(operation.times);
+    }
+    begin = end;
+  }
 }
 
 template <typename Put>
@@ -361,35 +439,78 @@ void Batch::PutArguments(std::string_view announce_prefix, Put put) const {
   }
 }
 
-// "admitted seconds microseconds state…": what the script replies to a call with one argument, if
-// there is nothing unusual about it.
-Expected<void> Batch::DecodeSingle(std::string_view numbers) {
-  std::array<std::int64_t, 7> all;
-  std::size_t count = 0;
-  const char* at = numbers.data();
-  const char* const end = at + numbers.size();
-  while (at != end && count < all.size()) {
-    const auto [stop, problem] = std::from_chars(at, end, all[count]);
-    if (problem != std::errc{}) return UnexpectedReply();
-    ++count;
-    at = stop == end || *stop != ' ' ? stop : stop + 1;
-    if (at == stop && stop != end) return UnexpectedReply();
-  }
+// "admitted seconds microseconds state…": what the script replies to one check, if there is nothing
+// unusual about it.
+Expected<void> Batch::DecodeOneCheck(std::string_view text) {
+  std::array<std::int64_t, 7> numbers;
+  const auto count = ReadNumbers(text, numbers);
   const std::size_t state = NumbersOf(limits_.front());
-  if (at != end || (count != 3 && count != 3 + state) || !core::InRange(all[0], 1) ||
-      !core::InRange(all[1], kTimeMax.time_since_epoch().count() / 1'000'000) ||
-      !core::InRange(all[2], 999'999)) {
+  if (!count || (*count != 3 && *count != 3 + state) || !core::InRange(numbers[0], 1)) {
     return UnexpectedReply();
   }
-  if (count == 3) std::ranges::copy(kUntouched, all.begin() + 3);
-  Answer(operations_.front(), all[1] * 1'000'000 + all[2], all[0],
-         std::span(all).subspan(3, state));
+  const auto now_us = MomentOf(std::span(numbers).subspan<1, 2>());
+  if (!now_us) return UnexpectedReply();
+  if (*count == 3) std::ranges::copy(kUntouched, numbers.begin() + 3);
+  Answer(operations_.front(), *now_us, numbers[0], std::span(numbers).subspan(3, state));
+  return {};
+}
+
+// "seconds microseconds", and for each check a line "admitted state…", "-1" or "!error".
+Expected<void> Batch::DecodeChecks(std::string_view text) {
+  const auto next_line = [&] {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    return line;
+  };
+  std::array<std::int64_t, 2> time;
+  if (ReadNumbers(next_line(), time) != time.size()) return UnexpectedReply();
+  const auto now_us = MomentOf(time);
+  if (!now_us) return UnexpectedReply();
+  struct Line {
+    std::string_view error;
+    std::array<std::int64_t, 4> numbers;  // How many were admitted, and the state.
+  };
+  // Read all of it before the first outcome is set.
+  std::vector<Line> lines;
+  lines.reserve(operations_.size());
+  for (const Operation& operation : operations_) {
+    const std::string_view text_of_line = next_line();
+    Line& line = lines.emplace_back();
+    if (text_of_line.starts_with('!')) {
+      line.error = text_of_line.substr(1);
+      continue;
+    }
+    const auto count = ReadNumbers(text_of_line, line.numbers);
+    const std::int64_t admitted = count.value_or(0) > 0 ? line.numbers[0] : -2;
+    if (admitted < -1 || admitted > static_cast<std::int64_t>(operation.times)) {
+      return UnexpectedReply();
+    }
+    if (*count == 1) {
+      std::copy_n(kUntouched.begin(), 3, line.numbers.begin() + 1);
+    } else if (*count != 1 + NumbersOf(limits_[parts_[operation.first_part].limit])) {
+      return UnexpectedReply();
+    }
+  }
+  if (!text.empty()) return UnexpectedReply();
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const Operation& operation = operations_[i];
+    const Line& line = lines[i];
+    if (!line.error.empty()) {
+      FailOperation(operation, ErrorOf(line.error));
+    } else if (line.numbers[0] < 0) {
+      FailOperation(operation, Foreign(operation, 0));
+    } else {
+      const std::size_t state = NumbersOf(limits_[parts_[operation.first_part].limit]);
+      Answer(operation, *now_us, line.numbers[0], std::span(line.numbers).subspan(1, state));
+    }
+  }
   return {};
 }
 
 Expected<void> Batch::Decode(std::span<const RespNode> reply) {
-  if (reply.size() == 1 && reply.front().type == RespType::kBulkString && IsSingleCheck()) {
-    return DecodeSingle(reply.front().text);
+  if (reply.size() == 1 && reply.front().type == RespType::kBulkString && IsChecks()) {
+    return IsOneCheck() ? DecodeOneCheck(reply.front().text) : DecodeChecks(reply.front().text);
   }
   const auto numbers_of = [&](const Operation& operation) {
     std::size_t numbers = 0;

@@ -110,6 +110,8 @@ class Batch {
   static bool Announces(Step step) { return step == Step::kGive || !TellsStates(step); }
   const Charge& ChargeOf(const Operation& operation, const Task& task, std::size_t part) const;
   const Charge* AnnouncedCharge(const Operation& operation, std::size_t part) const;
+  std::size_t LastOperationOn(const std::string& key) const;
+  void Index(std::size_t operation);
   bool WasReset(const std::string& key) const;
   Operation* Foldable(const std::string& key, Step step, const Part& part);
   void Append(Operation& operation, const Task& task);
@@ -119,8 +121,12 @@ class Batch {
   Added AddRefund(const Task& task);
   template <typename Put>
   void PutArguments(std::string_view announce_prefix, Put put) const;
-  bool IsSingleCheck() const;
-  Expected<void> DecodeSingle(std::string_view numbers);
+  template <typename Put>
+  void PutChecks(Put put) const;
+  bool IsOneCheck() const;
+  bool IsChecks() const;
+  Expected<void> DecodeOneCheck(std::string_view text);
+  Expected<void> DecodeChecks(std::string_view text);
   Error Foreign(const Operation& operation, std::size_t part) const;
   void FailOperation(const Operation& operation, const Error& error);
   void AnswerReset(const Operation& operation, TimePoint now, bool existed);
@@ -135,7 +141,7 @@ class Batch {
   std::vector<std::uint8_t> part_of_charge_;  // Charges of one state share a part.
   std::vector<Operation> operations_;
   std::vector<Asked> requests_;
-  std::unordered_map<std::string, std::size_t> last_operation_;  // On each state.
+  std::unordered_map<std::string, std::size_t> last_operation_;  // On each state; see Index.
   const Charge* previous_ = nullptr;  // Of the last operation, if that is a single charge.
 };
 

@@ -161,5 +161,75 @@ TEST(Batch, AnErrorOfOneRequestIsItsOwn) {
   EXPECT_FALSE(batch.Decode(ReplyOf(late)));
 }
 
+TEST(Batch, SendsEqualChecksAsOneRun) {
+  const std::array<Charge, 4> charges = {Charge{.key = "a", .limit = &kBucket},
+                                         Charge{.key = "b", .limit = &kBucket},
+                                         Charge{.key = "c", .limit = &kBucket, .cost = 2},
+                                         Charge{.key = "c", .limit = &kBucket, .cost = 2}};
+  const auto arguments_of = [&](std::span<const Charge> asked) {
+    std::vector<Request> requests(asked.size());
+    Batch batch;
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      requests[i].charges = asked.subspan(i, 1);
+      EXPECT_EQ(batch.Add({.request = &requests[i]}, "p", 9), Batch::Added::kTaken);
+    }
+    std::string command;
+    batch.AppendCommand(command, ProgramForm::kFunction);
+    RespParser parser;
+    EXPECT_EQ(parser.Parse(command), RespParser::Status::kMessage);
+    std::vector<std::string> arguments;
+    const auto words = parser.nodes().subspan(1);
+    for (const RespNode& node : words.subspan(3 + batch.operations())) {
+      arguments.emplace_back(node.text);
+    }
+    return arguments;
+  };
+  using Words = std::vector<std::string>;
+  const std::string one = "b:5:1000000:1:1 1";
+  const std::string two = "b:5:1000000:1:1 2";
+  EXPECT_EQ(arguments_of(std::span(charges).first(1)), Words{one});
+  EXPECT_EQ(arguments_of(std::span(charges).first(2)), Words{one});
+  EXPECT_EQ(arguments_of(std::span(charges).first(3)), (Words{one, "2", "1", two}));
+  EXPECT_EQ(arguments_of(charges), (Words{one, "2", "1", two, "1", "2"}));
+  EXPECT_EQ(arguments_of(std::span(charges).last(2)), (Words{two, "1", "2"}));
+}
+
+TEST(Batch, ReadsALineForEachCheck) {
+  const std::array<Charge, 4> charges = {
+      Charge{.key = "a", .limit = &kBucket}, Charge{.key = "b", .limit = &kWindow},
+      Charge{.key = "c", .limit = &kCounter}, Charge{.key = "d", .limit = &kBucket}};
+  std::array<Request, 4> requests;
+  Batch batch;
+  for (std::size_t i = 0; i < charges.size(); ++i) {
+    requests[i].charges = {&charges[i], 1};
+    ASSERT_EQ(batch.Add({.request = &requests[i]}, "p", 4), Batch::Added::kTaken);
+  }
+  const auto decode = [&](std::string_view text) {
+    const RespNode node = {RespType::kBulkString, 0, text};
+    return batch.Decode({&node, 1}).has_value();
+  };
+  const std::string good =
+      "1700000000 000000\n1 5000000 1699999999999999\n0 1700000000000000 5\n-1 "
+      "\n!OOM command not allowed when used memory > 'maxmemory'.";
+  ASSERT_TRUE(decode(good));
+  EXPECT_EQ(requests[0].outcome->remaining, 4);
+  EXPECT_FALSE(requests[1].outcome->allowed);
+  EXPECT_EQ(requests[2].outcome.error().code, ErrorCode::kForeignState);
+  EXPECT_EQ(requests[3].outcome.error().code, ErrorCode::kStoreFull);
+  ASSERT_TRUE(decode("1700000000 1\n1 \n1 \n1 \n1 "));
+  for (const Request& request : requests) EXPECT_EQ(request.outcome->remaining, 4);
+
+  // What cannot be the script's is one error for the whole call.
+  for (const char* const bad :
+       {"", "1700000000 0", "1700000000 0\n1 \n1 \n1 ", "1700000000 0\n1 \n1 \n1 \n1 \n1 ",
+        "1700000000\n1 \n1 \n1 \n1 ", "1700000000 1000000\n1 \n1 \n1 \n1 ",
+        "5000000000 0\n1 \n1 \n1 \n1 ", "1700000000 0\n2 \n1 \n1 \n1 ",
+        "1700000000 0\n-2 \n1 \n1 \n1 ", "1700000000 0\n1 1\n1 \n1 \n1 ",
+        "1700000000 0\n1 1 2 3\n1 \n1 \n1 ", "1700000000 0\n1 \n1 \n1 1 2 3 4\n1 ",
+        "1700000000 0\n1 x\n1 \n1 \n1 ", "1700000000 0\n\n1 \n1 \n1 "}) {
+    EXPECT_FALSE(decode(bad)) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::redis

@@ -20,6 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -40,17 +41,31 @@ struct SentCommand {
 // The script's reply if every budget were untouched, or used up.
 std::string ScriptReply(const std::vector<std::string>& words, bool admits) {
   const auto number = [&](std::size_t at) { return std::stoll(words.at(at)); };
-  if (words.size() == 5 && words[2] == "1") {  // One check.
+  const std::size_t arguments = 3 + static_cast<std::size_t>(number(2));
+  if (words.at(arguments).contains(' ')) {  // Checks of one state each.
+    const std::string time = text::Cat(kMidnight / 1'000'000, " 0");
+    const std::string used = text::Cat(kMidnight, " ", kDaily.amount());
+    std::string text = text::Cat(admits ? "1 " : "0 ", time, " ", admits ? "" : used);
+    if (words.size() != 5 || words[2] != "1") {
+      text = time;
+      long long keys_left = number(2);
+      for (std::size_t at = arguments; at < words.size(); at += 3) {
+        const bool has_numbers = at + 2 < words.size();
+        const long long keys = has_numbers ? number(at + 1) : keys_left;
+        const long long times = has_numbers ? number(at + 2) : 1;
+        keys_left -= keys;
+        for (long long i = 0; i < keys; ++i) {
+          text += admits ? text::Cat("\n", times, " ") : text::Cat("\n0 ", used);
+        }
+      }
+    }
     std::string reply;
-    const std::int64_t seconds = kMidnight / 1'000'000;
-    AppendBulkString(reply, admits
-                                ? text::Cat("1 ", seconds, " 0 ")
-                                : text::Cat("0 ", seconds, " 0 ", kMidnight, " ", kDaily.amount()));
+    AppendBulkString(reply, text);
     return reply;
   }
   std::vector<std::int64_t> numbers = {kMidnight};
-  std::size_t at = 3 + static_cast<std::size_t>(number(2)) + 1;  // After the keys and now.
-  at += 1 + static_cast<std::size_t>(number(at));                // After the limits.
+  std::size_t at = arguments + 1;                  // After now.
+  at += 1 + static_cast<std::size_t>(number(at));  // After the limits.
   while (at < words.size()) {
     const std::string action = words[at];
     const auto groups = number(at + 1);
@@ -241,11 +256,13 @@ TEST_F(DispatcherTest, FoldsEqualRequestsAndDealsOutInOrder) {
   ASSERT_EQ(sent_.size(), 2u);
   const SentCommand call = sent_.back();
   sent_.pop_back();
-  EXPECT_EQ(call.words[2], "1");         // One key,
-  EXPECT_THAT(call.words.back(), "1");   // of cost 1,
-  EXPECT_EQ(call.words.end()[-3], "3");  // three times.
+  EXPECT_EQ(call.words[2], "1");                      // One key,
+  EXPECT_THAT(call.words.end()[-3], EndsWith(" 1"));  // of cost 1,
+  EXPECT_EQ(call.words.back(), "3");                  // three times.
   // 998 of 1000 are used: 2 of 3 are admitted.
-  ReplyTo(call, text::Cat("*4\r\n:", kMidnight, "\r\n:2\r\n:", kMidnight, "\r\n:998\r\n"));
+  std::string reply;
+  AppendBulkString(reply, text::Cat(kMidnight / 1'000'000, " 0\n2 ", kMidnight, " 998"));
+  ReplyTo(call, reply);
   EXPECT_EQ(Outcome(2), "allowed");
   EXPECT_EQ(Outcome(3), "allowed");
   EXPECT_EQ(Outcome(4), "denied");

@@ -21,15 +21,13 @@ std::string Sha1(std::string_view text) {
   return hex;
 }
 
-// A single check is decided before the rest of the script is built.
+// What is plain is decided before the rest of the script is built.
 Program MakeScript() {
   Program program{.command = "EVALSHA", .name = {}, .source = {}, .load = {}};
   program.source = text::Cat(kSingleSource,
                              "local called_keys, called_args = KEYS, ARGV\n"
-                             "if not ARGV[2] then\n"
-                             "  local decided = decide_single(KEYS, ARGV)\n"
-                             "  if decided then return decided end\n"
-                             "end\n",
+                             "local decided = decide_plain(KEYS, ARGV)\n"
+                             "if decided then return decided end\n",
                              kSluiceSource, "return decide_all(called_keys, called_args)\n");
   program.name = Sha1(program.source);
   program.load = Command("SCRIPT", "LOAD", program.source);
@@ -48,8 +46,7 @@ Program MakeFunction() {
                              "local function build()\n",
                              body,
                              "return function(keys, args)\n"
-                             "  return not args[2] and decide_single(keys, args) or "
-                             "decide_all(keys, args)\n"
+                             "  return decide_plain(keys, args) or decide_all(keys, args)\n"
                              "end\n"
                              "end\n"
                              "redis.register_function('",

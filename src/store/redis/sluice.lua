@@ -33,7 +33,10 @@
 --                            of the hold in microseconds: the reply's now, or the state's newest
 --                            time if that is later
 --                  Give and refund publish their messages afterwards, unless the channel is ''.
---        Or one argument, 'signature cost': one check of one key, at the server's TIME.
+--        Or runs of checks, one for each key, of states that are not logs, at the server's TIME:
+--          'signature cost' keys repeat
+--                  The last run may lack its last two: it has all keys that are left, once each.
+--        One check of one key may be of a log.
 -- Reply  now, then for each group: how many of its `repeat` were admitted, or -n if its n-th key
 --        holds something else, or the text of an error that Redis returned; and for each charge
 --        the state before (of a give: after), from which the caller computes everything that it
@@ -45,8 +48,10 @@
 --                    was taken that must leave for it to fit
 --        The second number is -1 for an untouched budget. A refund returns no state, and 0 if
 --        something stays taken. A reset returns no state, and how many states there were.
---        To a call with one argument, either that or one text of numbers: how many were admitted,
---        TIME's two, and the state before, which is missing if the budget was untouched.
+--        To runs of checks, one text: TIME's two numbers and, for each key, a line. It has how many
+--        were admitted and the state before, if there was one; or -1; or '!' and an error.
+--        To one check of one key, either the first form, or one text of numbers: how many were
+--        admitted, TIME's two, and the state before, which is missing if the budget was untouched.
 --
 -- Every group stands alone: it reads and checks everything that it needs before it writes, and its
 -- errors are its own answer. Nothing raises an error out of the script once a group has begun. The
@@ -59,7 +64,7 @@
 -- under other numbers is carried over when it is next looked at: what was used stays used. See
 -- core/kernel.h, Shard::Convert and docs/adr/0009.
 
-local concat, gmatch, find = table.concat, string.gmatch, string.find
+local gmatch, gsub, find = string.gmatch, string.gsub, string.find
 local SPAN_MAX = 4503599627370496  -- core::kSpanMax
 
 -- The call: its keys and arguments, the moment in microseconds and whether the caller gave it, and
@@ -1018,7 +1023,33 @@ end
 
 local WIDTH_OF = {give = 4, refund = 5, reset = 3}
 
+-- Decides what decide_singles has left, and completes its reply.
+local function decide_rest(keys)
+  local parts, left = rest.parts, rest.left
+  KEYS, ARGV = keys, nil
+  injected, now, server_now, slack_ms, replica = false, rest.now, rest.now, 1, nil
+  action, groups, charges = 'check', 1, 1
+  for i = 1, #left, 3 do
+    local check = left[i + 1]
+    times, under[1], costs[1] = left[i + 2], limit_of(check.signature), check.cost
+    reply, filled, key_at = {}, 0, left[i] - 1
+    answer_any()
+    local result, numbers = reply[1], under[1].numbers
+    if type(result) == 'string' then
+      result = '!' .. gsub(result, '%c', ' ')
+    elseif result < 0 or reply[3] == -1 then
+      result = format('%d ', result)
+    else
+      result = format(numbers == 3 and '%d %d %d %d' or '%d %d %d', unpack(reply, 1, 1 + numbers))
+    end
+    parts[left[i] + 1] = '\n' .. result
+  end
+  if replica then return {err = replica} end
+  return concat(parts)
+end
+
 local function decide_all(keys, args)
+  if rest then return decide_rest(keys) end
   KEYS, ARGV = keys, args
   local packed, cost = nil, nil
   if not args[2] then packed, cost = match(args[1], '^(%S+) (%d+)$') end
@@ -1030,7 +1061,7 @@ local function decide_all(keys, args)
     local time = redis.call('TIME')
     now = time[1] * 1000000 + time[2]
   end
-  if now > TIME_MAX then return {err = 'ERR the clock of Redis is past the year 2112'} end
+  if now > TIME_MAX then return TOO_LATE end
   server_now, slack_ms = now, injected and 86400000 or 1
   reply, filled, key_at, replica = {now}, 1, 0, nil
 
