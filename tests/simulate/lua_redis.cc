@@ -363,7 +363,8 @@ LuaRedis::Reply LuaRedis::Command(const Words& words) {
     }
     return all;
   }
-  if (name == "ZCARD" || name == "ZCOUNT" || name == "ZRANGE" || name == "ZRANGEBYSCORE") {
+  if (name == "ZCARD" || name == "ZCOUNT" || name == "ZRANGE" || name == "ZRANGEBYSCORE" ||
+      name == "ZREVRANGEBYSCORE" || name == "ZRANK") {
     return SortedSetRead(words);
   }
   if (auto refusal = Refusal(name)) return *std::move(refusal);
@@ -383,7 +384,13 @@ LuaRedis::Reply LuaRedis::SortedSetRead(const Words& words) {
       return IsAbove(entry.first, BoundOf(words[2])) && IsBelow(entry.first, BoundOf(words[3]));
     }));
   }
-  // Both always use WITHSCORES.
+  if (words[0] == "ZRANK") {
+    const auto member = set.scores.find(words[2]);
+    if (member == set.scores.end()) return Nil{};
+    const auto place = set.order.find({member->second, member->first});
+    return static_cast<std::int64_t>(std::distance(set.order.begin(), place));
+  }
+  // All others always use WITHSCORES.
   std::vector<std::optional<std::string>> entries;
   const auto add = [&](const auto& entry) {
     entries.push_back(entry.second);
@@ -395,14 +402,22 @@ LuaRedis::Reply LuaRedis::SortedSetRead(const Words& words) {
     for (std::size_t i = first; i < last; ++i) add(*entry++);
     return entries;
   }
-  // ZRANGEBYSCORE key low high WITHSCORES LIMIT 0 count
+  // ZRANGEBYSCORE key low high WITHSCORES LIMIT offset count, or ZREVRANGEBYSCORE key high low …
+  const bool reversed = words[0] == "ZREVRANGEBYSCORE";
+  const Bound low = BoundOf(words[reversed ? 3 : 2]);
+  const Bound high = BoundOf(words[reversed ? 2 : 3]);
+  auto skip = words.size() > 7 ? Integer(words[6]) : std::int64_t{0};
   auto room = words.size() > 7 ? Integer(words[7]) : std::int64_t{1} << 40;
-  for (const auto& entry : set.order) {
-    if (!IsAbove(entry.first, BoundOf(words[2])) || !IsBelow(entry.first, BoundOf(words[3]))) {
-      continue;
-    }
-    if (room-- == 0) break;
+  const auto add_if = [&](const auto& entry) {
+    if (!IsAbove(entry.first, low) || !IsBelow(entry.first, high) || skip-- > 0) return true;
+    if (room-- == 0) return false;
     add(entry);
+    return true;
+  };
+  if (reversed) {
+    std::all_of(set.order.rbegin(), set.order.rend(), add_if);
+  } else {
+    std::ranges::all_of(set.order, add_if);
   }
   return entries;
 }
@@ -448,19 +463,24 @@ LuaRedis::Reply LuaRedis::Write(const Words& words) {
       set = &std::get<SortedSet>(
           keys_.insert_or_assign(words[1], Value{SortedSet{}, std::nullopt}).first->second.data);
     }
-    const double score = std::strtod(words[2].c_str(), nullptr);
-    if (const auto old = set->scores.find(words[3]); old != set->scores.end()) {
-      set->order.erase({old->second, words[3]});
+    for (std::size_t i = 2; i + 1 < words.size(); i += 2) {
+      const double score = std::strtod(words[i].c_str(), nullptr);
+      const std::string& member = words[i + 1];
+      if (const auto old = set->scores.find(member); old != set->scores.end()) {
+        set->order.erase({old->second, member});
+      }
+      set->scores[member] = score;
+      set->order.emplace(score, member);
     }
-    set->scores[words[3]] = score;
-    set->order.emplace(score, words[3]);
     return std::int64_t{1};
   }
   if (!set) return std::int64_t{0};
   std::vector<std::pair<double, std::string>> gone;
   if (name == "ZREM") {
-    const auto found = set->scores.find(words[2]);
-    if (found != set->scores.end()) gone.emplace_back(found->second, words[2]);
+    for (std::size_t i = 2; i < words.size(); ++i) {
+      const auto found = set->scores.find(words[i]);
+      if (found != set->scores.end()) gone.emplace_back(found->second, words[i]);
+    }
   } else if (name == "ZREMRANGEBYRANK") {
     const auto [first, last] = Ranks(Integer(words[2]), Integer(words[3]), set->order.size());
     auto entry = std::next(set->order.begin(), static_cast<std::ptrdiff_t>(first));
