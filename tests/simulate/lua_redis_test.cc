@@ -37,9 +37,9 @@ class LuaRedisTest : public ScriptTest {
       const std::array<std::string, 3> load = {command, "LOAD", redis::ProgramAs(form).source};
       redis_.Execute(load, kStartUs);
     }
-    for (const Algorithm algorithm : kAlgorithms) {
-      limits_.push_back(*Limit::Make(algorithm, 7, 3, Micros{1'000'000}));
-      limits_.push_back(*Limit::Make(algorithm, 20, 10, Micros{60'000'000}));
+    for (const core::AlgorithmRow& row : core::kAlgorithms) {
+      limits_.push_back(*Limit::Make(row.algorithm, 7, 3, Micros{1'000'000}));
+      limits_.push_back(*Limit::Make(row.algorithm, 20, 10, Micros{60'000'000}));
     }
   }
 
@@ -64,6 +64,18 @@ class LuaRedisTest : public ScriptTest {
     return TextOf(answer.nodes());
   }
 
+  static void AboutHold(Random& random, Request& request, HoldTerms& terms, std::string& id) {
+    constexpr std::array kActions = {Action::kHold, Action::kHold, Action::kSettle,
+                                     Action::kExtend};
+    request.action = kActions[static_cast<std::size_t>(random.Between(0, 3))];
+    id = std::string("id ") + static_cast<char>('a' + random.Between(0, 9));
+    const std::int64_t ttl = random.AnySize(random.OneIn(4) ? kHoldTtlMax.count() : 60'000'000);
+    terms = {.id = id,
+             .ttl = std::max(kHoldTtlMin, Micros{ttl}),
+             .on_expiry = random.OneIn(2) ? OnExpiry::kRelease : OnExpiry::kCharge};
+    request.hold = &terms;
+  }
+
   // Sends some random requests in one call to both.
   void AskBoth(Random& random) {
     struct Asked {
@@ -71,6 +83,8 @@ class LuaRedisTest : public ScriptTest {
       std::vector<std::string> keys;
       Request request;
       std::vector<redis::Receipt> receipts;
+      std::string id;
+      HoldTerms terms;
     };
     std::deque<Asked> all;
     redis::Batch batch;
@@ -93,8 +107,11 @@ class LuaRedisTest : public ScriptTest {
       asked.request.charges = asked.charges;
       asked.request.now = At(now_us_);
       asked.request.action = random.OneIn(10) ? Action::kReset : RandomAction(random);
+      if (random.OneIn(2)) AboutHold(random, asked.request, asked.terms, asked.id);
       redis::Task task{.request = &asked.request};
-      if (asked.request.action == Action::kCheck && random.OneIn(3)) {
+      if (asked.request.action == Action::kHold && random.OneIn(6)) {
+        task.kind = redis::Task::Kind::kLook;
+      } else if (asked.request.action == Action::kCheck && random.OneIn(3)) {
         random.OneIn(2) ? void(task.kind = redis::Task::Kind::kLook)
                         : void(task.receipts = &asked.receipts);
       }
@@ -121,8 +138,8 @@ class LuaRedisTest : public ScriptTest {
   }
 
   std::vector<Limit> limits_;
-  static constexpr std::array<std::string_view, 12> kNames = {"a", "b", "c", "d", "e", "f",
-                                                              "g", "h", "i", "j", "k", "l"};
+  static constexpr std::array<std::string_view, 14> kNames = {"a", "b", "c", "d", "e", "f", "g",
+                                                              "h", "i", "j", "k", "l", "m", "n"};
   std::vector<redis::Receipt> receipts_;
   LuaRedis redis_;
   std::int64_t now_us_ = kStartUs;

@@ -37,10 +37,14 @@ std::vector<ScriptGroup> ReadScriptCall(std::span<const std::string> words) {
     const auto charges = static_cast<std::size_t>(number(at + 2));
     const bool resets = group.action == "reset";
     const bool refunds = group.action == "refund";
-    const std::size_t width = resets ? 3 : refunds ? 5 : group.action == "give" ? 4 : 2;
+    const bool holds = group.action == "reserve" || group.action == "foresee";
+    const bool settles = group.action == "settle";
+    const bool extends = group.action == "extend";
+    const bool is_wide = holds || settles || group.action == "give";
+    const std::size_t width = resets ? 3 : refunds ? 5 : is_wide ? 4 : 2;
     for (std::size_t i = 0; i < charges; ++i) {
       const std::size_t own = at + 4 + i * width;
-      group.costs.push_back(resets ? 0 : number(own + 1));
+      group.costs.push_back(resets || extends ? 0 : number(own + 1));
       if (!refunds) continue;
       group.whens.push_back(number(own + 2));
       group.messages.push_back(words[own + 4]);
@@ -51,7 +55,7 @@ std::vector<ScriptGroup> ReadScriptCall(std::span<const std::string> words) {
       key += charges;
       all.push_back(group);
     }
-    at += 4 + charges * width;
+    at += 4 + charges * width + (holds || settles || extends ? 1 : 0);
   }
   return all;
 }

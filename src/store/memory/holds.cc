@@ -62,7 +62,8 @@ std::int64_t Holds::ExpiredDownTo(std::int64_t units) const {
 void Holds::Redate(std::int64_t taken_us, bool release) {
   for (auto& [id, record] : by_id_) {
     record.taken_us = taken_us;
-    if (release) record.on_expiry = OnExpiry::kRelease;
+    const bool live = record.status == HoldRecord::Status::kLive;
+    if (release && live) record.on_expiry = OnExpiry::kRelease;
   }
 }
 

@@ -75,8 +75,8 @@ class Holds {
   // When at most `units` will be on hold, if nothing but time ends them.
   std::int64_t ExpiredDownTo(std::int64_t units) const;
 
-  // All units were taken, or are on hold, at this moment instead. `release`: and are released at
-  // their expiry.
+  // All units were taken at this moment instead. `release`: live holds are released at their
+  // expiry.
   void Redate(std::int64_t taken_us, bool release);
 
  private:

@@ -19,8 +19,9 @@ namespace {
 
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 constexpr std::size_t kLookedThroughMax = 8;
-constexpr std::array<std::string_view, 7> kStepNames = {"check", "hold",   "debit", "give",
-                                                        "look",  "refund", "reset"};
+constexpr std::array<std::string_view, 11> kStepNames = {"check",   "hold",   "debit", "give",
+                                                         "look",    "refund", "reset", "reserve",
+                                                         "foresee", "settle", "extend"};
 
 bool IsSame(const Charge& a, const Charge& b) {
   return a.cost == b.cost && a.key == b.key && a.name == b.name && *a.limit == *b.limit;
@@ -65,6 +66,10 @@ std::optional<std::int64_t> MomentOf(std::span<const std::int64_t, 2> time) {
     return std::nullopt;
   }
   return time[0] * 1'000'000 + time[1];
+}
+
+Error Disagreement() {
+  return {ErrorCode::kStoreError, "the script and the library disagree on a decision"};
 }
 
 using Numbers = std::array<std::int64_t, 4>;
@@ -154,9 +159,12 @@ Batch::Step Batch::StepOf(const Task& task) {
       if (task.request->action == Action::kDebit) return Step::kDebit;
       if (task.request->action == Action::kGive) return Step::kGive;
       if (task.request->action == Action::kReset) return Step::kReset;
+      if (task.request->action == Action::kHold) return Step::kReserve;
+      if (task.request->action == Action::kSettle) return Step::kSettle;
+      if (task.request->action == Action::kExtend) return Step::kExtend;
       return task.receipts ? Step::kHold : Step::kCheck;
     case Task::Kind::kLook:
-      return Step::kLook;
+      return task.request->action == Action::kHold ? Step::kForesee : Step::kLook;
     case Task::Kind::kRefund:
       return Step::kRefund;
   }
@@ -193,9 +201,9 @@ bool Batch::WasReset(const std::string& key) const {
 }
 
 // The operation that a single charge can join: the last one on its state, if it is the same. Giving
-// back and resets are reported for each request.
+// back, resets and holds are reported for each request.
 Batch::Operation* Batch::Foldable(const std::string& key, Step step, const Part& part) {
-  if (step == Step::kGive || step == Step::kReset) return nullptr;
+  if (!IsFolded(step)) return nullptr;
   const std::size_t last = LastOperationOn(key);
   if (last == kNone) return nullptr;
   Operation& operation = operations_[last];
@@ -257,7 +265,7 @@ Batch::Added Batch::Add(const Task& task, std::string_view prefix, std::size_t o
   const Charge& charge = charges.front();
   const Step step = StepOf(task);
   // A hot key comes many times in a row; its state need not be looked up each time.
-  if (previous_ && step != Step::kGive && step != Step::kReset && operations_.back().step == step &&
+  if (previous_ && IsFolded(step) && operations_.back().step == step &&
       IsSame(*previous_, charge)) {
     Append(operations_.back(), task);
     return Added::kTaken;
@@ -409,7 +417,7 @@ void Batch::PutChecks(Put put) const {
 template <typename Put>
 void Batch::PutArguments(std::string_view announce_prefix, Put put) const {
   const auto same_shape = [&](const Operation& a, const Operation& b) {
-    return a.step == b.step && !Announces(a.step) && a.times == b.times &&
+    return a.step == b.step && !Announces(a.step) && !IsAboutHold(a.step) && a.times == b.times &&
            std::ranges::equal(PartsOf(a), PartsOf(b));
   };
   const std::string_view none;
@@ -428,15 +436,28 @@ void Batch::PutArguments(std::string_view announce_prefix, Put put) const {
     for (std::size_t i = 0; i < operation.parts; ++i) {
       const Part& part = PartsOf(operation)[i];
       put(part.limit + 1);
-      if (step != Step::kReset) put(part.cost);
+      if (step != Step::kReset && step != Step::kExtend) put(part.cost);
+      if (IsAboutHold(step)) PutHoldTerms(operation, i, put);
       if (step == Step::kRefund) put(part.when);
       if (!Announces(step)) continue;
-      const bool announces = !announce_prefix.empty() && (step == Step::kReset || part.cost > 0);
+      const bool announces = !announce_prefix.empty() && (step != Step::kGive || part.cost > 0);
       announces ? put(AnnouncementChannel(announce_prefix)) : put(none);
       announces ? put(AnnouncementOf(AnnouncedCharge(operation, i))) : put(none);
     }
+    if (IsAboutHold(step)) put(requests_[operation.first_request].task.request->hold->id);
     begin = end;
   }
+}
+
+template <typename Put>
+void Batch::PutHoldTerms(const Operation& operation, std::size_t part, Put put) const {
+  if (operation.step == Step::kSettle) return;
+  const HoldTerms& terms = *requests_[operation.first_request].task.request->hold;
+  const Limit& limit = limits_[PartsOf(operation)[part].limit];
+  put((terms.ttl > Micros{0} ? terms.ttl : limit.span()).count());
+  if (operation.step == Step::kExtend) return;
+  const bool releases = core::NeedsHold(limit) || terms.on_expiry == OnExpiry::kRelease;
+  put(releases ? std::string_view("r") : std::string_view("c"));
 }
 
 // "admitted seconds microseconds state…": what the script replies to one check, if there is nothing
@@ -455,7 +476,8 @@ Expected<void> Batch::DecodeOneCheck(std::string_view text) {
   return {};
 }
 
-// "seconds microseconds", and for each check a line "admitted state…", "-1" or "!error".
+// "seconds microseconds", and for each check a line "admitted state…", "-1", "!error" or, of a
+// state with holds, "h admitted held;state…".
 Expected<void> Batch::DecodeChecks(std::string_view text) {
   const auto next_line = [&] {
     const std::size_t end = std::min(text.find('\n'), text.size());
@@ -469,6 +491,7 @@ Expected<void> Batch::DecodeChecks(std::string_view text) {
   if (!now_us) return UnexpectedReply();
   struct Line {
     std::string_view error;
+    std::string_view held;                // What is said about its holds.
     std::array<std::int64_t, 4> numbers;  // How many were admitted, and the state.
   };
   // Read all of it before the first outcome is set.
@@ -479,6 +502,14 @@ Expected<void> Batch::DecodeChecks(std::string_view text) {
     Line& line = lines.emplace_back();
     if (text_of_line.starts_with('!')) {
       line.error = text_of_line.substr(1);
+      continue;
+    }
+    if (IsHoldStatus(text_of_line)) {
+      const std::size_t end = std::min(text_of_line.find(';'), text_of_line.size() - 1);
+      line.held = text_of_line.substr(0, end);
+      const auto state = std::span(line.numbers).subspan(1);
+      const auto count = ReadNumbers(text_of_line.substr(end + 1), state);
+      if (count != NumbersOf(limits_[parts_[operation.first_part].limit])) return UnexpectedReply();
       continue;
     }
     const auto count = ReadNumbers(text_of_line, line.numbers);
@@ -496,13 +527,16 @@ Expected<void> Batch::DecodeChecks(std::string_view text) {
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const Operation& operation = operations_[i];
     const Line& line = lines[i];
+    const std::size_t numbers = NumbersOf(limits_[parts_[operation.first_part].limit]);
+    const auto state = std::span(line.numbers).subspan(1, numbers);
     if (!line.error.empty()) {
       FailOperation(operation, ErrorOf(line.error));
+    } else if (!line.held.empty()) {
+      AnswerHeld(operation, *now_us, line.held, state);
     } else if (line.numbers[0] < 0) {
       FailOperation(operation, Foreign(operation, 0));
     } else {
-      const std::size_t state = NumbersOf(limits_[parts_[operation.first_part].limit]);
-      Answer(operation, *now_us, line.numbers[0], std::span(line.numbers).subspan(1, state));
+      Answer(operation, *now_us, line.numbers[0], state);
     }
   }
   return {};
@@ -546,14 +580,18 @@ Expected<void> Batch::Decode(std::span<const RespNode> reply) {
   for (const Operation& operation : operations_) {
     const RespNode& status = reply[at];
     const std::size_t states = numbers_of(operation);
-    if (!is_number(status)) {
+    numbers_of_states.resize(states);
+    std::ranges::transform(reply.subspan(at + 1, states), numbers_of_states.begin(),
+                           &RespNode::number);
+    if (!is_number(status) && IsHoldStatus(status.text)) {
+      AnswerHeld(operation, now_us, status.text, numbers_of_states);
+    } else if (!is_number(status)) {
       FailOperation(operation, ErrorOf(status.text));
     } else if (status.number < 0) {
       FailOperation(operation, Foreign(operation, static_cast<std::size_t>(-status.number - 1)));
+    } else if (IsAboutHold(operation.step)) {
+      FailOperation(operation, UnexpectedReply().error());
     } else {
-      numbers_of_states.resize(states);
-      std::ranges::transform(reply.subspan(at + 1, states), numbers_of_states.begin(),
-                             &RespNode::number);
       Answer(operation, now_us, status.number, numbers_of_states);
     }
     at += 1 + states;
@@ -590,8 +628,79 @@ void Batch::AnswerReset(const Operation& operation, TimePoint now, bool existed)
   request.outcome = core::Combine(all);
 }
 
+// States with holds.
+void Batch::AnswerHeld(const Operation& operation, std::int64_t now_us, std::string_view text,
+                       std::span<const std::int64_t> states) {
+  const bool is_about_hold = IsAboutHold(operation.step);
+  const auto status = ReadHoldStatus(text, is_about_hold, operation.parts);
+  if (!status || !TellsStates(operation.step)) {
+    FailOperation(operation, UnexpectedReply().error());
+  } else if (is_about_hold) {
+    AnswerHold(operation, now_us, *status, states);
+  } else {
+    Answer(operation, now_us, status->admitted, states,
+           std::span(status->held).first(operation.parts));
+  }
+}
+
+// A request about a hold. It is never folded.
+void Batch::AnswerHold(const Operation& operation, std::int64_t now_us, const HoldStatus& status,
+                       std::span<const std::int64_t> states) {
+  using Outcome = HoldStatus::Outcome;
+  const Task& task = requests_[operation.first_request].task;
+  Request& request = *task.request;
+  HoldTerms& terms = *request.hold;
+  const auto fail = [&](const Error& error) { request.outcome = std::unexpected(error); };
+  if (status.outcome == Outcome::kConflict) return fail(HoldConflict(terms.id));
+  if (status.outcome == Outcome::kLost) return fail(HoldLost(terms.id));
+  if (status.outcome == Outcome::kTooMany) {
+    return fail(TooManyHolds(ChargeOf(operation, task, status.part - 1)));
+  }
+  const bool allowed = status.outcome != Outcome::kDenied;
+  const bool decides = operation.step == Step::kReserve || operation.step == Step::kForesee;
+  const bool takes = operation.step == Step::kReserve && status.outcome == Outcome::kDone;
+  const TimePoint now{Micros{now_us}};
+  std::array<Decision, kChargesMax> of_part;
+  std::array<SeenState, kChargesMax> seen;
+  std::size_t at = 0;
+  for (std::size_t part = 0; part < operation.parts; ++part) {
+    const auto& [number, cost, when] = parts_[operation.first_part + part];
+    const Limit& limit = limits_[number];
+    const std::size_t numbers = NumbersOf(limit);
+    Budget budget(limit, now, states.subspan(at, numbers));
+    at += numbers;
+    if (!budget.is_sound()) return fail(Foreign(operation, part));
+    // Concurrency limits report what they are after the hold: it adds to what is on hold.
+    const bool is_taken = takes && !core::NeedsHold(limit);
+    const bool asks = decides && (is_taken || !allowed);
+    Decision& decision = of_part[part];
+    decision = budget.Take(asks ? cost : 0, is_taken);
+    if (!allowed) {
+      if (decision.allowed) decision = budget.Look(0);
+      if (!decision.allowed && status.fits[part] > 0) {
+        decision.retry_after = Micros{status.fits[part]} - now.time_since_epoch();
+      }
+    }
+    if (!allowed || operation.step == Step::kForesee) decision.delay = Micros{0};
+    decision.held = status.held[part];
+    seen[part] = budget.See();
+  }
+  const auto part_of = std::span(part_of_charge_).subspan(operation.first_charge);
+  for (std::size_t i = 0; i < request.each.size(); ++i) request.each[i] = of_part[part_of[i]];
+  for (std::size_t i = 0; i < request.seen.size(); ++i) request.seen[i] = seen[part_of[i]];
+  request.outcome = core::Combine(std::span(of_part).first(operation.parts));
+  if (request.outcome->allowed != allowed) return fail(Disagreement());
+  if (task.existed) *task.existed = status.outcome == Outcome::kExists;
+  if (operation.step == Step::kSettle) {
+    terms.late = status.late;
+    terms.overdrawn = status.overdrawn;
+  } else if (allowed && operation.step != Step::kForesee) {
+    terms.expires = TimePoint{Micros{status.expires_us}};
+  }
+}
+
 void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t admitted,
-                   std::span<const std::int64_t> states) {
+                   std::span<const std::int64_t> states, std::span<const std::int64_t> held) {
   const TimePoint now{Micros{now_us}};
   auto next_budget = [&, at = std::size_t{0}](std::size_t part) mutable {
     const Limit& limit = limits_[parts_[operation.first_part + part].limit];
@@ -600,7 +709,8 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
     return Budget(limit, now, numbers);
   };
   const Step step = operation.step;
-  const auto decide = [&](Budget& budget, const Task& task, std::size_t part, bool allowed) {
+  const auto decide_without_holds = [&](Budget& budget, const Task& task, std::size_t part,
+                                        bool allowed) {
     const std::int64_t cost = parts_[part].cost;
     if (step == Step::kDebit) return budget.Take(std::min(cost, budget.Look(0).remaining), true);
     if (step == Step::kGive) return budget.Look(0);  // The script returned the state after it.
@@ -619,12 +729,14 @@ void Batch::Answer(const Operation& operation, std::int64_t now_us, std::int64_t
     decision.delay = Micros{0};
     return decision;
   };
+  const auto decide = [&](Budget& budget, const Task& task, std::size_t part, bool allowed) {
+    Decision decision = decide_without_holds(budget, task, part, allowed);
+    if (!held.empty()) decision.held = held[part - operation.first_part];
+    return decision;
+  };
   const auto answer = [&](Request& request, const Decision& overall, bool allowed) {
     request.outcome = overall;
-    if (overall.allowed != allowed) {
-      request.outcome = std::unexpected(
-          Error{ErrorCode::kStoreError, "the script and the library disagree on a decision"});
-    }
+    if (overall.allowed != allowed) request.outcome = std::unexpected(Disagreement());
   };
 
   if (step == Step::kReset) return AnswerReset(operation, now, admitted > 0);

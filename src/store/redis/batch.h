@@ -12,6 +12,7 @@
 
 #include "redis/resp.h"
 #include "sluice/store.h"
+#include "store/redis/hold_status.h"
 #include "store/redis/script.h"
 
 namespace sluice::redis {
@@ -38,6 +39,7 @@ struct Task {
   Request* request;
   Kind kind = Kind::kApply;
   std::vector<Receipt>* receipts = nullptr;
+  bool* existed = nullptr;  // Out, optional, of a hold: whether it was there already.
 };
 
 // Requests in one call of the script: what to send, and what the reply means. No I/O. Equal
@@ -76,7 +78,20 @@ class Batch {
   void Fail(const Error& error);
 
  private:
-  enum class Step : std::uint8_t { kCheck, kHold, kDebit, kGive, kLook, kRefund, kReset };
+  enum class Step : std::uint8_t {
+    kCheck,
+    kHold,
+    kDebit,
+    kGive,
+    kLook,
+    kRefund,
+    kReset,
+    // About holds; see holds.lua.
+    kReserve,
+    kForesee,
+    kSettle,
+    kExtend
+  };
 
   // One state that an operation takes from.
   struct Part {
@@ -107,7 +122,13 @@ class Batch {
   std::span<const Part> PartsOf(const Operation& operation) const;
   std::size_t LimitNumber(const Limit& limit);
   static bool TellsStates(Step step) { return step != Step::kRefund && step != Step::kReset; }
-  static bool Announces(Step step) { return step == Step::kGive || !TellsStates(step); }
+  static bool Announces(Step step) {
+    return step == Step::kGive || step == Step::kSettle || !TellsStates(step);
+  }
+  static bool IsAboutHold(Step step) { return step >= Step::kReserve; }
+  static bool IsFolded(Step step) {
+    return step != Step::kGive && step != Step::kReset && !IsAboutHold(step);
+  }
   const Charge& ChargeOf(const Operation& operation, const Task& task, std::size_t part) const;
   const Charge* AnnouncedCharge(const Operation& operation, std::size_t part) const;
   std::size_t LastOperationOn(const std::string& key) const;
@@ -130,8 +151,15 @@ class Batch {
   Error Foreign(const Operation& operation, std::size_t part) const;
   void FailOperation(const Operation& operation, const Error& error);
   void AnswerReset(const Operation& operation, TimePoint now, bool existed);
+  // `held` has what is on hold of each part, or is empty.
   void Answer(const Operation& operation, std::int64_t now_us, std::int64_t admitted,
-              std::span<const std::int64_t> states);
+              std::span<const std::int64_t> states, std::span<const std::int64_t> held = {});
+  void AnswerHeld(const Operation& operation, std::int64_t now_us, std::string_view status,
+                  std::span<const std::int64_t> states);
+  void AnswerHold(const Operation& operation, std::int64_t now_us, const HoldStatus& status,
+                  std::span<const std::int64_t> states);
+  template <typename Put>
+  void PutHoldTerms(const Operation& operation, std::size_t part, Put put) const;
 
   std::optional<TimePoint> now_;
   std::vector<Limit> limits_;

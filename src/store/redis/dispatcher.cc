@@ -280,8 +280,11 @@ void Dispatcher::RunParts(SpanRun& run, Task::Kind step, Moment deadline) {
   for (Span::Part& part : run.span.parts()) {
     if (!takes_part(part)) continue;
     ++run.open;
-    Enqueue({.request = &part.request, .kind = step, .receipts = &part.receipts}, part.slot,
-            {.span = &run});
+    Enqueue({.request = &part.request,
+             .kind = step,
+             .receipts = &part.receipts,
+             .existed = &part.existed},
+            part.slot, {.span = &run});
   }
 }
 
@@ -289,9 +292,16 @@ void Dispatcher::RunParts(SpanRun& run, Task::Kind step, Moment deadline) {
 void Dispatcher::EndStep(SpanRun& run, Moment now) {
   switch (run.step) {
     case Task::Kind::kLook:
-      if (run.span.MayTake()) return RunParts(run, Task::Kind::kApply, run.deadline);
-      break;
+      if (!run.span.MayTake()) break;
+      if (!run.span.is_hold()) return RunParts(run, Task::Kind::kApply, run.deadline);
+      run.step = Task::Kind::kApply;
+      HoldNext(run, now);
+      return;
     case Task::Kind::kApply: {
+      if (run.span.is_hold()) {
+        if (HoldNext(run, now)) return;
+        break;
+      }
       run.span.Answer();
       const auto refunds = std::ranges::count_if(
           run.span.parts(), [](const Span::Part& part) { return !part.receipts.empty(); });
@@ -301,13 +311,35 @@ void Dispatcher::EndStep(SpanRun& run, Moment now) {
       return RunParts(run, Task::Kind::kRefund, now + endpoint_.command_timeout);
     }
     case Task::Kind::kRefund:
-      if (!run.span.Refunded()) Add(counters_.refunds_lost);
+      if (!(run.span.is_hold() ? run.span.Released() : run.span.Refunded())) {
+        Add(counters_.refunds_lost);
+      }
       break;
   }
   if (!run.request.outcome) CountFailure(run.request.outcome.error());
   const Asker asker = run.asker;
   spans_.erase(run.place);
   Finish(asker, now);
+}
+
+// Whether there is more to ask.
+bool Dispatcher::HoldNext(SpanRun& run, Moment now) {
+  if (Span::Part* const part = run.span.NextToHold()) {
+    run.open = 1;
+    Enqueue({.request = &part->request, .existed = &part->existed}, part->slot, {.span = &run});
+    return true;
+  }
+  const auto parts = run.span.ToRelease();
+  if (parts.empty()) return false;
+  Add(counters_.refunds, parts.size());
+  run.step = Task::Kind::kRefund;
+  // What was taken must be given back, however long the request has taken already.
+  run.deadline = now + endpoint_.command_timeout;
+  run.open = parts.size();
+  for (Span::Part* const part : parts) {
+    Enqueue({.request = &part->release}, part->slot, {.span = &run});
+  }
+  return true;
 }
 
 void Dispatcher::MakeReady(Lane& lane) {

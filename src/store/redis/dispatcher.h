@@ -152,6 +152,7 @@ class Dispatcher {
   void StartSpan(Request& request, std::span<const std::uint16_t> slots, Asker asker);
   void RunParts(SpanRun& run, Task::Kind step, Moment deadline);
   void EndStep(SpanRun& run, Moment now);
+  bool HoldNext(SpanRun& run, Moment now);
 
   void ExpireWaiting(Moment now);
   void MakeReady(Lane& lane);

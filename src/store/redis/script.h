@@ -7,9 +7,10 @@
 
 namespace sluice::redis {
 
-// single.lua and sluice.lua, embedded at build time.
+// single.lua, sluice.lua and holds.lua, embedded at build time.
 extern const std::string_view kSingleSource;
 extern const std::string_view kSluiceSource;
+extern const std::string_view kHoldsSource;
 
 // The store's program for Redis, in the two forms in which Redis runs it. A function is built once,
 // by its first call; a script is built by every call. Functions exist since Redis 7.0.

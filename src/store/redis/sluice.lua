@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The only program of the Redis store, after single.lua: decides groups of charges atomically, at one
--- moment, and writes what was admitted. It mirrors the kernels in src/core; comments give the names
--- that differ there. Change both, and the conformance tests, together.
+-- The only program of the Redis store, after single.lua and before holds.lua: decides groups of
+-- charges atomically, at one moment, and writes what was admitted. It mirrors the kernels in src/core;
+-- comments give the names that differ there. Change both, and the conformance tests, together.
 --
 -- Redis runs it as a function of a library, which is built once, by its first call; or as a script,
 -- where there are no functions, which is built by every call. script.h puts both together. Therefore
@@ -13,6 +13,7 @@
 --        limits    How many follow, each by its signature, 'kind:amount:unit:rate:tick', kind one
 --                  of
 --                    b bucket    w fixed window    c sliding window counter    l sliding window log
+--                    n concurrency
 --                  and the numbers are those of sluice::Limit, the tick in microseconds.
 --        Then runs of groups, to the end. A run is
 --          action groups charges repeat (limit cost){charges}
@@ -32,6 +33,7 @@
 --                            (limit cost when channel message){charges}, where `when` is the moment
 --                            of the hold in microseconds: the reply's now, or the state's newest
 --                            time if that is later
+--                    reserve, foresee, settle, extend   see holds.lua
 --                  Give and refund publish their messages afterwards, unless the channel is ''.
 --        Or runs of checks, one for each key, of states that are not logs, at the server's TIME:
 --          'signature cost' keys repeat
@@ -46,10 +48,14 @@
 --          log       used, newest, oldest, leaves: units in the window, when the newest and the
 --                    oldest of them were taken, and, if a request was not admitted, when the unit
 --                    was taken that must leave for it to fit
+--          concurrency   held, until: units on hold, and when the last of them expires
+--        If any state of a group has holds, the first element is the text 'h admitted held…', with
+--        what is on hold of each; of a bucket's level that counts as lying in it. See holds.lua.
 --        The second number is -1 for an untouched budget. A refund returns no state, and 0 if
 --        something stays taken. A reset returns no state, and how many states there were.
 --        To runs of checks, one text: TIME's two numbers and, for each key, a line. It has how many
---        were admitted and the state before, if there was one; or -1; or '!' and an error.
+--        were admitted and the state before, if there was one; or -1; or '!' and an error; or, of a
+--        state with holds, 'h admitted held' and, after a ';', the state.
 --        To one check of one key, either the first form, or one text of numbers: how many were
 --        admitted, TIME's two, and the state before, which is missing if the budget was untouched.
 --
@@ -98,9 +104,10 @@ local function try(...)
 end
 
 local function smaller(a, b) return a < b and a or b end
+local function larger(a, b) return a > b and a or b end
 
 -- How many numbers the state of each kind has.
-local NUMBERS = {b = 2, w = 2, c = 3, l = 4}
+local NUMBERS = {b = 2, w = 2, c = 3, l = 4, n = 2}
 
 local function make_limit(signature, amount, unit, rate, tick)
   amount, unit, rate, tick = tonumber(amount), tonumber(unit), tonumber(rate), tonumber(tick)
@@ -469,6 +476,11 @@ local under, costs = {}, {}
 -- The current group: where its reply begins, and the states of its charges.
 local head, reading
 local states = {}
+-- Whether any of these has holds.
+local any_held
+
+-- What decides states with holds; see holds.lua.
+local make_holding
 
 -- The error of a replica. Redis only returns it while the call has written nothing.
 local replica
@@ -482,6 +494,8 @@ end
 -- Everything that decides groups which are not plain; see answer_singles. It is made for the first
 -- such group: most calls have none, and making it takes longer than deciding.
 local function make_general()
+  local holding
+
   -- SET with PX is a twentieth slower. A log that was there may be long, so it is freed in the
   -- background.
   local function write(key, limit, was_log, ...)
@@ -499,8 +513,6 @@ local function make_general()
   local EXPIRED_MAX = 32
   -- How many of the newest entries may be rewritten to refund what the oldest of them holds.
   local GIVE_MAX = 256
-
-  local function larger(a, b) return a > b and a or b end
 
   local function add(total, units)
     return total >= MODULUS - units and total - (MODULUS - units) or total + units
@@ -532,20 +544,25 @@ local function make_general()
     ask('ZADD', key, time, member_of(total, units, window, since))
   end
 
+  -- Entries have scores from 0 up to this. Above them there is only the head of a state with holds,
+  -- and below them are its holds; see holds.lua.
+  local ENTRIES_END = '(inf'
+
   -- A log without entries. `was_there`: the key holds something that must be removed.
   local function no_log(was_there)
-    return {now = now, used = 0, newest = -1, oldest = 0, expired = 0, drop = was_there}
+    return {now = now, used = 0, newest = -1, oldest = 0, expired = 0, below = 0, drop = was_there}
   end
 
-  -- The log of a key, under `window` or else its own; nil if the key has another type.
+  -- The log of a key, under `window` or else its own.
   --   used newest oldest   as in the reply
   --   now                  the moment, not before the newest entry
   --   member total units window since   of the newest entry, if there is one
   --   base first           of the oldest entry that counts, if any: its total, and its own units
   --   expired              how many entries no longer count
-  local function read_log(key, window)
-    local last = try('ZRANGE', key, -1, -1, 'WITHSCORES')
-    if not last then return nil end
+  --   below                how many members lie below the entries
+  --   keep                 in a state with holds: when these need the key no longer
+  -- `last` is the newest entry, as ZRANGE returns it.
+  local function read_entries(key, window, last, below)
     local member = last[1]
     if not member then return no_log(false) end
     local total, units, newest, own_window, since = entry(member, last[2])
@@ -553,31 +570,48 @@ local function make_general()
     window = window or own_window
     if was_set_back(newest - now, window, 1) then return no_log(true) end
     local moment = larger(newest, now)
-    local expired = ask('ZCOUNT', key, '-inf', format('(%d', larger(moment - window + 1, since)))
-    local live = ask('ZRANGE', key, expired, expired, 'WITHSCORES')
+    local expired = ask('ZCOUNT', key, '0', format('(%d', larger(moment - window + 1, since)))
+    local live = ask('ZRANGE', key, below + expired, below + expired, 'WITHSCORES')
     local base, first, oldest, used = nil, nil, 0, 0
     if live[1] == member then
       base, first, oldest, used = total, units, newest, units
-    elseif live[1] then
+    elseif live[1] and live[2] ~= 'inf' then
       base, first, oldest = entry(live[1], live[2])
       used = minus(add(total, units), base)
       if used < first + units then error(FOREIGN, 0) end
     end
     return {now = moment, used = used, newest = newest, oldest = oldest, member = member, total = total,
             units = units, window = own_window, since = since, base = base, first = first,
-            expired = expired, moved = false}
+            expired = expired, below = below, moved = false}
   end
+
+  -- The log of a key that has no holds, or what is at the head of a state with holds; nil if the key
+  -- has another type.
+  local function read_log(key, window)
+    local last = try('ZRANGE', key, -1, -1, 'WITHSCORES')
+    if not last then return nil end
+    if last[2] == 'inf' then return {head = last[1]} end
+    return read_entries(key, window, last, 0)
+  end
+
+  -- Removes all entries.
+  local function clear_log(key, log)
+    if log.keep then ask('ZREMRANGEBYSCORE', key, '0', ENTRIES_END) else ask('UNLINK', key) end
+  end
+
+  -- When a key with a log may expire whose newest entry is from `at`.
+  local function log_ttl(log, at, window) return ttl(larger(at + window, log.keep or 0)) end
 
   -- Writes a log from which `units` are taken now; 0 if only its limit is new.
   local function write_log(key, limit, log, units)
     local at, total, own, since = log.now, 0, units, nil
     if log.drop or (units > 0 and log.used == 0 and log.member) then
-      ask('UNLINK', key)
+      clear_log(key, log)
       own = units + log.used
       if own == 0 then return end
     elseif log.member then
       if units > 0 and log.expired > 0 then
-        ask('ZREMRANGEBYRANK', key, 0, smaller(log.expired, EXPIRED_MAX) - 1)
+        ask('ZREMRANGEBYRANK', key, log.below, log.below + smaller(log.expired, EXPIRED_MAX) - 1)
       end
       if units == 0 or log.newest == at then
         ask('ZREM', key, log.member)
@@ -590,16 +624,17 @@ local function make_general()
       if since == implied then since = nil end
     end
     write_entry(key, total, own, at, limit.unit, since)
-    local reply = rpcall('PEXPIRE', key, ttl(at + limit.unit))
+    local reply = rpcall('PEXPIRE', key, log_ttl(log, at, limit.unit))
     if reply == 1 then return end
-    if not log.member then ask('UNLINK', key) end  -- Nothing may stay that does not expire.
+    -- Nothing may stay that does not expire.
+    if not log.member and not log.keep then ask('UNLINK', key) end
     error(type(reply) == 'table' and reply.err or 'ERR an entry vanished', 0)
   end
 
   -- The entry that holds unit number `units` of those that count: its rank, not below `low`, its
   -- member, total and time. Nothing if there are fewer.
   local function locate(key, log, units, low)
-    local high = ask('ZCARD', key) - 1
+    local high = ask('ZCARD', key) - (log.keep and 2 or 1)
     local rank, member, before, time
     while low <= high do
       local middle = floor((low + high) / 2)
@@ -618,7 +653,7 @@ local function make_general()
   local function leaves_at(key, log, units)
     if units > log.used or log.drop then return log.now end
     if units <= log.first then return log.oldest end
-    local _, _, _, time = locate(key, log, units, log.expired + 1)
+    local _, _, _, time = locate(key, log, units, log.below + log.expired + 1)
     return time or log.newest
   end
 
@@ -633,12 +668,12 @@ local function make_general()
     end
     log.used = kept
     if kept == 0 then
-      ask('UNLINK', key)
+      clear_log(key, log)
       log.newest, log.oldest = -1, 0
       return
     end
     if log.drop then return write_log(key, limit, log, 0) end
-    local rank, member, total, time = locate(key, log, kept, log.expired)
+    local rank, member, total, time = locate(key, log, kept, log.below + log.expired)
     if not rank then error(FOREIGN, 0) end
     local since = larger(log.since, larger(0, log.now - limit.unit + 1))
     if since == larger(0, time - limit.unit + 1) then since = nil end
@@ -648,38 +683,47 @@ local function make_general()
       ask('ZADD', key, time, left)
       ask('ZREM', key, member)
     end
-    ask('ZREMRANGEBYRANK', key, rank + 1, -1)
-    ask('PEXPIRE', key, ttl(time + limit.unit))
+    ask('ZREMRANGEBYRANK', key, rank + 1, log.keep and -2 or -1)
+    ask('PEXPIRE', key, log_ttl(log, time, limit.unit))
     log.newest = time
   end
 
-  -- What is no longer in the log is not taken, either. If too many entries came after it, it stays
-  -- taken.
-  local function give_log(key, units, at)
-    local after = ask('ZRANGEBYSCORE', key, format('%d', at), '+inf', 'WITHSCORES',
-                      'LIMIT', 0, GIVE_MAX + 1)
-    if tonumber(after[2]) ~= at then return true end
-    if #after > 2 * GIVE_MAX then return false end
+  -- core::Log::Untake, of several at once: `taken` has pairs of a moment and how many of the units
+  -- recorded then were never taken, in the order of time, each moment once. What is no longer in the
+  -- log is not taken, either. `after` has all entries from the first moment on.
+  local function untake_from_log(key, taken, after)
     local entries = {}
     for i = 1, #after, 2 do entries[#entries + 1] = {entry(after[i], after[i + 1])} end
     -- Later entries include it in their totals, and their members contain the totals. All are
     -- removed before any is added back, since a new member may equal another's old one.
-    ask('ZREMRANGEBYSCORE', key, format('%d', at), '+inf')
+    ask('ZREMRANGEBYSCORE', key, format('%d', taken[1][1]), ENTRIES_END)
+    local was_removed = ask('ZCARD', key) == 0
     local newest, under
-    for i, known in ipairs(entries) do
+    local next_taken, removed = 1, 0
+    for _, known in ipairs(entries) do
       local total, own, time, window, since = unpack(known, 1, 5)
-      if i == 1 then
-        units = smaller(units, own)
-        own = own - units
-      else
-        total = minus(total, units)
+      total = minus(total, removed)
+      while taken[next_taken] and taken[next_taken][1] < time do next_taken = next_taken + 1 end
+      local untaken = taken[next_taken]
+      if untaken and untaken[1] == time then
+        local units = smaller(untaken[2], own)
+        own, removed = own - units, removed + units
       end
       if own > 0 then
         newest, under = time, window
         write_entry(key, total, own, time, window, since)
       end
     end
-    if newest then ask('PEXPIRE', key, ttl(newest + under)) end
+    if newest and was_removed then ask('PEXPIRE', key, ttl(newest + under)) end
+  end
+
+  -- A refund. If too many entries came after it, it stays taken.
+  local function give_log(key, units, at)
+    local after = ask('ZRANGEBYSCORE', key, format('%d', at), ENTRIES_END, 'WITHSCORES',
+                      'LIMIT', 0, GIVE_MAX + 1)
+    if tonumber(after[2]) ~= at then return true end
+    if #after > 2 * GIVE_MAX then return false end
+    untake_from_log(key, {{at, units}}, after)
     return true
   end
 
@@ -694,7 +738,7 @@ local function make_general()
       return limit.rate >= 1 and limit.rate <= EXACT_MAX and limit.whole <= EXACT_MAX
     end
     return unit * tick <= SPAN_MAX and
-           (limit.kind == 'w' or (limit.whole <= EXACT_MAX and limit.amount <= 70368744177663))
+           (limit.kind ~= 'c' or (limit.whole <= EXACT_MAX and limit.amount <= 70368744177663))
   end
 
   -- The content of a string: the limit it was written under and the state.
@@ -717,6 +761,7 @@ local function make_general()
   -- amount.
   local function same_units(a, b)
     if a.kind ~= b.kind then return false end
+    if a.kind == 'l' or a.kind == 'n' then return true end
     if a.kind == 'b' then return a.unit == b.unit and a.rate == b.rate and a.tick == b.tick end
     return a.unit * a.tick == b.unit * b.tick
   end
@@ -730,15 +775,17 @@ local function make_general()
   end
 
   -- Reads the state of a key under `limit` into `state`: a, b, c and journal, all nil for an
-  -- untouched budget; moved, if it must be written because its limit has changed; and was_log.
+  -- untouched budget; moved, if it must be written because its limit has changed; was_log; and held,
+  -- if it has holds.
   local function read(key, limit, state)
-    state.a, state.b, state.c, state.journal, state.moved, state.was_log = nil, nil, nil, nil, nil, nil
+    state.a, state.b, state.c, state.journal = nil, nil, nil, nil
     local value = try('GET', key)
     if value == false then return end
     local a, b, c, journal
     if value == nil then
       state.was_log = true
       local log = read_log(key) or error(FOREIGN, 0)
+      if log.head then return holding().read(key, limit, state, log.head) end
       if not log.member then return end
       a, b, c = start_at(log.now, limit, log.used)
       state.moved = true
@@ -765,9 +812,12 @@ local function make_general()
   end
 
   -- The same for a log.
-  local function read_under(key, limit)
+  local function read_under(key, limit, state)
     local log = read_log(key, limit.unit)
-    if not log then
+    if log and log.head then
+      holding().read(key, limit, state, log.head)
+      return state.log
+    elseif not log then
       local from, a, b, c = parse(ask('GET', key) or '')
       local used, newest = kernel[from.kind].used(from, a, b, c)
       log = no_log(true)
@@ -788,8 +838,9 @@ local function make_general()
   -- taken. Returns whether nothing stays taken.
   local function give_back(key, limit, units, when)
     if limit.kind == 'l' then return give_log(key, units, when) end
-    local value = ask('GET', key)
-    if not value then return true end
+    local value = try('GET', key)
+    if value == false then return true end
+    if value == nil then return holding().refund(key, limit, units, when) end
     local under, a, b, c, journal = parse(value)
     if not same_units(under, limit) then return false end
     local own = kernel[limit.kind]
@@ -799,6 +850,9 @@ local function make_general()
     return true
   end
 
+  -- Actions that take nothing if not everything fits.
+  local NEEDS_ROOM = {check = true, hold = true, look = true, reserve = true, foresee = true}
+
   -- Reads the states of all charges, and returns how many times the group is admitted.
   local function look_at_all()
     local admitted, filling = times, head
@@ -807,9 +861,17 @@ local function make_general()
       local key, limit, cost = KEYS[key_at + i], under[i], costs[i]
       local state = states[i] or {}
       states[i] = state
+      -- Not nil: a key that is new to a table costs more than all the rest.
+      state.held, state.moved, state.was_log = false, false, false
       local available
-      if limit.kind == 'l' then
-        local log = read_under(key, limit)
+      if limit.kind == 'n' then
+        holding().read_slots(key, limit, state)
+        local held = state.held
+        available = held and limit.amount - held.units or limit.amount
+        reply[filling + 1] = held and held.units or 0
+        reply[filling + 2] = held and held.ends or -1
+      elseif limit.kind == 'l' then
+        local log = read_under(key, limit, state)
         state.log, state.leaves = log, filling + 4
         available = limit.amount - log.used
         reply[filling + 1], reply[filling + 2] = log.used, log.newest
@@ -823,12 +885,42 @@ local function make_general()
       end
       filling = filling + limit.numbers
       state.available = available > 0 and available or 0
-      if cost > 0 and action ~= 'debit' and action ~= 'give' then
+      any_held = any_held or state.held
+      if cost > 0 and NEEDS_ROOM[action] then
         local fits = floor(state.available / cost)
         if fits < admitted then admitted = fits end
       end
     end
     return admitted
+  end
+
+  -- Sets when enough has left the log of a charge that its cost fits, besides `units`.
+  local function note_leaves(i, units)
+    local limit, cost, state = under[i], costs[i], states[i]
+    if limit.kind ~= 'l' or cost == 0 then return end
+    local must_leave = state.log.used - limit.amount + units + cost
+    if must_leave > 0 then
+      reply[state.leaves] = leaves_at(KEYS[key_at + i], state.log, must_leave)
+    end
+  end
+
+  -- Writes the state of a charge from which `units` are taken, or only what has moved.
+  local function commit(i, units)
+    reading = i
+    local key, limit, state = KEYS[key_at + i], under[i], states[i]
+    if state.held then
+      holding().put(key, limit, state, units)
+    elseif limit.kind == 'n' then
+      if state.moved then ask('UNLINK', key) end
+    elseif limit.kind == 'l' then
+      if units > 0 or state.log.moved then write_log(key, limit, state.log, units) end
+    elseif units > 0 then
+      write(key, limit, state.was_log,
+            kernel[limit.kind].take(limit, units, action == 'hold', state.now_a, state.now_b,
+                                    state.now_c, state.now_journal))
+    elseif state.moved then
+      write(key, limit, state.was_log, state.a, state.b, state.c, state.journal)
+    end
   end
 
   -- Decides the group whose keys follow key_at: first looks at all states, then takes from all of them
@@ -842,27 +934,9 @@ local function make_general()
       local units = looks and 0 or admitted * cost
       if action == 'debit' then units = smaller(units, state.available) end
       state.units = units
-      if limit.kind == 'l' and cost > 0 and (looks or admitted < times) then
-        local must_leave = state.log.used - limit.amount + units + cost
-        if must_leave > 0 then
-          reply[state.leaves] = leaves_at(KEYS[key_at + i], state.log, must_leave)
-        end
-      end
+      if looks or admitted < times then note_leaves(i, units) end
     end
-    for i = 1, charges do
-      reading = i
-      local key, limit, state = KEYS[key_at + i], under[i], states[i]
-      local units = state.units
-      if limit.kind == 'l' then
-        if units > 0 or state.log.moved then write_log(key, limit, state.log, units) end
-      elseif units > 0 then
-        write(key, limit, state.was_log,
-              kernel[limit.kind].take(limit, units, action == 'hold', state.now_a, state.now_b,
-                                      state.now_c, state.now_journal))
-      elseif state.moved then
-        write(key, limit, state.was_log, state.a, state.b, state.c, state.journal)
-      end
-    end
+    for i = 1, charges do commit(i, states[i].units) end
     return admitted
   end
 
@@ -877,10 +951,18 @@ local function make_general()
     for i = 1, charges do
       reading = i
       local key, limit, units, state = KEYS[key_at + i], under[i], costs[i], states[i]
-      if limit.kind == 'l' then
+      if limit.kind == 'n' then
+        commit(i, 0)
+      elseif limit.kind == 'l' then
         local log = state.log
         give_to_log(key, limit, log, units)
+        log.moved = nil
+        if state.held then commit(i, 0) end
         reply[filling + 1], reply[filling + 2], reply[filling + 3] = log.used, log.newest, log.oldest
+      elseif state.held then
+        local a, b, c = holding().give(key, limit, state, units)
+        reply[filling + 1], reply[filling + 2] = a, b
+        if limit.numbers == 3 then reply[filling + 3] = c end
       else
         local a, b, c = kernel[limit.kind].give(limit, units, state.now_a, state.now_b, state.now_c)
         if a then
@@ -897,12 +979,17 @@ local function make_general()
     return admitted
   end
 
-  local function answer(first)
-    head = filled + 1
+  local function answer_by(act, first)
+    head, any_held = filled + 1, nil
     local width = 0
     for i = 1, charges do width = width + under[i].numbers end
-    local decided, result = pcall(action == 'give' and give or decide, first)
-    if not decided then
+    local decided, result = pcall(act, first)
+    if decided and any_held and type(result) == 'number' then
+      result = format('h %d', result)
+      for i = 1, charges do
+        result = result .. format(' %d', states[i].held and states[i].held.units or 0)
+      end
+    elseif not decided then
       for i = head + 1, head + width do reply[i] = 0 end
       result = result == FOREIGN and -reading or failure(tostring(result))
     end
@@ -910,6 +997,8 @@ local function make_general()
     filled = head + width
     key_at = key_at + charges
   end
+
+  local function answer(first) answer_by(action == 'give' and give or decide, first) end
 
   local function answer_refund(first)
     local given = 1
@@ -944,7 +1033,21 @@ local function make_general()
     key_at = key_at + charges
   end
 
-  return {answer = answer, answer_refund = answer_refund, answer_reset = answer_reset}
+  -- Made for the first state with holds, or the first action about one.
+  local holding_made
+  function holding()
+    holding_made = holding_made or make_holding({
+      write = write, read_entries = read_entries, no_log = no_log, write_log = write_log,
+      untake_from_log = untake_from_log, parse = parse, is_limit = is_limit, same_units = same_units,
+      start_at = start_at, look_at_all = look_at_all, note_leaves = note_leaves, commit = commit,
+      announce = announce, ENTRIES_END = ENTRIES_END})
+    return holding_made
+  end
+
+  local function answer_holding(first) answer_by(holding()[action], first) end
+
+  return {answer = answer, refund = answer_refund, reset = answer_reset, reserve = answer_holding,
+          foresee = answer_holding, settle = answer_holding, extend = answer_holding}
 end
 
 local general
@@ -1007,12 +1110,17 @@ local function answer_singles(limit, cost)
   end
 end
 
+-- How many arguments there are for each charge, if not two. The actions of holds.lua have the id of
+-- the hold after them.
+local WIDTH_OF = {give = 4, refund = 5, reset = 3, reserve = 4, foresee = 4, settle = 4,
+                  extend = 2}
+local HAS_ID = {reserve = 1, foresee = 1, settle = 1, extend = 1}
+
 -- Decides a run of groups.
 local function answer_run(first)
-  if action == 'refund' or action == 'reset' then
+  if WIDTH_OF[action] and action ~= 'give' then
     general = general or make_general()
-    local answer = action == 'refund' and general.answer_refund or general.answer_reset
-    for _ = 1, groups do answer(first) end
+    for _ = 1, groups do general[action](first) end
   elseif (action == 'check' or action == 'hold') and charges == 1 and under[1].kind ~= 'l' and
          costs[1] > 0 then
     answer_singles(under[1], costs[1])
@@ -1020,8 +1128,6 @@ local function answer_run(first)
     for _ = 1, groups do answer_any(first) end
   end
 end
-
-local WIDTH_OF = {give = 4, refund = 5, reset = 3}
 
 -- Decides what decide_singles has left, and completes its reply.
 local function decide_rest(keys)
@@ -1035,7 +1141,10 @@ local function decide_rest(keys)
     reply, filled, key_at = {}, 0, left[i] - 1
     answer_any()
     local result, numbers = reply[1], under[1].numbers
-    if type(result) == 'string' then
+    if type(result) == 'string' and find(result, '^h ') then
+      local form = numbers == 3 and '%s;%d %d %d' or '%s;%d %d'
+      result = format(form, result, unpack(reply, 2, 1 + numbers))
+    elseif type(result) == 'string' then
       result = '!' .. gsub(result, '%c', ' ')
     elseif result < 0 or reply[3] == -1 then
       result = format('%d ', result)
@@ -1081,7 +1190,7 @@ local function decide_all(keys, args)
         under[i] = limits[tonumber(args[first + width * (i - 1)])]
         costs[i] = tonumber(args[first + width * (i - 1) + 1])
       end
-      at = first + width * charges
+      at = first + width * charges + (HAS_ID[action] or 0)
       answer_run(first)
     end
   end

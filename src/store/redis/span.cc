@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
+#include "base/text.h"
 #include "core/combine.h"
 
 namespace sluice::redis {
@@ -26,10 +28,17 @@ Span::Span(Request& request, std::span<const std::uint16_t> slots) : request_(re
                     .each = part.now.each,
                     .seen = part.now.seen,
                     .action = request.action};
+    if (!request.hold) continue;
+    part.terms = {.id = request.hold->id,
+                  .ttl = request.hold->ttl,
+                  .on_expiry = request.hold->on_expiry,
+                  .expires = kTimeMax};
+    part.request.hold = &part.terms;
   }
 }
 
 bool Span::is_simple() const {
+  if (is_hold()) return false;
   return request_.action != Action::kCheck ||
          std::ranges::all_of(request_.charges,
                              [](const Charge& charge) { return charge.cost == 0; });
@@ -60,6 +69,17 @@ void Span::AnswerFrom(Answers Part::* answers) {
   request_.existed =
       std::ranges::any_of(parts_, [](const Part& part) { return part.request.existed; });
   request_.outcome = core::Combine(all);
+  if (!request_.hold) return;
+  HoldTerms& terms = *request_.hold;
+  if (request_.action == Action::kSettle) {
+    terms.late = std::ranges::any_of(parts_, [](const Part& part) { return part.terms.late; });
+    terms.overdrawn =
+        std::ranges::any_of(parts_, [](const Part& part) { return part.terms.overdrawn; });
+  } else if (answers == &Part::now) {
+    terms.expires = std::ranges::min_element(parts_, {}, [](const Part& part) {
+                      return part.terms.expires;
+                    })->terms.expires;
+  }
 }
 
 bool Span::MayTake() {
@@ -80,8 +100,9 @@ void Span::Answer() {
   const bool some_done = std::ranges::any_of(
       parts_, [](const Part& part) { return part.request.outcome.has_value(); });
   if (const auto error = WorstError()) {
-    const bool in_part =
-        request_.action != Action::kCheck && some_done && error->code != ErrorCode::kForeignState;
+    const bool in_part = request_.action != Action::kCheck && some_done &&
+                         error->code != ErrorCode::kForeignState &&
+                         error->code != ErrorCode::kHoldLost;
     request_.outcome =
         std::unexpected(Error{in_part ? ErrorCode::kOutcomeUnknown : error->code, error->message});
     return;
@@ -109,6 +130,75 @@ bool Span::Refunded() {
         std::unexpected(Error{ErrorCode::kOutcomeUnknown, request_.outcome.error().message});
   }
   return all;
+}
+
+Span::Part* Span::NextToHold() {
+  const auto next = std::ranges::find(parts_, false, &Part::was_asked);
+  if (next == parts_.end()) return nullptr;
+  if (next != parts_.begin()) {
+    const auto& outcome = std::prev(next)->request.outcome;
+    if (!outcome || !outcome->allowed) return nullptr;
+  }
+  next->was_asked = true;
+  return &*next;
+}
+
+std::vector<Span::Part*> Span::ToRelease() {
+  std::vector<Part*> parts;
+  const auto is_done = [](const Part& part) {
+    return part.was_asked && part.request.outcome && part.request.outcome->allowed;
+  };
+  if (std::ranges::all_of(parts_, is_done)) {
+    Released();
+    return parts;
+  }
+  for (Part& part : parts_) {
+    const auto& outcome = part.request.outcome;
+    const bool is_unknown = !outcome && outcome.error().code == ErrorCode::kOutcomeUnknown;
+    if (!part.was_asked) continue;
+    if (outcome && !outcome->allowed) part.looked = part.now;
+    if (part.existed || !(is_done(part) || is_unknown)) continue;
+    part.released = part.charges;
+    for (Charge& charge : part.released) charge.cost = 0;
+    part.release = {.charges = part.released,
+                    .now = request_.now,
+                    .each = part.looked.each,
+                    .seen = part.looked.seen,
+                    .action = Action::kSettle,
+                    .hold = &part.terms};
+    parts.push_back(&part);
+  }
+  if (parts.empty()) Released();
+  return parts;
+}
+
+bool Span::Released() {
+  std::optional<Error> lost;
+  std::optional<Error> failed;
+  bool all_held = true;
+  for (const Part& part : parts_) {
+    all_held = all_held && part.was_asked && part.request.outcome && part.request.outcome->allowed;
+    if (part.release.hold && !part.release.outcome) lost = part.release.outcome.error();
+    if (part.was_asked && !part.request.outcome) failed = part.request.outcome.error();
+  }
+  if (all_held) {
+    AnswerFrom(&Part::now);
+  } else if (!failed) {
+    for (Part& part : parts_) {
+      for (Decision& decision : part.looked.each) decision.delay = Micros{0};
+    }
+    AnswerFrom(&Part::looked);
+  } else if (!lost) {
+    // Nothing is on hold, even if the answer was lost.
+    const bool unknown = failed->code == ErrorCode::kOutcomeUnknown;
+    request_.outcome =
+        std::unexpected(Error{unknown ? ErrorCode::kUnavailable : failed->code, failed->message});
+  } else {
+    request_.outcome = std::unexpected(Error{
+        ErrorCode::kOutcomeUnknown,
+        text::Cat(failed->message, "; what other slots have on hold stays so until it expires")});
+  }
+  return !lost;
 }
 
 }  // namespace sluice::redis

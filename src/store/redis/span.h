@@ -20,6 +20,10 @@ namespace sluice::redis {
 //   give back what the others took
 //
 // Never admits more than all or nothing would: what is given back is at most what was taken.
+//
+// A hold is its own receipt: its parts are taken one after the other, and if one denies after all,
+// or fails, those before it are released. If that fails, too, they last until they expire. The ids
+// of released parts are remembered, so whoever tries again needs a new one.
 class Span {
  public:
   struct Answers {
@@ -35,6 +39,13 @@ class Span {
     Answers looked;
     Request request;  // Its answers go to `now`.
     std::vector<Receipt> receipts;
+
+    // Of a request about a hold.
+    HoldTerms terms;
+    bool was_asked = false;
+    bool existed = false;  // Before this request, which then does not release it.
+    std::vector<Charge> released;
+    Request release;  // Its answers go to `looked`.
   };
 
   // `slots` has one for each charge. The request must stay alive until it is answered.
@@ -44,9 +55,10 @@ class Span {
 
   std::span<Part> parts() { return parts_; }
 
-  // Debits, giving back, resets and peeks need only one step: each part is applied, and then Answer
-  // is called.
+  // All but holds, and checks that take something, need only one step: each part is applied, and
+  // then Answer is called.
   bool is_simple() const;
+  bool is_hold() const { return request_.action == Action::kHold; }
 
   // After looking at the parts: whether to take. If not, the request is answered.
   bool MayTake();
@@ -56,6 +68,15 @@ class Span {
 
   // After the refund: whether all of it worked. If not, an error becomes kOutcomeUnknown.
   bool Refunded();
+
+  // The part to hold next; null if one failed or denied, or if there are no more.
+  Part* NextToHold();
+
+  // After that: the parts to release, with `release`. If there are none, calls Released.
+  std::vector<Part*> ToRelease();
+
+  // Sets the outcome of a hold; returns whether nothing is on hold that should not be.
+  bool Released();
 
  private:
   std::optional<Error> WorstError() const;
