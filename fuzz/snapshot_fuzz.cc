@@ -69,9 +69,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const sluice::Limit& limit = shard.LimitOf(has_holds ? slot.held()->slot : slot);
       for (const sluice::TimePoint now : {sluice::TimePoint{}, sluice::kTimeMax}) {
         const auto cost = limit.amount();
-        const auto decision = has_holds
-                                  ? sluice::memory::Evaluate(limit, *slot.held(), now, cost).decision
-                                  : sluice::memory::Evaluate(limit, &slot, now, cost).decision;
+        const auto decision =
+            has_holds ? sluice::memory::Evaluate(limit, *slot.held(), now, cost).decision
+                      : sluice::memory::Evaluate(limit, &slot, now, cost).decision;
         if (decision.remaining < 0 || decision.remaining > limit.amount()) __builtin_trap();
         if (decision.held < 0) __builtin_trap();
       }
