@@ -62,8 +62,9 @@ Error HoldConflict(std::string_view id) {
 }
 
 Error TooManyHolds(const Charge& charge) {
-  return {ErrorCode::kTooManyHolds, text::Cat("the key ", text::Quote(charge.key), " has ",
-                                              kLiveHoldsMax, " holds; no state can have more")};
+  return {ErrorCode::kTooManyHolds,
+          text::Cat("the key ", text::Quote(charge.key), " has ", kLiveHoldsMax,
+                    " holds, or 2^53 units on hold with this one; no state can have more")};
 }
 
 std::optional<Error> InvalidTerms(const Request& request) {

@@ -638,7 +638,9 @@ class Model {
       const internal::HoldRecord* hold = one.budget->holds().Find(id);
       known_to_any = known_to_any || hold != nullptr;
       same_in_all = same_in_all && IsLive(hold) && hold->units == one.cost;
-      too_many = too_many || one.budget->holds().CountLiveAt(one.at_us) >= internal::kMaxLiveHolds;
+      const internal::Holds& holds = one.budget->holds();
+      too_many = too_many || holds.CountLiveAt(one.at_us) >= internal::kMaxLiveHolds ||
+                 holds.UnitsLiveAt(one.at_us) + one.cost >= internal::kExactBound;
     }
     if (known_to_any && !same_in_all) return Failed(Status::kHoldConflict);
     if (known_to_any) return WithExpiry(Peek(charges, now_us), pending, id);

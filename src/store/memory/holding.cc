@@ -95,7 +95,9 @@ std::optional<Error> MemoryStore::Impl::Hold(Holding& holding) {
   for (std::size_t i = 0; i < charges.size(); ++i) {
     if (holding.group.first[i] != i) continue;
     const Place& place = holding.places[i];
-    if (place.held && place.held->holds.live() >= kLiveHoldsMax) return TooManyHolds(charges[i]);
+    if (place.held && !place.held->holds.HasRoom(holding.group.cost[i])) {
+      return TooManyHolds(charges[i]);
+    }
     if (!totals_.HasRoomForHolds(states)) return NoRoomForHolds();
     const auto evaluation =
         EvaluateAt(place, *charges[i].limit, holding.now, holding.group.cost[i]);

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/arithmetic.h"
 #include "sluice/store.h"
 #include "sluice/time.h"
 
@@ -50,6 +51,11 @@ class Holds {
   std::size_t size() const { return by_id_.size(); }
   std::size_t live() const { return live_.size(); }
   std::int64_t units() const { return units_; }  // Of the live ones.
+  // For one more live hold. What is on hold stays a number that the arithmetic can handle: units of
+  // windows that are over may still be.
+  bool HasRoom(std::int64_t units) const {
+    return live_.size() < kLiveHoldsMax && units <= core::kExactMax - units_;
+  }
   const ById& all() const { return by_id_; }
 
   // Null if the id is not remembered.

@@ -53,6 +53,15 @@ TEST_F(HoldsTest, AreAtMost4096OnOneState) {
   EXPECT_TRUE(Ask(Action::kHold, "one more", 1));
 }
 
+TEST_F(HoldsTest, AreOfNoMoreUnitsThanTheArithmeticBears) {
+  limit_ = *Limit::FixedWindow({.limit = std::int64_t{1} << 52, .window = 1ms});
+  ASSERT_TRUE(Ask(Action::kHold, "a", limit_.amount()));
+  clock_.Advance(1ms);
+  EXPECT_EQ(CodeOf(Ask(Action::kHold, "b", limit_.amount())), ErrorCode::kTooManyHolds);
+  EXPECT_TRUE(Ask(Action::kHold, "b", limit_.amount() - 1));
+  EXPECT_EQ(Peek().held, 2 * limit_.amount() - 1);
+}
+
 TEST_F(HoldsTest, AreForgottenAMinuteAfterTheirExpiry) {
   ASSERT_TRUE(Ask(Action::kHold, "a", 5));
   ASSERT_TRUE(Ask(Action::kHold, "b", 5));

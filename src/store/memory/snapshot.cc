@@ -409,8 +409,7 @@ Expected<void> DecodeHolds(Payload& records, std::string_view slots, Shard& shar
     const Limit limit = shard.LimitOf(place->has_holds() ? place->held()->slot : *place);
     HeldState& state = shard.MakeHeld(place, slot.identity(), limit, now);
     const bool live = record.status == HoldRecord::Status::kLive;
-    if (state.holds.Find(id) || (live && (state.holds.live() >= kLiveHoldsMax ||
-                                          record.units > kExactMax - state.holds.units()))) {
+    if (state.holds.Find(id) || (live && !state.holds.HasRoom(record.units))) {
       return std::unexpected(Damaged("a hold is out of place"));
     }
     shard.AddHold(state, id, record);
