@@ -21,7 +21,6 @@ using redis::Command;
 using redis::Receipt;
 using redis::Task;
 using namespace std::string_literals;
-using namespace std::string_view_literals;
 
 template <typename Container>
 auto Pick(Random& random, const Container& container) {
@@ -114,13 +113,7 @@ class ForeignStateTest : public ScriptTest {
 
   // Puts something under `key`.
   void Craft(Random& random, const std::string& key, const std::string& own) {
-    switch (random.Between(0, 14)) {
-      case 12:
-      case 13:
-      case 14:
-        if (random.OneIn(3)) CraftLog(random, key);
-        CraftHolds(random, key, own);
-        return;
+    switch (random.Between(0, 11)) {
       case 0:
         Tell(Command("RPUSH", key, "x"));
         return;
@@ -141,38 +134,6 @@ class ForeignStateTest : public ScriptTest {
       default:
         Tell(Command("SET", key, StateText(random, own)));
     }
-  }
-
-  // A state with holds, intact or not quite.
-  void CraftHolds(Random& random, const std::string& key, const std::string& own) {
-    constexpr std::int64_t kLive = 4503599627370496;
-    const auto number = [&](std::int64_t sane) {
-      return random.OneIn(12) ? Number(random) : std::to_string(sane);
-    };
-    const std::string text = random.OneIn(2) && !own.empty() ? own : StateText(random, own);
-    std::int64_t units = 0;
-    const std::int64_t holds = random.Between(0, 4);
-    for (std::int64_t i = 0; i < holds; ++i) {
-      const std::string name = "i" + std::string(1, static_cast<char>('a' + i));
-      const std::int64_t expires = kStartUs + random.Between(-2'000'000, 2'000'000);
-      const std::int64_t held = random.Between(0, 3);
-      units += held;
-      std::string record = number(held) + " " + number(kStartUs - 100) + " " + number(0) +
-                           (random.OneIn(2) ? " c" : " r");
-      if (random.OneIn(8)) record = random.OneIn(2) ? "s" : "l";
-      const bool settled = record.size() == 1 && random.OneIn(2);
-      const std::string score =
-          random.OneIn(10)
-              ? Pick(random, std::array{"-inf"s, "-1.5"s, "-9007199254740993"s, "-1"s, "5"s})
-              : std::to_string(expires - (settled ? 2 : 1) * kLive);
-      if (!random.OneIn(15)) Tell(Command("ZADD", key, score, name));
-      if (!random.OneIn(15)) Tell(Command("ZADD", key, score, name + "\1" + record));
-    }
-    const std::string head =
-        "h " + number(units) + " " + number(holds) + " " + number(kStartUs + 2'000'000) + " " +
-        number(kStartUs - random.Between(0, 3'000'000)) + " " + number(0) + " " + number(0) +
-        (random.OneIn(8) ? " " + Number(random) : " -") + " " + text;
-    Tell(Command("ZADD", key, "inf", head));
   }
 
   void CraftLog(Random& random, const std::string& key) {
@@ -219,10 +180,7 @@ TEST_P(ForeignState, IsNobodyElsesBusiness) {
       std::vector<Receipt> held;
       Run({.request = &start, .receipts = random.OneIn(2) ? &held : nullptr});
       ASSERT_TRUE(start.outcome) << start.outcome.error().message;
-      const bool is_log = limit.algorithm() == Algorithm::kSlidingWindow;
-      const std::string own = is_log ? "l:" + std::to_string(limit.amount()) + ":" +
-                                           std::to_string(limit.unit()) + ":0:1"
-                                     : Tell(Command("GET", bad_key));
+      const std::string own = Tell(Command("GET", bad_key));
       Tell(Command("DEL", bad_key));
       Craft(random, bad_key, own);
       const std::string before = Tell(Command("DUMP", bad_key));
@@ -238,7 +196,6 @@ TEST_P(ForeignState, IsNobodyElsesBusiness) {
         Expected<Decision> expected = Decision{};
         bool innocent = true;
         bool refund = false;
-        HoldTerms terms;
       };
       std::deque<Asked> asked;
       std::vector<Task> tasks;
@@ -275,15 +232,6 @@ TEST_P(ForeignState, IsNobodyElsesBusiness) {
           tasks.push_back({.request = &step.request});
           continue;
         }
-        if (random.OneIn(3)) {
-          static constexpr std::array kIds = {"a"sv, "b"sv, "c"sv, "d"sv};
-          step.terms = {.id = Pick(random, kIds), .ttl = Micros{1'000'000}};
-          step.request.action =
-              Pick(random, std::array{Action::kHold, Action::kSettle, Action::kExtend});
-          step.request.hold = &step.terms;
-          tasks.push_back({.request = &step.request});
-          continue;
-        }
         switch (random.Between(0, 3)) {
           case 0:
             tasks.push_back({.request = &step.request,
@@ -310,14 +258,9 @@ TEST_P(ForeignState, IsNobodyElsesBusiness) {
       for (const Asked& step : asked) {
         const Expected<Decision>& outcome = step.request.outcome;
         if (!step.innocent) {
-          const bool is_about_hold =
-              !outcome && (outcome.error().code == ErrorCode::kHoldLost ||
-                           outcome.error().code == ErrorCode::kHoldConflict ||
-                           outcome.error().code == ErrorCode::kCostExceedsLimit);
-          any_decided =
-              any_decided || is_about_hold || (outcome && (!step.refund || outcome->allowed));
+          any_decided = any_decided || (outcome && (!step.refund || outcome->allowed));
           (outcome ? decided : refused) += 1;
-          if (outcome || is_about_hold) continue;
+          if (outcome) continue;
           ASSERT_EQ(outcome.error().code, ErrorCode::kForeignState) << outcome.error().message;
           continue;
         }
@@ -331,7 +274,10 @@ TEST_P(ForeignState, IsNobodyElsesBusiness) {
         ASSERT_EQ(step.each, step.expected_each);
         ASSERT_EQ(step.seen, step.expected_seen);
       }
-      if (!any_decided) {
+      // A log is many members: a request may have changed some before it found one that is not
+      // ours.
+      const bool is_log = limit.algorithm() == Algorithm::kSlidingWindow;
+      if (!any_decided && !is_log) {
         ASSERT_EQ(Tell(Command("DUMP", bad_key)), before);
       }
     }
@@ -386,19 +332,6 @@ TEST_F(ForeignStateTest, HasAnErrorOfItsOwn) {
   }
   for (const char* rest : {" 5 6", " 5 6 99999999999999", " 99999999999 1 1", " 5 6 7;-"}) {
     expect_refused(counter, c + rest);
-  }
-  for (const char* held :
-       {"h", "h 0 0 0 0 0 0 -", "h -1 0 0 0 0 0 - ", "h 0 4097 0 0 0 0 - ", "h 0 0 0 0 0 0 1 ",
-        "h 0 0 4503599627370496 0 0 0 - ", "h 9007199254740992 0 0 0 0 0 - "}) {
-    SCOPED_TRACE(held);
-    const Charge bad = ChargeOf("held", window, 1);
-    const std::string key = redis::StateKey("p", bad);
-    Tell(Command("DEL", key));
-    Tell(Command("ZADD", key, "inf", held + w + " 0"));
-    Request request{.charges = {&bad, 1}, .now = At(kStartUs)};
-    Run({.request = &request});
-    ASSERT_FALSE(request.outcome);
-    EXPECT_EQ(request.outcome.error().code, ErrorCode::kForeignState);
   }
   for (const char* other : {"b:5:0:1:1 5 7", "b:5:1:0:1 5 7", "b:5:1:1:0 5 7", "b:5:1:1:7 5 7",
                             "b:99999999999999999999:1:1:1 5 7", "w:5:9007199254740991:0:1 0 5",

@@ -544,7 +544,10 @@ make_holding = function(tools)
       local limit, state = under[i], states[i]
       local at = held_of(limit, state).at
       all[i] = larger(at + 1, smaller(TIME_MAX, moment_of(limit, state) + micros[i]))
-      if all[i] > TIME_MAX then error('ERR a hold that expires past the year 2112', 0) end
+      if all[i] > TIME_MAX then
+        reading = i  -- Nobody who tells the time has applied expiries up to the last moment.
+        error(FOREIGN, 0)
+      end
     end
     return all
   end
