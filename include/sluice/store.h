@@ -141,6 +141,17 @@ enum class OnExpiry : std::uint8_t {
   kRelease,  // They are given back. Always, for concurrency limits.
 };
 
+// "CHARGE" and "RELEASE", as rules and the APIs spell it.
+constexpr std::string_view ToString(OnExpiry on_expiry) {
+  switch (on_expiry) {
+    case OnExpiry::kCharge:
+      return "CHARGE";
+    case OnExpiry::kRelease:
+      return "RELEASE";
+  }
+  std::unreachable();
+}
+
 // The hold that a kHold, kSettle or kExtend is about. Whoever knows the id of a live hold may end
 // it. Each state of a request remembers the id until a minute after the hold's expiry.
 struct HoldTerms {

@@ -409,8 +409,18 @@ class RlsParser {
       limit.kind = RlsLimit::Kind::kBlocked;
       return;
     }
-    limit.limit =
-        ReadLimit(mapping, DefaultsOf(algorithm, limit.requests_per_unit, span), reporter_);
+    limit.limit = ReadChecked(mapping, DefaultsOf(algorithm, limit.requests_per_unit, span));
+  }
+
+  // Nobody could release what a descriptor holds.
+  std::optional<Limit> ReadChecked(const Mapping& mapping, std::span<const LimitDefault> defaults) {
+    auto limit = ReadLimit(mapping, defaults, reporter_);
+    if (!limit || !core::NeedsHold(*limit)) return limit;
+    reporter_.Add(mapping.node(),
+                  text::Cat("algorithm ", ToString(limit->algorithm()),
+                            " is held and released, and descriptors are only checked; expected "
+                            "another algorithm"));
+    return std::nullopt;
   }
 
   static std::vector<LimitDefault> DefaultsOf(Algorithm algorithm, std::int64_t count, Micros per) {
@@ -431,7 +441,7 @@ class RlsParser {
       return;
     }
     const LimitDefault algorithm{"algorithm", std::string(ToString(kRlsAlgorithm))};
-    limit.limit = ReadLimit(mapping, {&algorithm, 1}, reporter_);
+    limit.limit = ReadChecked(mapping, {&algorithm, 1});
     if (!limit.limit) return;
     constexpr std::int64_t kMax = std::numeric_limits<std::uint32_t>::max();
     limit.requests_per_unit = static_cast<std::uint32_t>(std::min(limit.limit->amount(), kMax));

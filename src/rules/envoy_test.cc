@@ -297,6 +297,10 @@ TEST(Rls, AnyAlgorithmMayBeNamed) {
   EXPECT_THAT(LimitProblems(per_minute + "token_bucket, refill: 1"),
               ElementsAre(HasSubstr("refill is given with unit and requests_per_unit")));
   EXPECT_THAT(LimitProblems("algorithm: gcra"), ElementsAre(HasSubstr("gcra needs burst")));
+  for (const std::string& held :
+       {per_minute + "concurrency", std::string("algorithm: concurrency, limit: 2, ttl: 1s")}) {
+    EXPECT_THAT(LimitProblems(held), ElementsAre(HasSubstr("is held and released")));
+  }
   EXPECT_THAT(LimitProblems("unit: day, requests_per_unit: 1, capacity: 2"),
               ElementsAre(HasSubstr("no field \"capacity\"")));
 }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/duration.h"
 #include "base/glob.h"
 #include "base/text.h"
 #include "base/yaml.h"
@@ -28,10 +29,11 @@ constexpr std::int64_t kUnitsMax = (std::int64_t{1} << 53) - 1;
 constexpr std::size_t kDescriptionBytesMax = 4096;
 
 constexpr std::array<std::string_view, 4> kRuleSetKeys = {"id", "description", "enabled", "rules"};
-constexpr std::array<std::string_view, 13> kRuleKeys = {
+constexpr std::array<std::string_view, 14> kRuleKeys = {
     "id",        "description",  "enabled",        "shadow",     "scope",
     "attribute", "onMissingKey", "onStoreFailure", "onOverload", "cost",
-    "match",     "bands",        "overrides"};
+    "hold",      "match",        "bands",          "overrides"};
+constexpr std::array<std::string_view, 2> kHoldKeys = {"ttl", "onExpiry"};
 constexpr std::array<std::string_view, 3> kMatchKeys = {"methods", "paths", "attributes"};
 constexpr std::array<std::string_view, 3> kCostKeys = {"attribute", "default", "max"};
 constexpr std::array<std::string_view, 5> kOverrideKeys = {"key", "pattern", "bands", "unlimited",
@@ -42,6 +44,7 @@ constexpr std::array kScopes = {Scope::kGlobal, Scope::kPerIp, Scope::kPerUser, 
                                 Scope::kCustom};
 constexpr std::array kOnMissingKey = {OnMissingKey::kSkip, OnMissingKey::kDeny,
                                       OnMissingKey::kUseIp};
+constexpr std::array kOnExpiry = {OnExpiry::kCharge, OnExpiry::kRelease};
 constexpr std::array kOnStoreFailure = {OnStoreFailure::kFailClosed, OnStoreFailure::kFailOpen,
                                         OnStoreFailure::kLocal};
 
@@ -174,6 +177,7 @@ class RuleParser {
     }
     if (const auto* node = mapping_.Find("match")) ParseMatch(*node);
     if (const auto* node = mapping_.Find("cost")) ParseCost(*node);
+    if (const auto* node = mapping_.Find("hold")) ParseHold(*node);
     if (const auto* node = mapping_.Find("bands")) rule_.bands = ParseBands(*node);
     if (const auto* node = mapping_.Find("overrides")) ParseOverrides(*node);
     if (rule_.enabled && rule_.bands.empty()) {
@@ -326,6 +330,25 @@ class RuleParser {
     }
   }
 
+  void ParseHold(const YamlNode& node) {
+    const Mapping hold(node, "hold", kHoldKeys, reporter_);
+    if (const auto* ttl = hold.Find("ttl")) rule_.hold.ttl = ReadHoldTtl(*ttl);
+    if (const auto* on_expiry = hold.Find("onExpiry")) {
+      rule_.hold.on_expiry = ReadEnum(*on_expiry, "onExpiry", kOnExpiry, reporter_);
+    }
+  }
+
+  std::optional<Micros> ReadHoldTtl(const YamlNode& node) {
+    const auto text = ReadText(node, "ttl", kIdBytesMax, reporter_);
+    if (!text) return std::nullopt;
+    const auto ttl = text::ParseDuration(*text);
+    if (ttl && *ttl >= kHoldTtlMin && *ttl <= kHoldTtlMax) return *ttl;
+    reporter_.Add(node, text::Cat("ttl is ", text::Quote(*text), "; expected ",
+                                  text::FormatDuration(kHoldTtlMin), " to ",
+                                  text::FormatDuration(kHoldTtlMax)));
+    return std::nullopt;
+  }
+
   std::vector<Band> ParseBands(const YamlNode& node) {
     std::vector<Band> bands;
     Distinct distinct("label", reporter_);
@@ -349,7 +372,7 @@ class RuleParser {
 
   std::optional<Limit> ParseBand(const YamlNode& node, std::string& label) {
     if (node.kind == YamlKind::kScalar) {
-      const auto limit = ParseCheckedLimit(node.text);
+      const auto limit = Limit::Parse(node.text);
       if (limit) return *limit;
       reporter_.Add(node, limit.error().message);
       return std::nullopt;

@@ -220,6 +220,44 @@ TEST(Parse, BandsMustBeDistinctLimits) {
   EXPECT_THAT(RuleProblems(many), ElementsAre(HasSubstr("17 entries; expected at most 16")));
 }
 
+TEST(Parse, HoldsHaveDefaults) {
+  const auto parsed = ParseRuleSets(R"(
+ruleSets:
+  - id: jobs
+    rules:
+      - id: slots
+        scope: PER_USER
+        hold: {ttl: 90s, onExpiry: release}
+        bands: [{label: open, algorithm: CONCURRENCY, limit: 3, ttl: 1m}, "limit=5,window=1h"]
+      - {id: plain, scope: GLOBAL, bands: ["limit=5,window=1h"]}
+)",
+                                    "f");
+  ASSERT_TRUE(parsed);
+  const Rule& slots = parsed->front()->rules()[0];
+  EXPECT_EQ(slots.hold.ttl, std::chrono::seconds{90});
+  EXPECT_EQ(slots.hold.on_expiry, OnExpiry::kRelease);
+  EXPECT_EQ(slots.bands[0].limit.ToString(), "algorithm=concurrency,limit=3,ttl=1m");
+  const Rule& plain = parsed->front()->rules()[1];
+  EXPECT_EQ(plain.hold.ttl, std::nullopt);
+  EXPECT_EQ(plain.hold.on_expiry, std::nullopt);
+  EXPECT_EQ(parsed->front()->FindRule("plain"), &plain);
+  EXPECT_EQ(parsed->front()->FindRule("other"), nullptr);
+
+  const std::string json = parsed->front()->ToJson();
+  EXPECT_THAT(json, HasSubstr(R"("hold":{"ttl":"90s","onExpiry":"RELEASE"})"));
+  EXPECT_EQ((*ParseRuleSets(text::Cat("{ruleSets: [", json, "]}"), "f"))[0]->ToJson(), json);
+
+  const auto problems = [](std::string_view hold) {
+    return RuleProblems(
+        text::Cat("    scope: GLOBAL\n    bands: ['limit=5,window=1h']\n    hold: ", hold));
+  };
+  EXPECT_THAT(problems("{ttl: 2d}"), ElementsAre(HasSubstr("ttl is \"2d\"; expected 1ms to 1d")));
+  EXPECT_THAT(problems("{ttl: 5}"), ElementsAre(HasSubstr("expected 1ms to 1d")));
+  EXPECT_THAT(problems("{onExpiry: keep}"),
+              ElementsAre(HasSubstr("expected one of CHARGE, RELEASE")));
+  EXPECT_THAT(problems("5s"), ElementsAre(HasSubstr("expected a mapping with ttl, onExpiry")));
+}
+
 TEST(Parse, OverridesMustSayWhoAndWhat) {
   const auto problems = [](std::string_view override) {
     return RuleProblems(text::Cat("    scope: PER_IP\n    overrides: [", override, "]\n"));

@@ -83,6 +83,12 @@ struct Cost {
   std::optional<std::int64_t> max;  // Larger values of the attribute count as this.
 };
 
+// What a hold under a rule is like if whoever holds does not say.
+struct HoldDefaults {
+  std::optional<Micros> ttl;
+  std::optional<OnExpiry> on_expiry;
+};
+
 struct Rule {
   std::string id;
   std::string description;
@@ -94,6 +100,7 @@ struct Rule {
   OnStoreFailure on_store_failure = OnStoreFailure::kFailOpen;
   std::optional<OnStoreFailure> on_overload;  // None: see Charge.
   Cost cost;
+  HoldDefaults hold;
   Match match;
   std::vector<Band> bands;
   std::vector<Override> overrides;

@@ -2,6 +2,7 @@
 #include <boost/json.hpp>
 #include <string_view>
 
+#include "base/duration.h"
 #include "base/text.h"
 #include "rules/rule_set.h"
 
@@ -54,6 +55,13 @@ json::value ToJson(const Cost& cost) {
   return object;
 }
 
+json::object ToJson(const HoldDefaults& hold) {
+  json::object object;
+  if (hold.ttl) object["ttl"] = text::FormatDuration(*hold.ttl);
+  if (hold.on_expiry) object["onExpiry"] = ToString(*hold.on_expiry);
+  return object;
+}
+
 json::object ToJson(const Match& match) {
   json::object object;
   if (!match.methods.empty()) object["methods"] = ToJson(match.methods);
@@ -103,6 +111,7 @@ json::object ToJson(const Rule& rule) {
   object["onStoreFailure"] = ToString(rule.on_store_failure);
   if (rule.on_overload) object["onOverload"] = ToString(*rule.on_overload);
   object["cost"] = ToJson(rule.cost);
+  if (auto hold = ToJson(rule.hold); !hold.empty()) object["hold"] = std::move(hold);
   if (auto match = ToJson(rule.match); !match.empty()) object["match"] = std::move(match);
   object["bands"] = ToJson(rule.bands);
   if (!rule.overrides.empty()) {

@@ -361,11 +361,14 @@ struct RuleSet::Index {
   std::vector<PathTrie::Target> without_path;  // Those without a path condition; or their group.
   std::vector<AttributeIndex> groups;          // Of rules that no path distinguishes.
   std::vector<std::unique_ptr<OverrideIndex>> overrides;
-  MethodSet methods = 0;  // That any rule applies to.
+  std::vector<const Rule*> by_id;  // All, sorted.
+  MethodSet methods = 0;           // That any rule applies to.
   std::optional<PathTrie> trie;
 };
 
 RuleSet::Index::Index(const RuleSetSpec& spec) {
+  for (const Rule& rule : spec.rules) by_id.push_back(&rule);
+  std::ranges::sort(by_id, {}, [](const Rule* rule) { return std::string_view(rule->id); });
   if (!spec.enabled) return;
   std::vector<PathTrie::Source> sources;
   for (const Rule& rule : spec.rules) {
@@ -488,6 +491,12 @@ RuleSet::~RuleSet() = default;
 
 std::shared_ptr<const RuleSet> RuleSet::Compile(RuleSetSpec spec) {
   return std::shared_ptr<const RuleSet>(new RuleSet(std::move(spec)));
+}
+
+const Rule* RuleSet::FindRule(std::string_view id) const {
+  const auto found = std::ranges::lower_bound(
+      index_->by_id, id, {}, [](const Rule* rule) { return std::string_view(rule->id); });
+  return found != index_->by_id.end() && (*found)->id == id ? *found : nullptr;
 }
 
 Expected<void> RuleSet::Select(const Context& context, std::int64_t permits,

@@ -98,6 +98,9 @@ class RuleSet {
   std::span<const Rule> rules() const { return spec_.rules; }  // Including those that never apply.
   const RuleSetSpec& spec() const { return spec_; }
 
+  // Null if there is none. In time that hardly depends on how many there are.
+  const Rule* FindRule(std::string_view id) const;
+
   // Selects the rules that apply to a request. `permits` is multiplied by each rule's cost, so that
   // 0 peeks. Rules that are disabled or have no bands are skipped, and so are all if the rule set
   // is disabled. Time depends on the path's length, the attributes, the rules that apply, and those

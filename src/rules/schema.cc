@@ -239,15 +239,6 @@ const YamlNode* Mapping::Require(std::string_view key, Reporter& reporter) const
   return found;
 }
 
-Expected<Limit> ParseCheckedLimit(std::string_view text) {
-  auto limit = Limit::Parse(text);
-  if (!limit || !core::NeedsHold(*limit)) return limit;
-  return std::unexpected(
-      Error{ErrorCode::kInvalidLimit,
-            text::Cat("algorithm=", ToString(limit->algorithm()),
-                      " is held and released, and rules only check; expected another algorithm")});
-}
-
 std::optional<Limit> ReadLimit(const Mapping& mapping, std::span<const LimitDefault> defaults,
                                Reporter& reporter) {
   std::string form;
@@ -271,7 +262,7 @@ std::optional<Limit> ReadLimit(const Mapping& mapping, std::span<const LimitDefa
     add(field, value->text);
   }
   if (!valid) return std::nullopt;
-  const auto limit = ParseCheckedLimit(form);
+  const auto limit = Limit::Parse(form);
   if (limit) return *limit;
 
   // The message names the field that is wrong.

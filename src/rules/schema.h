@@ -108,9 +108,6 @@ struct LimitDefault {
   std::string value;
 };
 
-// A limit that a request can be checked against, from its textual form.
-Expected<Limit> ParseCheckedLimit(std::string_view text);
-
 // Reads the keys of `mapping` that are fields of a limit. Problems are reported at the field that
 // they name.
 std::optional<Limit> ReadLimit(const Mapping& mapping, std::span<const LimitDefault> defaults,
