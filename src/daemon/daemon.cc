@@ -184,6 +184,7 @@ class Daemon::Impl {
     }
     WatchConnections();
     WatchRules();
+    metrics_.WatchHolds([this] { return engine_->live_holds().Count(engine_->Now()); });
     WatchReloads();
     if (auto labelled = LabelMetrics(); !labelled) return labelled;
     if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);

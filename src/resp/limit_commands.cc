@@ -81,26 +81,6 @@ Expected<Limit::GcraSpec> ParseSpec(Arguments arguments, std::int64_t extra) {
       .burst = *burst + extra - 1, .count = *count, .period = Micros{*period * kMicrosPerSecond}};
 }
 
-// A configured limit by its name, or one that is written out.
-struct Named {
-  Limit limit;
-  std::string_view state;  // The limit's name; empty if it was written out.
-};
-
-Expected<Named> FindLimit(const service::Engine& engine, std::string_view text) {
-  if (text.contains('=')) {
-    auto limit = Limit::Parse(text);
-    if (!limit) return std::unexpected(std::move(limit.error()));
-    return Named{.limit = *limit, .state = {}};
-  }
-  const auto catalog = engine.catalog();
-  const auto found = catalog->limits.find(text);
-  if (found != catalog->limits.end()) return Named{.limit = found->second, .state = text};
-  return Refuse(text::Cat("no limit is named ", text::Quote(text),
-                          "; expected one of the configuration, or one written out, such as "
-                          "algorithm=token_bucket,capacity=100,refill=10,period=1s"));
-}
-
 // Takes `WORD value` pairs and single words one by one, each word at most once, except for words
 // with a name and a value.
 class Options {
@@ -225,15 +205,15 @@ Expected<void> Session::CheckLimit(Arguments arguments, Taking taking) {
   if (arguments.size() < 4) {
     return Refuse(text::Cat("the key is missing; ", takes ? kTakeUsage : kOtherUsage));
   }
-  const auto named = FindLimit(worker_.engine(), arguments[2]);
+  const auto named = service::FindLimit(*worker_.engine().catalog(), arguments[2]);
   if (!named) return std::unexpected(named.error());
   if (taking == Taking::kReset) {
-    batch_->AddReset(named->limit, named->state, arguments.subspan(3, 1));
+    batch_->AddReset(named->limit, named->name, arguments.subspan(3, 1));
     return {};
   }
   batch_->AddCheck({.limit = named->limit,
                     .key = arguments[3],
-                    .name = named->state,
+                    .name = named->name,
                     .said = arguments[2],
                     .cost = cost,
                     .on_store_failure = worker_.options().on_store_failure},

@@ -5,7 +5,24 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
+
 namespace sluice::service {
+
+Expected<ChosenLimit> FindLimit(const Catalog& catalog, std::string_view text) {
+  if (text.contains('=')) {
+    auto limit = Limit::Parse(text);
+    if (!limit) return std::unexpected(std::move(limit.error()));
+    return ChosenLimit{.limit = *limit, .name = {}};
+  }
+  const auto found = catalog.limits.find(text);
+  if (found != catalog.limits.end()) return ChosenLimit{.limit = found->second, .name = text};
+  return std::unexpected(
+      Error{ErrorCode::kInvalidRequest,
+            text::Cat("no limit is named ", text::Quote(text),
+                      "; expected one of the configuration, or one written out, such as "
+                      "algorithm=token_bucket,capacity=100,refill=10,period=1s")});
+}
 
 void AddDescriptorMetrics(Catalog& catalog, const service::ServiceMetrics& metrics) {
   const auto path_of = [](const rules::RlsDomain& domain, const rules::RlsLimit& limit) {

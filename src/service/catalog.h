@@ -37,6 +37,16 @@ struct Catalog {
   std::unordered_map<const rules::RlsDomain*, service::RlsMetrics> rls_override_metrics;
 };
 
+// A limit that a client chose.
+struct ChosenLimit {
+  Limit limit;
+  std::string_view name;  // As the client wrote it; empty if it wrote the limit out.
+};
+
+// A configured limit by its name, or one that is written out. Error: kInvalidRequest,
+// kInvalidLimit.
+Expected<ChosenLimit> FindLimit(const Catalog& catalog, std::string_view text);
+
 // Gives each descriptor of the Rate Limit Service its counters, and removes those that no
 // descriptor of this catalog has.
 void AddDescriptorMetrics(Catalog& catalog, const service::ServiceMetrics& metrics);

@@ -20,8 +20,8 @@ const Charge& DecidingOf(const Request& request) {
   return request.charges[static_cast<std::size_t>(denied - request.each.begin())];
 }
 
-// Whether a client's request is decided. Refunds and resets are corrections.
-bool Decides(Action action) { return action != Action::kGive && action != Action::kReset; }
+// Whether a client's request is decided. Everything else is a correction.
+bool Decides(Action action) { return action == Action::kCheck || action == Action::kHold; }
 
 }  // namespace
 
@@ -32,6 +32,7 @@ Engine::Engine(const Parts& parts, std::shared_ptr<const Catalog> catalog)
       keys_(parts.keys),
       logger_(parts.logger),
       clock_(parts.clock),
+      live_holds_(parts.metrics),
       degraded_(std::make_unique<telemetry::LimitedLog>(parts.logger)),
       failed_(std::make_unique<telemetry::LimitedLog>(parts.logger)),
       catalog_(std::move(catalog)),

@@ -13,6 +13,7 @@
 
 #include "base/mailbox.h"
 #include "service/catalog.h"
+#include "service/live_holds.h"
 #include "sluice/store.h"
 #include "telemetry/thread_slot.h"
 
@@ -120,6 +121,7 @@ class Engine {
   // For doors to log, and to count their answers.
   telemetry::Logger& logger() const { return logger_; }
   const service::ServiceMetrics& metrics() const { return metrics_; }
+  LiveHolds& live_holds() { return live_holds_; }
 
   // The current catalog. Keep it as long as anything in it is in use. A loop keeps the one it saw
   // last, and callers there share it without touching memory of other threads. The loop releases an
@@ -176,6 +178,7 @@ class Engine {
   telemetry::HeavyHitters& keys_;
   telemetry::Logger& logger_;
   const Clock& clock_;
+  LiveHolds live_holds_;
 
   const std::unique_ptr<telemetry::LimitedLog> degraded_;
   const std::unique_ptr<telemetry::LimitedLog> failed_;

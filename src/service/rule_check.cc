@@ -4,21 +4,61 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/duration.h"
 #include "base/text.h"
+#include "core/algorithms.h"
 #include "core/combine.h"
 #include "core/seen.h"
+#include "sluice/hold.h"
 
 namespace sluice::service {
 
 using Verdict = rules::Selected::Verdict;
 
+namespace {
+
+bool NeedsHold(const rules::Selected& selected) {
+  return std::ranges::any_of(selected.bands,
+                             [](const rules::Band& band) { return core::NeedsHold(band.limit); });
+}
+
+}  // namespace
+
 Expected<void> RuleCheck::Prepare(std::string_view rule_set, const rules::Context& context,
                                   std::int64_t permits) {
+  looks_ = permits == 0;
+  holds_ = false;
+  // A look needs the cost of one permit.
+  if (auto selected = Select(rule_set, context, looks_ ? 1 : permits); !selected) return selected;
+  if (const Outcome* const outcome = looks_ ? nullptr : FindUncheckable()) {
+    return std::unexpected(
+        Error{ErrorCode::kNeedsHold,
+              text::Cat("rule ", text::Quote(outcome->selected->rule->id),
+                        " limits what is in use at a time: it is held and released, not checked; "
+                        "expected a hold")});
+  }
+  Gather();
+  return {};
+}
+
+Expected<void> RuleCheck::PrepareHold(std::string_view rule_set, const rules::Context& context,
+                                      std::int64_t permits, const HoldWish& wish) {
+  looks_ = false;
+  holds_ = true;
+  if (auto selected = Select(rule_set, context, permits); !selected) return selected;
+  if (auto set = SetTerms(wish); !set) return set;
+  Gather();
+  // Before anything is held.
+  const auto text = MakeTicket().ToText();
+  return text ? Expected<void>() : std::unexpected(text.error());
+}
+
+Expected<void> RuleCheck::Select(std::string_view rule_set, const rules::Context& context,
+                                 std::int64_t permits) {
   charges_.clear();
   requests_.clear();
   outcomes_.clear();
   decision_ = Decision{.allowed = true};
-  looks_ = permits == 0;
   limited_ = refused_ = false;
   source_ = Source::kStore;
   denied_by_ = nullptr;
@@ -29,8 +69,7 @@ Expected<void> RuleCheck::Prepare(std::string_view rule_set, const rules::Contex
     return std::unexpected(
         Error{ErrorCode::kNotFound, text::Cat("there is no rule set ", text::Quote(rule_set))});
   }
-  // A look needs the cost of one permit.
-  auto chosen = rule_set_->Select(context, looks_ ? 1 : permits, selection_);
+  auto chosen = rule_set_->Select(context, permits, selection_);
   if (!chosen) return chosen;
 
   for (const rules::Selected& selected : selection_.rules()) {
@@ -40,15 +79,59 @@ Expected<void> RuleCheck::Prepare(std::string_view rule_set, const rules::Contex
     outcomes_.back().denied = refuses;
     if (refuses && !selected.rule->shadow) refused_ = true;
   }
-  Gather();
+  return {};
+}
+
+// A rule that counts, with a limit that can only be held; null if there is none.
+const RuleCheck::Outcome* RuleCheck::FindUncheckable() const {
+  const auto found = std::ranges::find_if(outcomes_, [](const Outcome& outcome) {
+    return !outcome.selected->rule->shadow && NeedsHold(*outcome.selected);
+  });
+  return found == outcomes_.end() ? nullptr : &*found;
+}
+
+// The shortest ttl that any of the rules says: whoever holds must be back by then.
+Expected<void> RuleCheck::SetTerms(const HoldWish& wish) {
+  hold_id_ = wish.id.empty() ? NewHoldId() : std::string(wish.id);
+  std::optional<Micros> shortest;
+  bool charges = false;
+  bool releases = false;
+  for (const Outcome& outcome : outcomes_) {
+    const rules::Rule& rule = *outcome.selected->rule;
+    const auto add = [&](Micros ttl) { shortest = std::min(shortest.value_or(ttl), ttl); };
+    if (rule.hold.ttl) add(*rule.hold.ttl);
+    for (const rules::Band& band : outcome.selected->bands) {
+      if (core::NeedsHold(band.limit)) {
+        if (!rule.hold.ttl) add(band.limit.span());
+      } else {
+        const bool release = rule.hold.on_expiry == OnExpiry::kRelease;
+        (release ? releases : charges) = true;
+      }
+    }
+  }
+  const auto ttl = wish.ttl ? wish.ttl : shortest;
+  const bool is_limited = std::ranges::any_of(
+      outcomes_, [](const Outcome& outcome) { return !outcome.selected->bands.empty(); });
+  if (!ttl && is_limited) {
+    return std::unexpected(Error{
+        ErrorCode::kInvalidRequest,
+        text::Cat("ttl: none of the rules that apply says how long a hold lasts; expected one, ",
+                  text::FormatDuration(kHoldTtlMin), " to ", text::FormatDuration(kHoldTtlMax))});
+  }
+  terms_ = {.id = hold_id_,
+            .ttl = ttl.value_or(Micros{0}),
+            .on_expiry = wish.on_expiry.value_or(releases && !charges ? OnExpiry::kRelease
+                                                                      : OnExpiry::kCharge)};
   return {};
 }
 
 // Charges of rules that count come first, as one all-or-nothing request; then each shadow rule
 // follows as its own request.
 void RuleCheck::Gather() {
-  const auto is_charged = [](const Outcome& outcome) {
-    return outcome.selected->verdict == Verdict::kCharge;
+  // What can only be held is left out of the checks of a shadow.
+  const auto is_charged = [this](const Outcome& outcome) {
+    return outcome.selected->verdict == Verdict::kCharge &&
+           (holds_ || looks_ || !NeedsHold(*outcome.selected));
   };
   const auto is_shadow = [](const Outcome& outcome) { return outcome.selected->rule->shadow; };
   std::size_t most = 0;
@@ -74,23 +157,72 @@ void RuleCheck::Gather() {
                           .on_overload = outcome.selected->rule->on_overload});
     }
   };
-  const auto request_from = [&](std::size_t begin) {
+  shadow_terms_.assign(holds_ ? outcomes_.size() : 0, terms_);
+  const auto request_from = [&](std::size_t begin, HoldTerms* terms) {
     requests_.push_back({.charges = std::span(charges_).subspan(begin),
                          .now = {},
                          .each = std::span(each_).subspan(begin, charges_.size() - begin)});
+    if (holds_) {
+      requests_.back().action = Action::kHold;
+      requests_.back().hold = terms;
+    }
     if (looks_) requests_.back().seen = std::span(seen_).subspan(begin, charges_.size() - begin);
   };
   for (Outcome& outcome : outcomes_) {
     // A request that is refused anyway takes nothing from the rules that count.
     if (is_charged(outcome) && !is_shadow(outcome) && !refused_) charge(outcome);
   }
-  if (!charges_.empty()) request_from(0);
+  if (!charges_.empty()) request_from(0, &terms_);
   limited_ = refused_ || !charges_.empty();
-  for (Outcome& outcome : outcomes_) {
-    if (!is_charged(outcome) || !is_shadow(outcome)) continue;
+  if (holds_ && refused_) return;
+  for (std::size_t i = 0; i < outcomes_.size(); ++i) {
+    if (!is_charged(outcomes_[i]) || !is_shadow(outcomes_[i])) continue;
     const std::size_t begin = charges_.size();
-    charge(outcome);
-    request_from(begin);
+    charge(outcomes_[i]);
+    request_from(begin, holds_ ? &shadow_terms_[i] : nullptr);
+  }
+}
+
+// What a hold asks first: the request of all rules that count or, if there is none, all requests.
+std::span<Request> RuleCheck::CountingRequests() {
+  return limited_ ? std::span(requests_).first(1) : std::span(requests_);
+}
+
+// What it asks then; nothing, and never more, if the hold was not made.
+std::span<Request> RuleCheck::ShadowRequests() {
+  if (!limited_) return {};
+  const auto& outcome = requests_.front().outcome;
+  if (outcome && outcome->allowed) return std::span(requests_).subspan(1);
+  requests_.resize(1);
+  for (Outcome& other : outcomes_) {
+    if (other.selected->rule->shadow) other.bands = {};
+  }
+  return {};
+}
+
+HoldTicket RuleCheck::MakeTicket() const {
+  HoldTicket ticket{.id = hold_id_,
+                    .expires = terms_.expires,
+                    .ttl = terms_.ttl,
+                    .held = source_ != Source::kFailOpen,
+                    .parts = {}};
+  for (const Outcome& outcome : outcomes_) {
+    const bool was_held = !outcome.bands.empty() && !outcome.denied && !outcome.error;
+    if (was_held) AddParts(ticket, outcome);
+  }
+  return ticket;
+}
+
+void RuleCheck::AddParts(HoldTicket& ticket, const Outcome& outcome) const {
+  const rules::Selected& selected = *outcome.selected;
+  const rules::Cost& cost = selected.rule->cost;
+  for (const rules::Band& band : selected.bands) {
+    ticket.parts.push_back({.key = std::string(selected.key),
+                            .limit = band.limit,
+                            .name = band.name,
+                            .held = selected.cost,
+                            .units_per_permit = cost.attribute.empty() ? cost.units : 1,
+                            .shadow = selected.rule->shadow});
   }
 }
 
@@ -147,7 +279,7 @@ void RuleCheck::Summarise() {
   for (Outcome& outcome : outcomes_) {
     const rules::Selected& selected = *outcome.selected;
     if (selected.rule->shadow) {
-      if (selected.verdict == Verdict::kCharge) {
+      if (!outcome.bands.empty()) {
         Request& own = requests_[next++];
         outcome.source = own.source;
         if (!own.outcome) {
@@ -228,6 +360,8 @@ void RuleCheck::CountRule(const Outcome& outcome) const {
   const auto metrics = catalog_->rule_metrics.find(outcome.selected->rule);
   if (metrics == catalog_->rule_metrics.end()) return;
   const bool shadow = outcome.selected->rule->shadow;
+  const bool was_asked = outcome.selected->verdict != Verdict::kCharge || !outcome.bands.empty();
+  if (shadow && !was_asked) return;
   if (outcome.error || (!shadow && !decision_)) {
     metrics->second.Count(RuleOutcome::kError);
   } else if (outcome.denied) {

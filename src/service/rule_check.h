@@ -13,9 +13,17 @@
 #include "rules/context.h"
 #include "rules/rule_set.h"
 #include "service/engine.h"
+#include "service/hold_ticket.h"
 #include "telemetry/log.h"
 
 namespace sluice::service {
+
+// What a client says about a hold that it wants.
+struct HoldWish {
+  std::string_view id = {};                // Empty: one that nobody guesses.
+  std::optional<Micros> ttl = {};          // None: the shortest that its rules say.
+  std::optional<OnExpiry> on_expiry = {};  // None: kRelease if all of its rules say so.
+};
 
 // One request to a rule set: which rules apply, what each of their bands says, and the decision
 // over all of them. Shadow rules are charged separately and never deny.
@@ -36,10 +44,16 @@ class RuleCheck {
   void Reuse(std::shared_ptr<const Catalog> catalog) { catalog_ = std::move(catalog); }
 
   // 0 permits: a look. Run takes nothing, is not counted, and the decisions say what a request of
-  // one permit would get. Errors: kNotFound if there is no such rule set; kInvalidCost. What the
-  // context points to is used only during the call.
+  // one permit would get. Errors: kNotFound if there is no such rule set; kInvalidCost; kNeedsHold
+  // if a rule that counts has a limit that can only be held. What the context points to is used
+  // only during the call.
   Expected<void> Prepare(std::string_view rule_set, const rules::Context& context,
                          std::int64_t permits);
+
+  // Run will hold what it charges. Errors: as above, and kInvalidRequest if nothing says how long
+  // the hold lasts.
+  Expected<void> PrepareHold(std::string_view rule_set, const rules::Context& context,
+                             std::int64_t permits, const HoldWish& wish);
 
   // From Prepare until the next: what Run will charge, and a reset makes full again.
   std::span<const Charge> charges() const { return charges_; }
@@ -51,11 +65,18 @@ class RuleCheck {
       Conclude(engine, {});
       return done();
     }
-    engine.ApplyParts(requests_,
-                      [this, &engine, done = std::move(done)](const Engine::Span& span) mutable {
-                        Conclude(engine, span);
-                        done();
-                      });
+    auto conclude = [this, &engine, done = std::move(done)](const Engine::Span& span) mutable {
+      Conclude(engine, span);
+      done();
+    };
+    if (!holds_) return engine.ApplyParts(requests_, std::move(conclude));
+    // A shadow rule holds only beside a hold that was made: nobody would release it.
+    engine.ApplyParts(CountingRequests(), [this, &engine, conclude = std::move(conclude)](
+                                              const Engine::Span& span) mutable {
+      const std::span<Request> shadows = ShadowRequests();
+      if (shadows.empty()) return conclude(span);
+      engine.ApplyParts(shadows, std::move(conclude));
+    });
   }
 
   // The same for several prepared checks: the store is asked once for all of them, in order.
@@ -96,16 +117,26 @@ class RuleCheck {
   bool refuses() const { return decision_ && !decision_->allowed && !(looks_ && denied_band_); }
   Source source() const { return source_; }
 
+  // After Run of a hold that was allowed.
+  HoldTicket MakeTicket() const;
+
   // The first rule that denied and, if one of its bands did, that band.
   const rules::Rule* denied_by() const { return denied_by_; }
   const rules::Band* denied_band() const { return denied_band_; }
 
  private:
+  Expected<void> Select(std::string_view rule_set, const rules::Context& context,
+                        std::int64_t permits);
+  Expected<void> SetTerms(const HoldWish& wish);
+  const Outcome* FindUncheckable() const;
+  void AddParts(HoldTicket& ticket, const Outcome& outcome) const;
   static std::vector<Request> Join(std::span<RuleCheck* const> checks);
   static void ConcludeAll(Engine& engine, std::span<RuleCheck* const> checks,
                           std::span<Request> all, const Engine::Span& span);
 
   void Gather();
+  std::span<Request> CountingRequests();
+  std::span<Request> ShadowRequests();
   void Conclude(Engine& engine, const Engine::Span& span);
   void Foresee();
   void Summarise();
@@ -125,6 +156,10 @@ class RuleCheck {
   std::vector<Outcome> outcomes_;
   Expected<Decision> decision_ = Decision{};
   bool looks_ = false;
+  bool holds_ = false;
+  std::string hold_id_;
+  HoldTerms terms_;                      // Of the request that covers all rules that count.
+  std::vector<HoldTerms> shadow_terms_;  // Of the others.
   bool limited_ = false;
   bool refused_ = false;  // By a rule that needs no store: blocked, or no key.
   Source source_ = Source::kStore;

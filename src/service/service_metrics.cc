@@ -10,6 +10,8 @@ namespace sluice::service {
 namespace {
 
 constexpr std::array<const char*, 2> kReloadResults = {"ok", "invalid"};
+constexpr std::array<const char*, 7> kHoldEvents = {"made",    "settled", "released", "extended",
+                                                    "expired", "late",    "overdrawn"};
 constexpr std::array<const char*, 5> kStatusClasses = {"1xx", "2xx", "3xx", "4xx", "5xx"};
 
 // One counter per value of one label.
@@ -56,6 +58,14 @@ ServiceMetrics::ServiceMetrics(Registry& registry, const Options& options) : reg
       AddCounters(registry, "sluice_errors_total",
                   "Requests that were answered with an error, by its code.", "code", kErrorCodes);
 
+  holds_ =
+      AddCounters(registry, "sluice_holds_total", "What happened to holds.", "event", kHoldEvents);
+  rule_holds_ = &registry.AddFamily({.name = "sluice_rule_holds_total",
+                                     .help = "What happened to holds under each rule.",
+                                     .labels = {"rule_set", "rule"},
+                                     .outcome_label = "event",
+                                     .outcomes = {kHoldEvents.begin(), kHoldEvents.end()},
+                                     .sets_max = std::min(options.rules_max, kHoldRulesMax)});
   rules_ = &registry.AddFamily({.name = "sluice_rule_decisions_total",
                                 .help = "Decisions of each rule.",
                                 .labels = {"rule_set", "rule"},
@@ -142,12 +152,13 @@ void ServiceMetrics::Failed(std::string_view code) const {
 }
 
 RuleMetrics ServiceMetrics::Rule(std::string_view rule_set, std::string_view rule) const {
-  return RuleMetrics(rules_->With({rule_set, rule}));
+  return {rules_->With({rule_set, rule}), rule_holds_->With({rule_set, rule})};
 }
 
 void ServiceMetrics::RetainRules(
     std::span<const std::pair<std::string_view, std::string_view>> rules) const {
   Retain(*rules_, rules);
+  Retain(*rule_holds_, rules);
 }
 
 RlsMetrics ServiceMetrics::Descriptor(std::string_view domain, std::string_view path) const {
@@ -215,6 +226,12 @@ void ServiceMetrics::WatchRules(std::function<ManagedRules()> rules) {
         &ManagedRules::rejected);
   registry_.AddNames("sluice_rule_set_rejected", "1 for each of them, by name; the first hundred.",
                      "rule_set", [rules = std::move(rules)] { return rules().rejected_names; });
+}
+
+void ServiceMetrics::WatchHolds(std::function<std::size_t()> live) {
+  registry_.AddCallback(Registry::Type::kGauge, "sluice_holds_live",
+                        "Holds made through this instance that are not over, as far as it knows.",
+                        {}, [live = std::move(live)] { return static_cast<double>(live()); });
 }
 
 void ServiceMetrics::WatchMemory(std::function<MemoryStore::Stats()> stats) {

@@ -31,6 +31,16 @@ using telemetry::Labels;
 using telemetry::Registry;
 
 enum class RuleOutcome : std::uint8_t { kAllowed, kDenied, kShadowDenied, kError };
+// What happened to a hold. An expired one may still be settled, which is late.
+enum class HoldEvent : std::uint8_t {
+  kMade,
+  kSettled,
+  kReleased,
+  kExtended,
+  kExpired,
+  kLate,
+  kOverdrawn,
+};
 enum class Standing : std::uint8_t { kCounts, kShadow };  // Whether a limit can deny.
 enum class ReloadResult : std::uint8_t { kOk, kInvalid };
 
@@ -39,11 +49,13 @@ class RuleMetrics {
  public:
   RuleMetrics() = default;
   void Count(RuleOutcome outcome) const { set_[static_cast<std::size_t>(outcome)].Add(); }
+  void Count(HoldEvent event) const { holds_[static_cast<std::size_t>(event)].Add(); }
 
  private:
   friend class ServiceMetrics;
-  explicit RuleMetrics(CounterFamily::Set set) : set_(set) {}
+  RuleMetrics(CounterFamily::Set set, CounterFamily::Set holds) : set_(set), holds_(holds) {}
   CounterFamily::Set set_;
+  CounterFamily::Set holds_;
 };
 
 // The outcome for a descriptor of the Rate Limit Service. Near: it passed, and at least four fifths
@@ -67,7 +79,8 @@ inline constexpr std::array kErrorCodes = {
     // From stores and rules; see ErrorCode.
     "INVALID_KEY", "INVALID_COST", "COST_EXCEEDS_LIMIT", "INVALID_TIME", "INVALID_REQUEST",
     "INVALID_INPUT", "STORE_FULL", "NOT_FOUND", "IO", "UNAVAILABLE", "OUTCOME_UNKNOWN",
-    "ACCESS_DENIED", "STORE_ERROR", "FOREIGN_STATE",
+    "ACCESS_DENIED", "STORE_ERROR", "FOREIGN_STATE", "INVALID_LIMIT", "HOLD_LOST", "HOLD_CONFLICT",
+    "NEEDS_HOLD", "TOO_MANY_HOLDS",
     // From the HTTP APIs.
     "INVALID_QUERY", "INVALID_ALGORITHM", "INVALID_PERMITS", "INVALID_MODE", "INVALID_LEVEL",
     "METHOD_NOT_ALLOWED", "PRECONDITION_FAILED", "UNAUTHORIZED", "FORBIDDEN", "CONFLICT",
@@ -84,6 +97,7 @@ inline constexpr std::array kErrorCodes = {
 class ServiceMetrics {
  public:
   static constexpr std::size_t kRulesMax = 4000;
+  static constexpr std::size_t kHoldRulesMax = 1000;  // Whose holds are counted for each.
   // Further descriptors are counted together, as "other".
   static constexpr std::size_t kDescriptorsMax = 1000;
 
@@ -121,6 +135,9 @@ class ServiceMetrics {
            [allowed ? 1 : 0]
                .Add();
   }
+
+  // Something happened to a hold; rules count it, too.
+  void Hold(HoldEvent event) const { holds_[static_cast<std::size_t>(event)].Add(); }
 
   // A request was answered without its store. Does nothing for kStore; counts kDenyCache.
   void Decided(Source source) const;
@@ -186,6 +203,7 @@ class ServiceMetrics {
   void WatchConnections(std::string_view door, std::function<Connections()> connections);
   void WatchRules(std::function<ManagedRules()> rules);
   void WatchMemory(std::function<MemoryStore::Stats()> stats);
+  void WatchHolds(std::function<std::size_t()> live);
   void WatchRedis(std::function<RedisStore::Stats()> stats);
 
  private:
@@ -210,7 +228,9 @@ class ServiceMetrics {
   Counter deny_cache_hits_;
   std::array<Counter, 3> store_failures_;
   std::array<Counter, kErrorCodes.size()> errors_;
+  std::array<Counter, 7> holds_;  // By event.
   CounterFamily* rules_;
+  CounterFamily* rule_holds_;
   CounterFamily* descriptors_;
   std::array<Counter, 2> reloads_;
   std::array<Counter, 2> certificate_reloads_;
