@@ -17,6 +17,14 @@ using service::RuleCheck;
 
 namespace {
 
+// A decision for the header fields: those of a look describe the current budget.
+Decision InFields(Decision decision, const RuleCheck& check) {
+  if (!check.looked() || !check.denied_band()) return decision;
+  decision.allowed = true;
+  decision.retry_after = Micros{0};
+  return decision;
+}
+
 constexpr std::string_view kCharged = "charged";
 
 // Whether nobody decided: the store failed, and the rule lets requests pass. All charges of a
@@ -116,6 +124,37 @@ std::string_view MessageOf(const RuleCheck& check) {
     return check.denied_band() ? "Rate limit exceeded" : "Refused by a rule";
   }
   return check.outcomes().empty() ? "No rule applied" : "Request allowed";
+}
+
+std::vector<service::Policy> PoliciesOf(const RuleCheck& check) {
+  std::vector<service::Policy> policies;
+  for (const RuleCheck::Outcome& outcome : check.outcomes()) {
+    if (outcome.selected->rule->shadow) continue;
+    for (std::size_t i = 0; i < outcome.bands.size(); ++i) {
+      const rules::Band& band = outcome.selected->bands[i];
+      policies.push_back(
+          {.name = band.name, .limit = &band.limit, .decision = InFields(outcome.bands[i], check)});
+    }
+  }
+  return policies;
+}
+
+void AppendFields(std::string& headers, const RuleCheck& check,
+                  std::span<const service::Policy> policies, TimePoint now,
+                  service::BandFields band_fields) {
+  const Decision& decision = *check.decision();
+  // A request refused by a rule without a limit has no numbers, and no time when it would pass.
+  const bool has_numbers = check.limited() && (decision.allowed || check.denied_band());
+  if (has_numbers) {
+    service::AppendRateLimitFields(headers, InFields(decision, check), policies, now);
+    if (band_fields == service::BandFields::kYes) service::AppendBandFields(headers, policies);
+  }
+  if (check.source() != Source::kStore) {
+    headers += text::Cat("X-Sluice-Source: ", ToString(check.source()), "\r\n");
+  }
+  if (decision.delay > Micros{0}) {
+    headers += text::Cat("X-Sluice-Delay-Micros: ", decision.delay.count(), "\r\n");
+  }
 }
 
 void AppendCheck(JsonWriter& json, const RuleCheck& check) {

@@ -16,17 +16,6 @@ namespace {
 
 namespace json = boost::json;
 
-std::unexpected<Error> Invalid(std::string message) {
-  return std::unexpected(Error{ErrorCode::kInvalidInput, std::move(message)});
-}
-
-Expected<void> ReadText(std::string_view& out, std::string_view name, const json::value& value) {
-  if (value.is_null()) return {};
-  if (!value.is_string()) return Invalid(text::Cat(name, ": expected a string"));
-  out = value.get_string();
-  return {};
-}
-
 // Many databases use numbers as ids. Those that a double cannot hold exactly are refused: two of
 // them could become one.
 std::optional<std::string> WholeNumber(const json::value& value) {
@@ -53,7 +42,7 @@ std::optional<std::string_view> IdOf(json::value& value) {
 Expected<void> ReadId(std::string_view& out, std::string_view name, json::value& value) {
   if (value.is_null()) return {};
   const auto id = IdOf(value);
-  if (!id) return Invalid(text::Cat(name, kIdExpected));
+  if (!id) return InvalidDocument(text::Cat(name, kIdExpected));
   out = *id;
   return {};
 }
@@ -69,13 +58,14 @@ Expected<void> CheckIdentity(std::string_view name, std::string_view value) {
 Expected<void> ReadAttributes(CheckDocument& document, json::value& value) {
   if (value.is_null()) return {};
   if (!value.is_object() || value.get_object().size() > kAttributesMax) {
-    return Invalid(text::Cat("context.attributes: expected an object of at most ", kAttributesMax,
-                             " strings or whole numbers"));
+    return InvalidDocument(text::Cat("context.attributes: expected an object of at most ",
+                                     kAttributesMax, " strings or whole numbers"));
   }
   for (auto& member : value.get_object()) {
     const std::string_view name = member.key();
     const auto id = IdOf(member.value());
-    if (!id) return Invalid(text::Cat("context.attributes.", text::Quote(name), kIdExpected));
+    if (!id)
+      return InvalidDocument(text::Cat("context.attributes.", text::Quote(name), kIdExpected));
     document.attributes.push_back({name, *id});
   }
   return {};
@@ -83,7 +73,7 @@ Expected<void> ReadAttributes(CheckDocument& document, json::value& value) {
 
 Expected<void> ReadContext(CheckDocument& document, json::value& value) {
   if (value.is_null()) return {};
-  if (!value.is_object()) return Invalid("context: expected an object");
+  if (!value.is_object()) return InvalidDocument("context: expected an object");
   rules::Context& context = document.context;
   for (auto& pair : value.get_object()) {
     const std::string_view name = pair.key();
@@ -105,8 +95,9 @@ Expected<void> ReadContext(CheckDocument& document, json::value& value) {
     } else if (name == "attributes") {
       read = ReadAttributes(document, member);
     } else {
-      return Invalid(text::Cat("context has no field ", text::Quote(name),
-                               "; expected ip, userId, apiKey, method, path or attributes"));
+      return InvalidDocument(
+          text::Cat("context has no field ", text::Quote(name),
+                    "; expected ip, userId, apiKey, method, path or attributes"));
     }
     if (!read) return read;
   }
@@ -117,37 +108,56 @@ Expected<void> ReadContext(CheckDocument& document, json::value& value) {
 
 }  // namespace
 
+std::unexpected<Error> InvalidDocument(std::string message) {
+  return std::unexpected(Error{ErrorCode::kInvalidInput, std::move(message)});
+}
+
+Expected<void> ReadText(std::string_view& out, std::string_view name, const json::value& value) {
+  if (value.is_null()) return {};
+  if (!value.is_string()) return InvalidDocument(text::Cat(name, ": expected a string"));
+  out = value.get_string();
+  return {};
+}
+
+Expected<bool> CheckDocument::ReadField(std::string_view name, json::value& member) {
+  Expected<void> read;
+  if (name == "ruleSet") {
+    read = ReadText(rule_set, "ruleSet", member);
+  } else if (name == "permits") {
+    if (!member.is_int64() || member.get_int64() < 0) {
+      return InvalidDocument(text::Cat("permits: ", kPermitsExpected));
+    }
+    permits = member.get_int64();
+  } else if (name == "context") {
+    read = ReadContext(*this, member);
+  } else {
+    return false;
+  }
+  if (!read) return std::unexpected(std::move(read.error()));
+  return true;
+}
+
 Expected<CheckDocument> CheckDocument::Read(json::value& value) {
-  if (!value.is_object()) return Invalid("expected an object such as {\"ruleSet\": \"api\"}");
+  if (!value.is_object())
+    return InvalidDocument("expected an object such as {\"ruleSet\": \"api\"}");
   CheckDocument document;
   for (auto& pair : value.get_object()) {
-    const std::string_view name = pair.key();
-    json::value& member = pair.value();
-    Expected<void> read;
-    if (name == "ruleSet") {
-      read = ReadText(document.rule_set, "ruleSet", member);
-    } else if (name == "permits") {
-      if (!member.is_int64() || member.get_int64() < 0) {
-        return Invalid(text::Cat("permits: ", kPermitsExpected));
-      }
-      document.permits = member.get_int64();
-    } else if (name == "context") {
-      read = ReadContext(document, member);
-    } else {
-      return Invalid(text::Cat("there is no field ", text::Quote(name),
-                               "; expected ruleSet, permits or context"));
-    }
+    const auto read = document.ReadField(pair.key(), pair.value());
     if (!read) return std::unexpected(read.error());
+    if (!*read) {
+      return InvalidDocument(text::Cat("there is no field ", text::Quote(pair.key()),
+                                       "; expected ruleSet, permits or context"));
+    }
   }
-  if (document.rule_set.empty()) return Invalid("ruleSet: expected the id of a rule set");
-  document.context.attributes = document.attributes;
+  if (document.rule_set.empty()) return InvalidDocument("ruleSet: expected the id of a rule set");
+  document.Finish();
   return document;
 }
 
 Expected<json::value> ParseJson(std::string_view body) {
   constexpr std::size_t kDepthMax = 16;
   auto value = sluice::ParseJson(body, kDepthMax);
-  if (!value) return Invalid(text::Cat("the body: ", value.error().message));
+  if (!value) return InvalidDocument(text::Cat("the body: ", value.error().message));
   return value;
 }
 

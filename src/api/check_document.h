@@ -4,6 +4,8 @@
 
 #include <boost/json/value.hpp>
 #include <cstdint>
+#include <expected>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +15,12 @@
 namespace sluice::api {
 
 inline constexpr std::size_t kAttributesMax = 64;
+
+// A string, or null, which changes nothing. Error: kInvalidInput, which names the field.
+Expected<void> ReadText(std::string_view& out, std::string_view name,
+                        const boost::json::value& value);
+
+std::unexpected<Error> InvalidDocument(std::string message);
 
 // Views into a JSON document.
 struct CheckDocument {
@@ -25,6 +33,12 @@ struct CheckDocument {
   // which names the field and what was expected; kInvalidKey for an identity that cannot be a key.
   // Unknown fields are errors: a misspelt one would silently select other rules.
   static Expected<CheckDocument> Read(boost::json::value& json);
+
+  // Reads one of its fields. Returns false if there is no such field.
+  Expected<bool> ReadField(std::string_view name, boost::json::value& member);
+
+  // After the last field.
+  void Finish() { context.attributes = attributes; }
 };
 
 // Parses a body; bounded in depth, each member once. Error: kInvalidInput.

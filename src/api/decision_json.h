@@ -28,6 +28,7 @@ inline void AppendDecision(JsonWriter& json, const Decision& decision) {
   json.Field("retryAfterMicros", decision.retry_after.count());
   json.Field("resetAfterMicros", decision.reset_after.count());
   json.Field("delayMicros", decision.delay.count());
+  if (decision.held > 0) json.Field("held", decision.held);
 }
 
 // How much the limit holds, as a queue, if its algorithm is one.

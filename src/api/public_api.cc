@@ -9,7 +9,9 @@ PublicApi::PublicApi(Parts parts)
     : parts_(std::move(parts)),
       rate_limits_(parts_.service.engine, parts_.service.instruments, parts_.clients,
                    parts_.on_store_failure),
-      rules_(parts_.service.engine, parts_.service.instruments, parts_.clients),
+      rules_(parts_.service.engine, parts_.service.instruments, parts_.clients, parts_.band_fields),
+      holds_(parts_.service.engine, parts_.service.instruments, parts_.clients,
+             parts_.on_store_failure, parts_.band_fields),
       service_(parts_.service),
       router_(parts_.service.instruments, "/docs") {
   const auto add_check = [&](std::string_view method, std::string_view path, const auto& api,
@@ -36,6 +38,17 @@ PublicApi::PublicApi(Parts parts)
                        std::string_view) { (api.*action)(request, std::move(exchange)); });
   };
   add("DELETE", "/api/v1/rate-limit/reset", For::kTrusted, rate_limits_, &RateLimitApi::Reset);
+  add("POST", "/api/v1/holds", For::kTrusted, holds_, &HoldApi::Make);
+  const auto add_change = [&](std::string_view method, std::string_view path, auto action) {
+    Add(method, path, For::kTrusted,
+        [this, action](const http::Request& request, http::Exchange exchange, Caller,
+                       std::string_view id) {
+          (holds_.*action)(id, request, std::move(exchange));
+        });
+  };
+  add_change("DELETE", "/api/v1/holds/{id}", &HoldApi::Release);
+  add_change("POST", "/api/v1/holds/{id}/settle", &HoldApi::Settle);
+  add_change("POST", "/api/v1/holds/{id}/extend", &HoldApi::Extend);
   if (parts_.rls_json) {
     // Descriptors are keys by another name.
     Add("POST", "/json", For::kTrusted,

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "api/caller.h"
+#include "api/hold_api.h"
 #include "api/rate_limit_api.h"
 #include "api/router.h"
 #include "api/rule_api.h"
@@ -25,6 +26,8 @@ class PublicApi final : public http::Handler {
     const net::Access& access;  // Open: no token is needed.
     // Callers without a token get answers about themselves, instead of none.
     bool is_public = false;
+
+    service::BandFields band_fields = service::BandFields::kNo;
 
     // POST /json, in the format of envoyproxy/ratelimit.
     std::function<void(const http::Request&, http::Exchange)> rls_json = {};
@@ -53,6 +56,7 @@ class PublicApi final : public http::Handler {
   const Parts parts_;
   const RateLimitApi rate_limits_;
   const RuleApi rules_;
+  const HoldApi holds_;
   const ServiceApi service_;
   Router router_;
 };

@@ -37,11 +37,6 @@ std::array<std::string, core::kAlgorithmCount> StatesIn(std::string_view place) 
 const std::array kNamedStates = StatesIn("api/");
 const std::array kAddressStates = StatesIn("address/");
 
-bool IsValidKey(std::string_view key) {
-  return !key.empty() && key.size() <= kKeyBytesMax &&
-         std::ranges::none_of(key, [](unsigned char c) { return c < ' ' || c == 0x7f; });
-}
-
 std::string_view SingleMessage(const Decision& decision, bool looks) {
   if (looks) return LookMessage(decision.allowed);
   return decision.allowed ? "Request allowed" : "Rate limit exceeded";
@@ -55,6 +50,16 @@ std::string_view NamedState(Algorithm algorithm) {
 
 std::string_view AddressState(Algorithm algorithm) {
   return kAddressStates[static_cast<std::size_t>(algorithm)];
+}
+
+bool IsValidKey(std::string_view key) {
+  return !key.empty() && key.size() <= kKeyBytesMax &&
+         std::ranges::none_of(key, [](unsigned char c) { return c < ' ' || c == 0x7f; });
+}
+
+Error InvalidKey(std::string_view key) {
+  return {ErrorCode::kInvalidKey, text::Cat("key ", text::Quote(key), ": expected 1 to ",
+                                            kKeyBytesMax, " bytes without control characters")};
 }
 
 struct RateLimitApi::Call {
@@ -100,8 +105,8 @@ std::unique_ptr<RateLimitApi::Call> RateLimitApi::Read(const http::Request& requ
       return nullptr;
     }
     if (!IsValidKey(*key.value)) {
-      return refuse("INVALID_KEY", text::Cat("key ", text::Quote(*key.value), ": expected 1 to ",
-                                             kKeyBytesMax, " bytes without control characters"));
+      call->reply.Fail(InvalidKey(*key.value));
+      return nullptr;
     }
     call->key = *key.value;
   } else {
@@ -162,6 +167,7 @@ void RateLimitApi::Answer(Call& call) const {
   json.Field("resetAfterSeconds", service::CeilSeconds(decision.reset_after));
   if (!call.peek) json.Field("retryAfterSeconds", service::CeilSeconds(told.retry_after));
   AppendQueued(json, *call.limit, decision);
+  if (decision.held > 0) json.Field("held", decision.held);
   if (!call.peek && decision.delay > Micros{0}) {
     json.Field("delayMicros", decision.delay.count());
   }

@@ -18,6 +18,10 @@ namespace sluice::api {
 std::string_view NamedState(Algorithm algorithm);
 std::string_view AddressState(Algorithm algorithm);
 
+// Whether a caller may name this key, and why not.
+bool IsValidKey(std::string_view key);
+Error InvalidKey(std::string_view key);
+
 // /api/v1/rate-limit: one limit, chosen by its algorithm, and one key.
 class RateLimitApi {
  public:

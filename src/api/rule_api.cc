@@ -23,28 +23,6 @@ namespace {
 
 using service::RuleCheck;
 
-// A decision for the header fields: those of a look describe the current budget.
-Decision InFields(Decision decision, const RuleCheck& check) {
-  if (!check.looked() || !check.denied_band()) return decision;
-  decision.allowed = true;
-  decision.retry_after = Micros{0};
-  return decision;
-}
-
-// The limits that counted, for the header fields.
-std::vector<service::Policy> PoliciesOf(const RuleCheck& check) {
-  std::vector<service::Policy> policies;
-  for (const RuleCheck::Outcome& outcome : check.outcomes()) {
-    if (outcome.selected->rule->shadow) continue;
-    for (std::size_t i = 0; i < outcome.bands.size(); ++i) {
-      const rules::Band& band = outcome.selected->bands[i];
-      policies.push_back(
-          {.name = band.name, .limit = &band.limit, .decision = InFields(outcome.bands[i], check)});
-    }
-  }
-  return policies;
-}
-
 void LogDenial(const Reply& reply, const RuleCheck& check) {
   service::LogDenial(reply.logger(), check, {"request_id", reply.request_id()});
 }
@@ -59,25 +37,14 @@ struct Call {
   bool with_body = true;
 };
 
-void Answer(Call& call, TimePoint now) {
+void Answer(Call& call, TimePoint now, service::BandFields band_fields) {
   Reply& reply = call.reply;
   const RuleCheck& check = call.check;
   if (!check.decision()) return reply.Fail(check.decision().error());
   const std::vector<service::Policy> policies = PoliciesOf(check);
   const Decision& decision = *check.decision();
   LogDenial(reply, check);
-  // A request refused by a rule without a limit has no numbers, and no time when it would pass.
-  const bool has_numbers = check.limited() && (decision.allowed || check.denied_band());
-  if (has_numbers) {
-    service::AppendRateLimitFields(reply.headers, InFields(decision, check), policies, now);
-  }
-  if (check.source() != Source::kStore) {
-    reply.headers += text::Cat("X-Sluice-Source: ", ToString(check.source()), "\r\n");
-  }
-  const bool delays = decision.delay > Micros{0};
-  if (delays) {
-    reply.headers += text::Cat("X-Sluice-Delay-Micros: ", decision.delay.count(), "\r\n");
-  }
+  AppendFields(reply.headers, check, policies, now, band_fields);
   const int status = check.refuses() ? call.denied_status : 200;
   if (status == 403) reply.headers += "X-Sluice-Status: 429\r\n";
   if (status != 200 && reply.wants_problem()) {
@@ -90,17 +57,19 @@ void Answer(Call& call, TimePoint now) {
     AppendCheck(json, check);
   } else {
     json.Field("allowed", decision.allowed);
-    if (delays) json.Field("delayMicros", decision.delay.count());
+    if (decision.delay > Micros{0}) json.Field("delayMicros", decision.delay.count());
     json.Field("message", MessageOf(check));
   }
   json.EndObject();
   reply.Send(status);
 }
 
-void Run(std::unique_ptr<Call> call, service::Engine& engine) {
+void Run(std::unique_ptr<Call> call, service::Engine& engine, service::BandFields band_fields) {
   Call& it = *call;
   // Before it is decided: a window that ends with a second must not seem to end in the next.
-  it.check.Run(engine, [call = std::move(call), now = engine.Now()] { Answer(*call, now); });
+  it.check.Run(engine, [call = std::move(call), now = engine.Now(), band_fields] {
+    Answer(*call, now, band_fields);
+  });
 }
 
 // Makes a check about the caller, with what is known about it. False: it names somebody else, or an
@@ -179,7 +148,7 @@ void RuleApi::Check(const http::Request& request, http::Exchange exchange, Calle
   }
   const auto ready = call->check.Prepare(document->rule_set, document->context, document->permits);
   if (!ready) return call->reply.Fail(ready.error());
-  Run(std::move(call), engine_);
+  Run(std::move(call), engine_, band_fields_);
 }
 
 void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange,
@@ -266,7 +235,7 @@ void RuleApi::Authorize(std::string_view rule_set, const http::Request& request,
                                .attributes = attributes};
   const auto ready = call->check.Prepare(rule_set, context, *permits);
   if (!ready) return call->reply.Fail(ready.error());
-  Run(std::move(call), engine_);
+  Run(std::move(call), engine_, band_fields_);
 }
 
 }  // namespace sluice::api

@@ -9,6 +9,7 @@
 #include "http/message.h"
 #include "http/server.h"
 #include "service/engine.h"
+#include "service/rate_limit_fields.h"
 #include "service/service_metrics.h"
 
 namespace sluice::api {
@@ -18,8 +19,9 @@ inline constexpr std::size_t kBatchMax = 1000;
 // Checks against rule sets: described in JSON, or by what a proxy forwards.
 class RuleApi {
  public:
-  RuleApi(service::Engine& engine, const Instruments& instruments, const ClientOptions& clients)
-      : engine_(engine), instruments_(instruments), clients_(clients) {}
+  RuleApi(service::Engine& engine, const Instruments& instruments, const ClientOptions& clients,
+          service::BandFields band_fields)
+      : engine_(engine), instruments_(instruments), clients_(clients), band_fields_(band_fields) {}
 
   // POST /api/v1/check. Anonymous callers may ask only about themselves.
   void Check(const http::Request& request, http::Exchange exchange, Caller caller) const;
@@ -36,6 +38,7 @@ class RuleApi {
   service::Engine& engine_;
   const Instruments& instruments_;
   const ClientOptions& clients_;
+  const service::BandFields band_fields_;
 };
 
 }  // namespace sluice::api

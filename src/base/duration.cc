@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
+#include <cstdio>
 
 #include "base/text.h"
 
@@ -52,6 +54,20 @@ std::string FormatDuration(Micros duration) {
   const auto unit = std::ranges::find_if(
       kUnits, [&](const Unit& candidate) { return duration.count() % candidate.micros == 0; });
   return Cat(duration.count() / unit->micros, unit->name);
+}
+
+std::string FormatTime(TimePoint time) {
+  const auto day = std::chrono::floor<std::chrono::days>(time);
+  const std::chrono::year_month_day date(day);
+  const std::chrono::hh_mm_ss clock(time - day);
+  std::array<char, 64> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "%04d-%02u-%02uT%02d:%02d:%02d.%06dZ",
+                static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
+                static_cast<unsigned>(date.day()), static_cast<int>(clock.hours().count()),
+                static_cast<int>(clock.minutes().count()),
+                static_cast<int>(clock.seconds().count()),
+                static_cast<int>(clock.subseconds().count()));
+  return buffer.data();
 }
 
 }  // namespace sluice::text

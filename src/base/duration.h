@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Durations and times as people and programs write them.
 #pragma once
 
 #include <string>
@@ -16,5 +17,8 @@ Expected<Micros> ParseDuration(std::string_view text);
 
 // Uses the largest unit that gives a whole number. ParseDuration(FormatDuration(d)) == d.
 std::string FormatDuration(Micros duration);
+
+// 2023-11-14T22:13:20.000000Z
+std::string FormatTime(TimePoint time);
 
 }  // namespace sluice::text

@@ -212,6 +212,10 @@ constexpr std::array kSettings = {
     Within<FIELD(http.body_timeout), kMillisecond, kDay>(
         "http.bodyTimeout", "--http-body-timeout", "DURATION",
         "How long a request's body may take to arrive after its head"),
+    Row<FIELD(http.band_fields)>("http.bandFields", "--http-band-fields", "BOOL",
+                                 "Whether answers of rule sets have X-RateLimit-Limit-LABEL, "
+                                 "-Remaining-LABEL and -Reset-LABEL for every band, as APIs of "
+                                 "language models do"),
     Row<FIELD(http.on_store_failure)>(
         "http.onStoreFailure", "--http-on-store-failure", "POLICY",
         "Policy for checks without a rule when the store fails: FAIL_OPEN, FAIL_CLOSED or LOCAL"),

@@ -42,6 +42,7 @@ struct Settings {
     Micros idle_timeout{60'000'000};
     Micros header_timeout{10'000'000};
     Micros body_timeout{30'000'000};
+    bool band_fields = false;
     OnStoreFailure on_store_failure = OnStoreFailure::kFailOpen;
   } http;
 

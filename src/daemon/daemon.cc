@@ -618,6 +618,8 @@ class Daemon::Impl {
         .on_store_failure = settings_.http.on_store_failure,
         .access = *each.access,
         .is_public = settings_.http.is_public,
+        .band_fields =
+            settings_.http.band_fields ? service::BandFields::kYes : service::BandFields::kNo,
         .rls_json = [this](const http::Request& request, http::Exchange exchange) {
           AnswerRlsJson(request, std::move(exchange));
         }});

@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <boost/json.hpp>
-#include <chrono>
-#include <cstdio>
 
+#include "base/duration.h"
 #include "base/text.h"
 
 namespace sluice::replay {
@@ -35,23 +34,6 @@ boost::json::value JsonKey(std::string_view key) {
   boost::json::parse(boost::json::serialize(value), error);
   if (error) value = text::Escape(key);
   return value;
-}
-
-// 2023-11-14T22:13:20.000000Z
-std::string Utc(std::int64_t time_us) {
-  using namespace std::chrono;
-  const sys_time<microseconds> time{microseconds{time_us}};
-  const auto day = floor<days>(time);
-  const year_month_day date(day);
-  const hh_mm_ss clock(time - day);
-  std::array<char, 64> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%04d-%02u-%02uT%02d:%02d:%02d.%06dZ",
-                static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
-                static_cast<unsigned>(date.day()), static_cast<int>(clock.hours().count()),
-                static_cast<int>(clock.minutes().count()),
-                static_cast<int>(clock.seconds().count()),
-                static_cast<int>(clock.subseconds().count()));
-  return buffer.data();
 }
 
 std::string Width(std::int64_t width_us) {
@@ -108,8 +90,8 @@ std::string Summary::ToText() const {
   line("denied    ", count(denied_), "  ", Percent(denied_, requests()));
   if (bad_lines_ > 0) line("bad lines ", count(bad_lines_), "  skipped");
   if (requests() == 0) return out;
-  line("from      ", Utc(first_us_));
-  line("to        ", Utc(last_us_));
+  line("from      ", text::FormatTime(TimePoint{Micros{first_us_}}));
+  line("to        ", text::FormatTime(TimePoint{Micros{last_us_}}));
 
   line("\ndenied by");
   for (std::size_t i = 0; i < limits_.size(); ++i) {
@@ -132,8 +114,8 @@ std::string Summary::ToText() const {
       return static_cast<std::size_t>((n * kBarWidth + most - 1) / most);
     };
     const std::string bars = std::string(bar(row.allowed), '#') + std::string(bar(row.denied), '-');
-    line("  ", Utc(number * timeline_.width_us()), "  ", count(row.allowed), " ", count(row.denied),
-         bars.empty() ? "" : "  ", bars);
+    line("  ", text::FormatTime(TimePoint{Micros{number * timeline_.width_us()}}), "  ",
+         count(row.allowed), " ", count(row.denied), bars.empty() ? "" : "  ", bars);
   }
   return out;
 }

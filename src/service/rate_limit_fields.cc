@@ -2,9 +2,12 @@
 #include "service/rate_limit_fields.h"
 
 #include <algorithm>
+#include <chrono>
+#include <map>
 #include <tuple>
 
 #include "base/json_writer.h"
+#include "base/text.h"
 #include "base/utf8.h"
 
 namespace sluice::service {
@@ -48,6 +51,17 @@ void AppendLine(std::string& out, std::string_view name, std::int64_t number) {
   out += name;
   AppendNumber(out, number);
   out += "\r\n";
+}
+
+// 120ms, 6m0s, 1h0m30s: rounded up to milliseconds, and from a second on to seconds.
+std::string ShortDuration(Micros duration) {
+  using namespace std::chrono;
+  if (duration < seconds{1}) return text::Cat(ceil<milliseconds>(duration).count(), "ms");
+  const hh_mm_ss clock(ceil<seconds>(duration));
+  std::string out;
+  if (clock.hours().count() > 0) out = text::Cat(clock.hours().count(), "h");
+  if (!out.empty() || clock.minutes().count() > 0) out += text::Cat(clock.minutes().count(), "m");
+  return text::Cat(out, clock.seconds().count(), "s");
 }
 
 }  // namespace
@@ -119,6 +133,24 @@ void AppendRateLimitFields(std::string& out, const Decision& overall,
   out += "\r\nRateLimit: ";
   AppendRateLimitValue(out, overall, policies);
   out += "\r\n";
+}
+
+void AppendBandFields(std::string& out, std::span<const Policy> policies) {
+  const auto label_of = [](const Policy& policy) {
+    return policy.name.substr(policy.name.rfind('/') + 1);
+  };
+  std::map<std::string_view, const Policy*> by_label;
+  for (const Policy& policy : policies) {
+    const Policy*& least = by_label[label_of(policy)];
+    if (!least || policy.decision.remaining < least->decision.remaining) least = &policy;
+  }
+  for (const auto& [label, policy] : by_label) {
+    const Decision& decision = policy->decision;
+    out +=
+        text::Cat("X-RateLimit-Limit-", label, ": ", decision.limit, "\r\nX-RateLimit-Remaining-",
+                  label, ": ", decision.remaining, "\r\nX-RateLimit-Reset-", label, ": ",
+                  ShortDuration(decision.reset_after), "\r\n");
+  }
 }
 
 void AppendProblem(std::string& out, const Problem& problem) {

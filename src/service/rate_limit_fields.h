@@ -59,6 +59,14 @@ void AppendRateLimitValue(std::string& out, const Decision& overall,
 void AppendRateLimitFields(std::string& out, const Decision& overall,
                            std::span<const Policy> policies, TimePoint now);
 
+// Whether answers also have fields for each band, by its label.
+enum class BandFields : std::uint8_t { kNo, kYes };
+
+// X-RateLimit-Limit-<label>, -Remaining-<label> and -Reset-<label>, as the APIs of language models
+// have them: "requests" and "tokens". The label is what follows the last slash of a policy's name.
+// Of several policies with one label, the one with the least left counts.
+void AppendBandFields(std::string& out, std::span<const Policy> policies);
+
 // application/problem+json
 struct Problem {
   std::string_view type = "about:blank";

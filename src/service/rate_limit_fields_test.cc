@@ -69,6 +69,24 @@ TEST(RateLimitFields, ADeniedOneTellsWhenToComeBack) {
             "RateLimit: \"bucket\";r=0;t=1\r\n");
 }
 
+TEST(RateLimitFields, NameEachBandByItsLabel) {
+  std::string fields;
+  AppendBandFields(fields, std::vector<Policy>{{"llm/a/tokens", &kDaily, Of(1000, 900, 6min)},
+                                               {"llm/b/requests", &kBurst, Of(100, 2, 119'001us)},
+                                               {"llm/c/tokens", &kBucket, Of(50, 7, 3600s + 1us)},
+                                               {"pool", &kBucket, Of(5, 5, 0us)}});
+  EXPECT_EQ(fields,
+            "X-RateLimit-Limit-pool: 5\r\n"
+            "X-RateLimit-Remaining-pool: 5\r\n"
+            "X-RateLimit-Reset-pool: 0ms\r\n"
+            "X-RateLimit-Limit-requests: 100\r\n"
+            "X-RateLimit-Remaining-requests: 2\r\n"
+            "X-RateLimit-Reset-requests: 120ms\r\n"
+            "X-RateLimit-Limit-tokens: 50\r\n"
+            "X-RateLimit-Remaining-tokens: 7\r\n"
+            "X-RateLimit-Reset-tokens: 1h0m1s\r\n");
+}
+
 TEST(RateLimitFields, AreLeftOutWithoutPolicies) { EXPECT_EQ(Fields(Allowed(1, 0us), {}), ""); }
 
 TEST(RateLimitFields, SpeakOfTheOneLimitWithTheLeastLeft) {

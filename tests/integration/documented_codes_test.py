@@ -16,8 +16,7 @@ IN_CALLS = re.compile(r'(?:\b[1-5]\d\d\s*,|\brefuse\(|\bErrorBody\()\s*"([A-Z]+(
 OWN = re.compile(r'return "([A-Z]+(?:_[A-Z]+)*)";')
 
 # Errors that no request can cause.
-NOT_ANSWERED = {"INVALID_LIMIT", "INVALID_TIME", "SNAPSHOT_DAMAGED", "TOO_LARGE", "HOLD_LOST",
-                "HOLD_CONFLICT", "TOO_MANY_HOLDS"}
+NOT_ANSWERED = {"INVALID_TIME", "SNAPSHOT_DAMAGED", "TOO_LARGE"}
 
 
 def codes(pattern, *globs):

@@ -938,8 +938,10 @@ ruleSets:
     rules: [{{id: r, scope: PER_IP, onStoreFailure: FAIL_CLOSED,
              bands: [{{algorithm: FIXED_WINDOW, limit: 1000, window: {AGES}}}]}}]
   - id: spent
-    rules: [{{id: r, scope: GLOBAL, bands: ["algorithm=fixed_window,limit=1,window={AGES}"]}}]
+    rules: [{{id: r, scope: GLOBAL, hold: {{ttl: 1h}},
+             bands: ["algorithm=fixed_window,limit=1,window={AGES}"]}}]
 """
+HOLDS = "/api/v1/holds"
 AUTHORIZE = "/api/v1/authorize/{ruleSet}"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PURGE")
 
@@ -949,6 +951,7 @@ class DescribedAnswers(support.ServiceTest):
 
     def setUp(self):
         self.seen = set()
+        self.hold_id = ""
 
     def serve(self, *arguments, token=None):
         folder = self.folder()
@@ -964,7 +967,14 @@ class DescribedAnswers(support.ServiceTest):
     def ask(self, service, method, path, operation, query="", body=None, rule_set="api"):
         if body is None and "requestBody" in operation:
             body = operation["requestBody"]["content"]["application/json"]["example"]
-        return service.request(method, path.replace("{ruleSet}", rule_set) + query, body)
+        path = path.replace("{ruleSet}", rule_set).replace("{id}", self.hold_id)
+        return service.request(method, path + query, body)
+
+    def hold(self, service):
+        body = service.description.paths[HOLDS]["post"]["requestBody"]
+        answer = service.request("POST", HOLDS, body["content"]["application/json"]["example"])
+        self.assertEqual(answer.status, 201)
+        return answer.json["id"]
 
     def test_all_are_given(self):
         service = self.serve()
@@ -993,12 +1003,17 @@ class DescribedAnswers(support.ServiceTest):
 
     def give_what_works(self, service):
         for method, path, operation in self.operations(service):
-            self.assertEqual(self.ask(service, method, path, operation).status, 200,
-                             (method, path))
+            if "{id}" in path:
+                self.hold_id = self.hold(service)
+            self.assertEqual(self.ask(service, method, path, operation).status,
+                             201 if path == HOLDS else 200, (method, path))
 
     def give_errors_of_clients(self, service):
         for method, path, operation in self.operations(service):
-            if "requestBody" in operation:
+            if HOLDS in path:
+                wrong = path.replace("{id}", "wrong")
+                self.assertEqual(service.request(method, wrong, "{").status, 400)
+            elif "requestBody" in operation:
                 self.assertEqual(service.request(method, path, "{").status, 400)
             elif "parameters" in operation:
                 wrong = "?mode=x" if path == AUTHORIZE else "?algorithm=x"
@@ -1006,10 +1021,20 @@ class DescribedAnswers(support.ServiceTest):
         for method in METHODS[:-1]:
             self.assertEqual(service.request(method, "/api/v1/authorize/none").status, 404)
         self.assertEqual(service.check("none").status, 404)
+        self.assertEqual(service.request("POST", HOLDS, {"ruleSet": "none"}).status, 404)
+        settle = service.request("POST", f"{HOLDS}/{self.hold(service)}/settle",
+                                 {"permits": {"none": 1}})
+        self.assertEqual(settle.status, 404)
+        own = {"ruleSet": "api", "context": {"ip": "192.0.2.7"}, "ttl": "1m", "id": "own"}
+        made = service.request("POST", HOLDS, own)
+        self.assertEqual(service.request("POST", HOLDS, own | {"permits": 2}).status, 409)
+        self.assertEqual(service.request("DELETE", f"{HOLDS}/{made.json['id']}").status, 200)
+        self.assertEqual(service.request("POST", f"{HOLDS}/{made.json['id']}/extend").status, 410)
 
     def give_denials(self, service):
         self.assertEqual(service.check("spent").status, 200)
         self.assertEqual(service.check("spent").status, 429)
+        self.assertEqual(service.request("POST", HOLDS, {"ruleSet": "spent"}).status, 429)
         for method in METHODS[:-1]:
             self.assertEqual(service.request(method, "/api/v1/authorize/spent").status, 429)
             self.assertEqual(service.request(method, "/api/v1/authorize/spent?mode=nginx").status,
