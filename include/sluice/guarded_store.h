@@ -41,9 +41,15 @@ namespace sluice {
 // lately get at most half of them, and no limit and no client gets so many that none are left for
 // others.
 //
-// Nothing is ever sent to the store a second time. What was taken from local shares is reported to
-// it with Action::kDebit once it answers again, as far as it still counts by then and provably was
-// not charged there already.
+// Nothing that takes units is ever sent to the store a second time. What was taken from local
+// shares is reported to it with Action::kDebit once it answers again, as far as it still counts by
+// then and provably was not charged there already.
+//
+// Holds follow the policies, too. One that no charge could keep (kFailOpen) has HoldTerms::held
+// false: there is nothing to settle. One on local shares (kLocal) is settled, extended and released
+// by this object, and what it cost is reported like everything else that was taken locally. A
+// settle that the store cannot be told is answered and kept, for as long as the store would
+// remember the hold; telling it twice does no harm. To extend a hold of the store needs the store.
 //
 // A denial is remembered until it ends, and repeats of it are answered without the store
 // (Source::kDenyCache). It ends with time, a cost that may fit, a changed limit, a reset through
@@ -219,6 +225,14 @@ class GuardedStore final : public Store {
     std::int64_t recovered_units = 0;   // No longer counted when it was their turn.
     std::int64_t dropped_units = 0;     // Perhaps charged already, or `unreported_max` was reached.
     std::int64_t states_to_report = 0;  // Now.
+
+    // Settles that the store could not be told: kept, and then sent or dropped, because the store
+    // might not have remembered the hold any more, refused, or there was no room.
+    std::int64_t settles_kept = 0;
+    std::int64_t settles_sent = 0;
+    std::int64_t settles_dropped = 0;
+    std::int64_t settles_waiting = 0;  // Now.
+    std::int64_t local_holds = 0;      // Live ones on local shares, now.
 
     std::int64_t transitions = 0;  // Of the breaker.
     TransitionCounts transitions_by_reason{};

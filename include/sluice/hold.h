@@ -39,7 +39,8 @@ class ScopedHold {
   }
 
   // Settles the hold if nobody did; what it cost is 0, unless SettleAtEnd was called. If the store
-  // fails then, the hold lasts until it expires.
+  // fails then, the hold lasts until it expires. If a GuardedStore let it pass undecided, there is
+  // nothing to settle or extend, and nobody is asked.
   ~ScopedHold();
   ScopedHold(ScopedHold&&) noexcept;
   ScopedHold& operator=(ScopedHold&&) noexcept;

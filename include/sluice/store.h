@@ -163,8 +163,13 @@ struct HoldTerms {
 
   OnExpiry on_expiry = OnExpiry::kCharge;
 
-  // Out, of kHold and kExtend: when it expires.
+  // Out, of kHold and kExtend: when it expires. In, of kSettle: the same, if it is known; a guard
+  // may then tell the store later, for as long as the store remembers the id.
   TimePoint expires{};
+
+  // Out, of kHold: whether any units are on hold if it was allowed. Not if a guard let all charges
+  // pass undecided; then there is nothing to settle.
+  bool held = true;
 
   // Out, of kSettle: whether it had expired or was not known, on any of the states, and whether
   // more was taken than was on hold.
@@ -173,6 +178,7 @@ struct HoldTerms {
 
   void CopyAnswer(const HoldTerms& other) {
     expires = other.expires;
+    held = other.held;
     late = other.late;
     overdrawn = other.overdrawn;
   }

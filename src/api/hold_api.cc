@@ -232,7 +232,7 @@ void HoldApi::AnswerLimit(LimitHold& hold, TimePoint now) const {
   json.BeginObject();
   if (decision.allowed) {
     hold.ticket.expires = hold.terms.expires;
-    hold.ticket.held = hold.request.source != Source::kFailOpen;
+    hold.ticket.held = hold.terms.held;
     const auto id = hold.ticket.ToText();
     if (!id) return reply.Fail(id.error());
     service::CountMade(engine_, *hold.catalog, hold.ticket);

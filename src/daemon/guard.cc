@@ -159,6 +159,14 @@ void AddGuardMetrics(telemetry::Registry& registry, const GuardedStore& guard) {
   add(kCounter, kUnits, kUnitsHelp, {{"state", "dropped"}}, &Stats::dropped_units);
   add(kGauge, "sluice_local_unreported_states", "States whose local consumption is to be reported.",
       {}, &Stats::states_to_report);
+  constexpr auto kSettles = "sluice_guard_settles_total";
+  constexpr auto kSettlesHelp = "Settles of holds that Redis could not be told at once.";
+  add(kCounter, kSettles, kSettlesHelp, {{"state", "kept"}}, &Stats::settles_kept);
+  add(kCounter, kSettles, kSettlesHelp, {{"state", "sent"}}, &Stats::settles_sent);
+  add(kCounter, kSettles, kSettlesHelp, {{"state", "dropped"}}, &Stats::settles_dropped);
+  add(kGauge, "sluice_guard_settles_waiting", "Settles of holds that Redis is to be told.", {},
+      &Stats::settles_waiting);
+  add(kGauge, "sluice_local_holds", "Live holds on local shares.", {}, &Stats::local_holds);
   add(kGauge, "sluice_local_keys", "Keys whose local share was taken from.", {},
       &Stats::local_keys);
   add(kGauge, "sluice_deny_cache_entries",
@@ -199,6 +207,8 @@ std::string GuardStatus(const GuardedStore& guard) {
   json.Field("overloadDenied", stats.overload_denied);
   json.Field("knownDenied", stats.known_denied);
   json.Field("statesToReport", stats.states_to_report);
+  json.Field("settlesToSend", stats.settles_waiting);
+  json.Field("localHolds", stats.local_holds);
   json.Field("denyCacheEntries", stats.deny_cache_entries);
   json.Field("denyCacheHits", stats.deny_cache_hits).EndObject();
   return out;

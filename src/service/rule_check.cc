@@ -204,7 +204,7 @@ HoldTicket RuleCheck::MakeTicket() const {
   HoldTicket ticket{.id = hold_id_,
                     .expires = terms_.expires,
                     .ttl = terms_.ttl,
-                    .held = source_ != Source::kFailOpen,
+                    .held = terms_.held,
                     .parts = {}};
   for (const Outcome& outcome : outcomes_) {
     const bool was_held = !outcome.bands.empty() && !outcome.denied && !outcome.error;

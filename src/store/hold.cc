@@ -35,10 +35,12 @@ struct ScopedHold::State {
   Options options;
   std::vector<Part> parts;
   bool held = false;
+  bool undecided = false;  // It was allowed, and nothing is on hold; see HoldTerms::held.
+  TimePoint expires{};
   std::int64_t at_end = 0;
 
   // `cost` of every part, or its own.
-  Expected<Decision> Ask(Action action, Micros ttl, std::optional<std::int64_t> cost) const {
+  Expected<Decision> Ask(Action action, Micros ttl, std::optional<std::int64_t> cost) {
     std::vector<Charge> charges;
     charges.reserve(parts.size());
     for (const Part& part : parts) {
@@ -49,11 +51,14 @@ struct ScopedHold::State {
                          .on_store_failure = part.on_store_failure,
                          .on_overload = part.on_overload});
     }
-    HoldTerms terms{.id = options.id, .ttl = ttl, .on_expiry = options.on_expiry};
+    HoldTerms terms{
+        .id = options.id, .ttl = ttl, .on_expiry = options.on_expiry, .expires = expires};
     Request request{.charges = charges, .action = action, .hold = &terms};
     std::promise<void> answered;
     store.Apply({&request, 1}, [&] { answered.set_value(); });
     answered.get_future().wait();
+    if (request.outcome) expires = terms.expires;
+    if (action == Action::kHold) undecided = request.outcome && !terms.held;
     return std::move(request.outcome);
   }
 };
@@ -75,7 +80,7 @@ Expected<ScopedHold> ScopedHold::Take(Store& store, std::span<const Charge> char
   }
   const auto decision = state->Ask(Action::kHold, options.ttl, std::nullopt);
   if (!decision) return std::unexpected(decision.error());
-  state->held = decision->allowed;
+  state->held = decision->allowed && !state->undecided;
   return ScopedHold(std::move(state), *decision);
 }
 
@@ -98,10 +103,12 @@ ScopedHold& ScopedHold::operator=(ScopedHold&& other) noexcept {
 const std::string& ScopedHold::id() const { return state_->options.id; }
 
 Expected<Decision> ScopedHold::Extend(Micros ttl) {
+  if (state_->undecided) return decision_;
   return state_->Ask(Action::kExtend, ttl > Micros{0} ? ttl : state_->options.ttl, std::nullopt);
 }
 
 Expected<Decision> ScopedHold::Settle(std::int64_t actual) {
+  if (state_->undecided) return decision_;
   auto settled = state_->Ask(Action::kSettle, Micros{0}, actual);
   if (settled) state_->held = false;
   return settled;

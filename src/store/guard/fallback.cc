@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "core/combine.h"
 #include "core/seen.h"
+#include "store/group.h"
 
 namespace sluice::guard {
 namespace {
@@ -17,6 +18,17 @@ constexpr std::size_t kSharesMax = 4'096;
 
 Decision Untouched(const Limit& limit) {
   return {.allowed = true, .limit = limit.amount(), .remaining = limit.amount()};
+}
+
+void Answer(Request& request, std::span<const Decision> each) {
+  request.outcome = core::Combine(each);
+  std::copy_n(each.begin(), request.each.size(), request.each.begin());
+  std::ranges::fill(request.seen, SeenState{});  // The store's states are not known.
+}
+
+// Whether it is what any store would answer.
+bool IsOfHold(const Error& error) {
+  return error.code == ErrorCode::kHoldConflict || error.code == ErrorCode::kTooManyHolds;
 }
 
 Error NoShare(const Limit& limit) {
@@ -38,9 +50,10 @@ Expected<Limit> ShareOf(const Limit& limit, std::int64_t instances) {
   return Limit::Make(limit.algorithm(), amount, refill, limit.span());
 }
 
-Fallback::Fallback(const GuardedStore::Options& options, GuardedStore::Stats& stats)
+Fallback::Fallback(const GuardedStore::Options& options, GuardedStore::Stats& stats, Holds holds)
     : on_overload_(options.on_overload),
       clock_(options.local.clock),
+      holds_(holds),
       local_(options.local),
       stats_(stats),
       instances_(std::clamp<std::int64_t>(options.instances, 1, kInstancesMax)) {}
@@ -94,14 +107,6 @@ void Fallback::FailClosed(Request& request, const Error& error, Cause cause) {
 // All kLocal charges or none; their numbers go to their places in `each`.
 Expected<Decision> Fallback::DecideLocally(const Request& request, Cause cause,
                                            std::span<Decision> each) {
-  if (request.charges.size() == 1) {
-    const Charge& charge = request.charges.front();
-    const auto share = FindShare(*charge.limit);
-    if (!share) return std::unexpected(NoShare(*charge.limit));
-    auto decision = local_.Check(LocalCharge(charge, *share), request.now);
-    if (decision) each.front() = *decision;
-    return decision;
-  }
   std::array<std::optional<Share>, kChargesMax> shares;
   std::array<Charge, kChargesMax> charges;
   std::array<Decision, kChargesMax> decisions;
@@ -113,20 +118,36 @@ Expected<Decision> Fallback::DecideLocally(const Request& request, Cause cause,
     charges[size] = LocalCharge(charge, *shares[size]);
     ++size;
   }
-  auto overall = local_.CheckAll(std::span(charges).first(size), std::span(decisions).first(size),
-                                 request.now);
-  if (!overall) return overall;
+  Request local{.charges = std::span(charges).first(size),
+                .now = request.now,
+                .each = std::span(decisions).first(size),
+                .action = request.action,
+                .hold = request.hold};
+  local_.ApplyInline({&local, 1});
+  if (!local.outcome) return local.outcome;
   auto next = decisions.begin();
   for (std::size_t i = 0; i < request.charges.size(); ++i) {
     if (PolicyOf(request.charges[i], cause) == OnStoreFailure::kLocal) each[i] = *next++;
   }
-  return overall;
+  return local.outcome;
+}
+
+// When a hold that nobody keeps expires.
+TimePoint Fallback::ExpiryOf(const Request& request) const {
+  Micros ttl = request.hold->ttl;
+  if (ttl == Micros{0}) {
+    const auto shortest = std::ranges::min_element(request.charges, {},
+                                                   [](const Charge& c) { return c.limit->span(); });
+    ttl = shortest->limit->span();
+  }
+  return request.now.value_or(clock_->Now()) + ttl;
 }
 
 std::int64_t Fallback::Decide(Request& request, const Error& error, Cause cause) {
   // Nobody but the store can take a debit, or give back. Nor may these costs be added up: each of
   // them may be the largest number there is.
-  if (request.action != Action::kCheck) {
+  const bool holds = request.action == Action::kHold;
+  if (request.action != Action::kCheck && !holds) {
     FailClosed(request, error, cause);
     return 0;
   }
@@ -146,19 +167,22 @@ std::int64_t Fallback::Decide(Request& request, const Error& error, Cause cause)
   std::array<Decision, kChargesMax> room;
   const std::span<Decision> each = std::span(room).first(request.charges.size());
   for (std::size_t i = 0; i < each.size(); ++i) each[i] = Untouched(*request.charges[i].limit);
+  if (holds) {
+    request.hold->expires = ExpiryOf(request);
+    request.hold->held = local > 0;
+  }
   if (local > 0) {
-    const auto decided = DecideLocally(request, cause, each);
+    const auto decided = holds && holds_ == Holds::kNo ? std::unexpected(error)
+                                                       : DecideLocally(request, cause, each);
     if (!decided) {
       // The store would grant a cost above this instance's share, so it is not denied. Nor may it
       // pass: large costs would be a way around the limit.
-      FailClosed(request, error, cause);
+      FailClosed(request, IsOfHold(decided.error()) ? decided.error() : error, cause);
       return 0;
     }
-    if (!decided->allowed) units = 0;
+    if (!decided->allowed || holds) units = 0;
   }
-  request.outcome = core::Combine(each);
-  std::copy_n(each.begin(), request.each.size(), request.each.begin());
-  std::ranges::fill(request.seen, SeenState{});  // The store's states are not known.
+  Answer(request, each);
   const bool overload = cause == Cause::kOverload;
   request.source = local < each.size() ? Source::kFailOpen
                    : overload          ? Source::kOverload
@@ -174,6 +198,51 @@ std::int64_t Fallback::Decide(Request& request, const Error& error, Cause cause)
   }
   stats_.local_units += units;
   return units;
+}
+
+void Fallback::DecideOnHold(Request& request, std::span<const Ledger::Debt> parts) {
+  std::array<Decision, kChargesMax> room;
+  const std::span<Decision> each = std::span(room).first(request.charges.size());
+  std::ranges::transform(request.charges, each.begin(),
+                         [](const Charge& charge) { return Untouched(*charge.limit); });
+  std::array<std::optional<Share>, kChargesMax> shares;
+  std::array<Charge, kChargesMax> charges;
+  std::array<Decision, kChargesMax> decisions;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    shares[i] = FindShare(parts[i].limit);
+    if (!shares[i]) return FailClosed(request, NoShare(parts[i].limit), Cause::kOutage);
+    charges[i] = LocalCharge(parts[i].ToCharge(), *shares[i]);
+  }
+  Request local{.charges = std::span(charges).first(parts.size()),
+                .now = request.now,
+                .each = std::span(decisions).first(parts.size()),
+                .action = request.action,
+                .hold = request.hold};
+  local_.ApplyInline({&local, 1});
+  request.hold->held = true;
+  request.source = Source::kLocal;
+  if (!local.outcome) {
+    request.outcome = std::move(local.outcome);
+    return;
+  }
+  for (std::size_t i = 0; i < each.size(); ++i) {
+    const auto same = std::ranges::find_if(parts, [&](const Ledger::Debt& part) {
+      return IsSameState(part.ToCharge(), request.charges[i]);
+    });
+    if (same != parts.end()) each[i] = decisions[static_cast<std::size_t>(same - parts.begin())];
+  }
+  Answer(request, each);
+}
+
+void Fallback::AnswerKept(Request& request) {
+  std::array<Decision, kChargesMax> room;
+  const std::span<Decision> each = std::span(room).first(request.charges.size());
+  std::ranges::transform(request.charges, each.begin(),
+                         [](const Charge& charge) { return Untouched(*charge.limit); });
+  request.hold->late = false;
+  request.hold->overdrawn = false;
+  request.source = Source::kLocal;
+  Answer(request, each);
 }
 
 void Fallback::StartFrom(const Charge& charge, const LastSeen::Left& left) {

@@ -63,7 +63,7 @@ class FallbackTest : public testing::Test {
 
   ManualClock clock{TimePoint{1000h}};
   GuardedStore::Stats stats;
-  Fallback fallback{{.instances = 2, .local = {.clock = &clock}}, stats};
+  Fallback fallback{{.instances = 2, .local = {.clock = &clock}}, stats, Fallback::Holds::kYes};
   Cause cause = Cause::kOutage;
   const Limit ten = *Limit::Parse("algorithm=fixed_window,limit=10,window=1m");
   const Limit four = *Limit::Parse("algorithm=fixed_window,limit=4,window=1m");

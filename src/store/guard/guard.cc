@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iterator>
+#include <ranges>
 #include <string_view>
 #include <utility>
 
 #include "base/text.h"
+#include "core/algorithms.h"
 #include "store/group.h"
 
 namespace sluice::guard {
@@ -18,13 +21,16 @@ using namespace std::chrono_literals;
 // Places beyond in_flight_max: for resets, and so that a store that left very many requests
 // unanswered can still be probed.
 constexpr std::size_t kReserve = 1'024;
-constexpr std::size_t kReportMax = 128;      // States in one report.
-constexpr std::size_t kExpireMax = 256;      // Calls in one event, so that none takes long.
-constexpr std::size_t kKnownKeys = 1 << 18;  // Per generation; 1 MiB for both.
-constexpr std::size_t kLastSeen = 1 << 15;   // 2 MiB.
+constexpr std::size_t kReportMax = 128;          // States in one report.
+constexpr std::size_t kExpireMax = 256;          // Calls in one event, so that none takes long.
+constexpr std::size_t kKnownKeys = 1 << 18;      // Per generation; 1 MiB for both.
+constexpr std::size_t kLastSeen = 1 << 15;       // 2 MiB.
+constexpr std::size_t kHoldBytesMax = 16 << 20;  // Of local holds, and of kept settles.
 // Between reports that fail, and between checks whether to probe. Successful reports follow each
 // other at once.
 constexpr auto kOwnCallEvery = 100ms;
+// How long after its expiry a store remembers a hold by any clock.
+constexpr Micros kHoldSurelyRemembered = kHoldRemembered / 2;
 
 bool IsFull(const Error& error) { return error.code == ErrorCode::kStoreFull; }
 
@@ -55,6 +61,12 @@ bool HasCharged(const Request& request) {
          std::ranges::any_of(request.charges, [](const Charge& c) { return c.cost > 0; });
 }
 
+// Whether a settle that failed for this reason can be sent later.
+bool MayBeSentLater(const Error& error) {
+  return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kOutcomeUnknown ||
+         error.code == ErrorCode::kStoreFull;
+}
+
 // What AnswerKnown leaves to Apply.
 bool IsOpen(const Request& request) {
   return request.outcome && request.source != Source::kDenyCache;
@@ -79,10 +91,14 @@ GuardedStore::Options Clamped(GuardedStore::Options options, const Seed& seed) {
 
 Guard::Guard(const GuardedStore::Options& options, bool inner_answers_inline, const Seed& seed)
     : options_(Clamped(options, seed)),
+      inner_answers_inline_(inner_answers_inline),
       cache_(inner_answers_inline ? 0 : options_.deny_cache_entries, options_.deny_cache_trust,
              seed),
-      fallback_(options_, stats_),
+      fallback_(options_, stats_,
+                inner_answers_inline ? Fallback::Holds::kNo : Fallback::Holds::kYes),
       ledger_(options_.unreported_max, seed),
+      local_holds_(options_.unreported_max, kHoldBytesMax, seed),
+      kept_settles_(options_.unreported_max, kHoldBytesMax),
       places_(options_.in_flight_max),
       known_(inner_answers_inline ? 0 : kKnownKeys),
       last_seen_(cache_.enabled() ? kLastSeen : 0),
@@ -116,6 +132,7 @@ StoreCall* Guard::Apply(std::span<Request> requests, Done& done, TimePoint now, 
   StoreCall* const call = Admit(now, actions);
   for (Request& request : requests) {
     if (!IsOpen(request)) continue;
+    if (DecideOnLocalHold(request, now)) continue;
     if (request.action == Action::kReset) ForgetReset(request);
     const std::size_t scarce_before = call ? call->scarce_places.size() : 0;
     if (!call) {
@@ -302,7 +319,7 @@ void Guard::Expire(StoreCall* call, TimePoint now, Actions& actions) {
 }
 
 // The store has answered a request that the policy decided at the deadline.
-void Guard::AccountLateAnswer(const StoreCall& call, TimePoint now) {
+void Guard::AccountLateAnswer(StoreCall& call, TimePoint now) {
   stats_.abandoned -= static_cast<std::int64_t>(call.requests.size());
   if (call.own) {
     AccountOwn(call, now);
@@ -312,8 +329,15 @@ void Guard::AccountLateAnswer(const StoreCall& call, TimePoint now) {
     const Request& answered = call.requests[i];
     const std::int64_t units = call.local_units[i];
     ForgetIfReset(answered);
-    if (answered.outcome) Remember(call, i);
+    if (answered.outcome) {
+      Remember(call, i);
+      if (answered.action == Action::kSettle) {
+        stats_.settles_sent +=
+            kept_settles_.Forget(answered.hold->id, answered.charges.front()) ? 1 : 0;
+      }
+    }
     if (HasCharged(answered)) {
+      if (answered.action == Action::kHold) GiveUpTwin(answered, call.cause, now);
       ++stats_.late_charged;
       stats_.charged_units += units;
     } else if (answered.outcome || ProvablyNotCharged(answered.outcome.error())) {
@@ -340,8 +364,8 @@ void Guard::Reject(Request& request, Rejection why, TimePoint now, Actions& acti
   const bool breaker = why == Rejection::kBreaker;
   ++(breaker ? stats_.breaker_rejections : stats_.in_flight_rejections);
   // Only limited requests can be a flood.
-  const bool checks = request.action == Action::kCheck;
-  const Cause cause = checks ? overload_.Judge(breaker_.failing(), 1, now) : Cause::kOutage;
+  const bool limited = request.action == Action::kCheck || request.action == Action::kHold;
+  const Cause cause = limited ? overload_.Judge(breaker_.failing(), 1, now) : Cause::kOutage;
   AddChanges(actions);
   if (cause == Cause::kOverload) {
     ++(breaker ? stats_.overload_breaker : stats_.overload_in_flight);
@@ -364,6 +388,9 @@ void Guard::DecideFailed(Request& request, const Error& error, TimePoint now) {
 // Answers a request that the store will never answer.
 void Guard::DecideFinally(Request& request, const Error& error, Cause cause, TimePoint now) {
   const std::int64_t units = DecideByPolicy(request, error, cause, now);
+  // The store may have made the hold, and nobody would end it there.
+  const bool may_hold = request.action == Action::kHold && request.outcome;
+  if (may_hold && !ProvablyNotCharged(error)) KeepRelease(request, now);
   if (units == 0) return;
   if (ProvablyNotCharged(error)) {
     AddUnreported(request.charges, cause, now);
@@ -382,17 +409,138 @@ std::int64_t Guard::DecideByPolicy(Request& request, const Error& error, Cause c
     request.source = Source::kDenyCache;
     return 0;
   }
+  if (request.action == Action::kSettle && KeepSettle(request, error, now)) return 0;
+  const bool holds = request.action == Action::kHold;
+  if (holds && !local_holds_.HasRoom()) {
+    fallback_.FailClosed(request, error, cause);
+    return 0;
+  }
   if (cause == Cause::kOverload) StartFromLastSeen(request, cause, now);
-  return fallback_.Decide(request, error, cause);
+  const std::int64_t units = fallback_.Decide(request, error, cause);
+  if (holds && request.outcome && request.outcome->allowed) AddLocalHold(request, cause, now);
+  return units;
 }
 
 void Guard::StartFromLastSeen(const Request& request, Cause cause, TimePoint now) {
-  if (request.now || request.action != Action::kCheck) return;
+  if (request.now || (request.action != Action::kCheck && request.action != Action::kHold)) return;
   for (const Charge& charge : request.charges) {
     if (fallback_.PolicyOf(charge, cause) != OnStoreFailure::kLocal) continue;
     const auto left = last_seen_.Find(cache_.HashOf(charge), *charge.limit, now);
     if (left) fallback_.StartFrom(charge, *left);
   }
+}
+
+// The time of this object at which a hold expires, which was told by the clock of decisions.
+TimePoint Guard::ExpiryOf(const HoldTerms& terms, TimePoint now) const {
+  return now + std::max(Micros{0}, terms.expires - options_.local.clock->Now());
+}
+
+// Remembers what is on hold on shares, so that it is ended here.
+void Guard::AddLocalHold(const Request& request, Cause cause, TimePoint now) {
+  for (const Charge& charge : request.charges) {
+    if (fallback_.PolicyOf(charge, cause) != OnStoreFailure::kLocal) continue;
+    local_holds_.Add(request.hold->id, {.units = Ledger::DebtOf(charge),
+                                        .on_expiry = request.hold->on_expiry,
+                                        .expires = ExpiryOf(*request.hold, now)});
+  }
+}
+
+// Answers what is asked about a hold that was made here. Returns false if it is about another.
+bool Guard::DecideOnLocalHold(Request& request, TimePoint now) {
+  if (!request.hold || local_holds_.empty()) return false;
+  const std::string_view id = request.hold->id;
+  std::vector<Ledger::Debt> parts;
+  for (const Charge& charge : request.charges) {
+    if (local_holds_.Find(id, charge)) parts.push_back(Ledger::DebtOf(charge));
+  }
+  if (parts.empty()) return false;
+  fallback_.DecideOnHold(request, parts);
+  if (!request.outcome) return true;
+  for (const Ledger::Debt& part : parts) {
+    if (request.action == Action::kExtend) {
+      local_holds_.Extend(id, part.ToCharge(), ExpiryOf(*request.hold, now));
+    } else if (request.action == Action::kSettle) {
+      SettleLocalHold(id, part, now);
+    }
+  }
+  return true;
+}
+
+// Reports what a hold has cost, as far as its expiry has not done so.
+void Guard::SettleLocalHold(std::string_view id, Ledger::Debt cost, TimePoint now) {
+  using Status = LocalHolds::Status;
+  const Charge charge = cost.ToCharge();
+  const LocalHolds::Hold& hold = *local_holds_.Find(id, charge);
+  if (hold.status == Status::kSettled) return;
+  if (hold.status == Status::kExpired && hold.on_expiry == OnExpiry::kCharge) {
+    cost.units = std::max<std::int64_t>(0, cost.units - hold.units.units);
+  }
+  local_holds_.SetStatus(id, charge, Status::kSettled);
+  TakeForGood({&cost, 1}, now);
+}
+
+// What was on hold on shares has been used.
+void Guard::TakeForGood(std::span<const Ledger::Debt> parts, TimePoint now) {
+  for (const Ledger::Debt& part : parts) {
+    if (part.units == 0 || core::NeedsHold(part.limit)) continue;
+    stats_.local_units += part.units;
+    const Charge charge = part.ToCharge();
+    AddUnreported({&charge, 1}, Cause::kOutage, now);
+  }
+}
+
+// The store has made a hold that the policy had decided on. What is live here lives there from now
+// on; otherwise nobody would end it there.
+void Guard::GiveUpTwin(const Request& answered, Cause cause, TimePoint now) {
+  const std::string_view id = answered.hold->id;
+  const auto is_refused = [&](const Charge& charge) {
+    return fallback_.PolicyOf(charge, cause) == OnStoreFailure::kFailClosed;
+  };
+  // A client that was told of an error may hold again under the same id.
+  if (std::ranges::any_of(answered.charges, is_refused)) return;
+  bool lives = false;
+  for (Charge charge : answered.charges) {
+    const LocalHolds::Hold* const hold = local_holds_.Find(id, charge);
+    if (!hold || hold->status != LocalHolds::Status::kLive) continue;
+    lives = true;
+    local_holds_.Forget(id, charge);
+    charge.cost = 0;
+    const Ledger::Debt nothing = Ledger::DebtOf(charge);
+    HoldTerms terms{.id = id};
+    Request release{.charges = {&charge, 1}, .action = Action::kSettle, .hold = &terms};
+    fallback_.DecideOnHold(release, {&nothing, 1});
+  }
+  if (!lives) KeepRelease(answered, now);
+}
+
+// Keeps a settle, and answers it. Returns false if it cannot be kept.
+bool Guard::KeepSettle(Request& request, const Error& error, TimePoint now) {
+  if (inner_answers_inline_ || request.now || !MayBeSentLater(error)) return false;
+  const TimePoint until = ExpiryOf(*request.hold, now) + kHoldSurelyRemembered;
+  if (!AddKept(request, until, now)) return false;
+  Fallback::AnswerKept(request);
+  return true;
+}
+
+// Releases a hold that the store may have made.
+void Guard::KeepRelease(const Request& hold, TimePoint now) {
+  std::vector<Charge> charges(hold.charges.begin(), hold.charges.end());
+  for (Charge& charge : charges) charge.cost = 0;
+  Request release{.charges = charges, .action = Action::kSettle, .hold = hold.hold};
+  const TimePoint until = ExpiryOf(*hold.hold, now) + kHoldSurelyRemembered;
+  if (AddKept(release, until, now)) return;
+  ++stats_.settles_kept;
+  ++stats_.settles_dropped;
+}
+
+bool Guard::AddKept(const Request& settle, TimePoint until, TimePoint now) {
+  KeptSettles::Settle kept{.id = std::string(settle.hold->id), .parts = {}, .until = until};
+  std::ranges::transform(settle.charges, std::back_inserter(kept.parts), Ledger::DebtOf);
+  const std::size_t before = kept_settles_.size();
+  if (!kept_settles_.Add(std::move(kept))) return false;
+  stats_.settles_kept += static_cast<std::int64_t>(kept_settles_.size() - before);
+  if (before == 0) next_own_call_ = std::max(next_own_call_, now + kOwnCallEvery);
+  return true;
 }
 
 // Records what was taken locally, to be reported.
@@ -415,10 +563,10 @@ TimePoint Guard::NextWake() const {
   TimePoint next = kNever;
   if (!waiting_.empty()) next = waiting_.front()->deadline;
   if (!probes_.empty()) next = std::min(next, probes_.front()->deadline);
-  const bool due =
-      ledger_.size() > 0 || breaker_.state() != Breaker::State::kClosed || overload_.active();
+  const bool due = ledger_.size() > 0 || kept_settles_.size() > 0 ||
+                   breaker_.state() != Breaker::State::kClosed || overload_.active();
   if (due && !own_call_out_) next = std::min(next, next_own_call_);
-  return next;
+  return std::min(next, local_holds_.next_due());
 }
 
 void Guard::OnTimer(TimePoint now, Actions& actions) {
@@ -428,6 +576,7 @@ void Guard::OnTimer(TimePoint now, Actions& actions) {
       Expire(queue->front(), now, actions);
     }
   }
+  TakeForGood(local_holds_.Expire(now, kExpireMax), now);
   if (!own_call_out_ && next_own_call_ <= now) CallIfDue(now, actions);
 }
 
@@ -441,11 +590,36 @@ void Guard::CallIfDue(TimePoint now, Actions& actions) {
   next_own_call_ = now + kOwnCallEvery;
   overload_.EndIfCalm(now);
   AddChanges(actions);
-  if (ledger_.size() > 0) {
+  const bool settles = kept_settles_.size() > 0 && (settles_next_ || ledger_.size() == 0);
+  settles_next_ = !settles;
+  if (settles) {
+    SendSettles(now, actions);
+  } else if (ledger_.size() > 0) {
     Report(ledger_.Take(kReportMax), now, actions);
   } else {
     ProbeIfIdle(now, actions);
   }
+}
+
+// Tells the store of settles that it has not heard of.
+void Guard::SendSettles(TimePoint now, Actions& actions) {
+  StoreCall* const call = Admit(now, actions);
+  if (!call) return;
+  const std::size_t most = call->pass.probe ? 1 : kReportMax;
+  std::vector<KeptSettles::Settle> settles = kept_settles_.Take(most, now);
+  std::vector<std::vector<Charge>> charges(settles.size());
+  std::vector<HoldTerms> terms(settles.size());
+  std::vector<Request> requests(settles.size());
+  for (std::size_t i = 0; i < settles.size(); ++i) {
+    std::ranges::transform(settles[i].parts, std::back_inserter(charges[i]),
+                           &Ledger::Debt::ToCharge);
+    terms[i] = {.id = settles[i].id};
+    requests[i] = {.charges = charges[i], .action = Action::kSettle, .hold = &terms[i]};
+  }
+  const std::size_t sent = SendOwn(call, requests, now, actions);
+  for (auto& settle : settles | std::views::drop(sent)) kept_settles_.Add(std::move(settle));
+  settles.resize(sent);
+  if (sent > 0) call->settles = std::move(settles);
 }
 
 // Debits from the store what was taken locally. Units that the local share no longer counts as used
@@ -454,10 +628,7 @@ std::optional<Guard::Rejection> Guard::Report(const std::vector<Ledger::Debt>& d
                                               Actions& actions) {
   std::vector<Charge> charges;
   for (const Ledger::Debt& debt : debts) {
-    Charge charge{.key = debt.key,
-                  .limit = &debt.limit,
-                  .name = debt.name,
-                  .on_store_failure = OnStoreFailure::kLocal};
+    Charge charge = debt.ToCharge();
     charge.cost = std::min(debt.units, fallback_.Used(charge));
     stats_.recovered_units += debt.units - charge.cost;
     if (charge.cost > 0) charges.push_back(charge);
@@ -466,8 +637,11 @@ std::optional<Guard::Rejection> Guard::Report(const std::vector<Ledger::Debt>& d
   StoreCall* const call = Admit(now, actions);
   // A probe that is not answered loses the units of one state, not of many.
   const std::size_t most = !call ? 0 : call->pass.probe ? 1 : charges.size();
-  const std::size_t sent =
-      call ? SendOwn(call, std::span(charges).first(most), Action::kDebit, now, actions) : 0;
+  std::vector<Request> debits(most);
+  for (std::size_t i = 0; i < most; ++i) {
+    debits[i] = {.charges = {&charges[i], 1}, .action = Action::kDebit};
+  }
+  const std::size_t sent = call ? SendOwn(call, debits, now, actions) : 0;
   if (sent == charges.size()) return std::nullopt;
   AddUnreported(std::span(charges).subspan(sent), Cause::kOutage, now);
   return sent == most ? Rejection::kBreaker : Rejection::kInFlight;
@@ -480,18 +654,19 @@ void Guard::ProbeIfIdle(TimePoint now, Actions& actions) {
   const auto limit = Limit::FixedWindow({.limit = 1, .window = 1s});
   const Charge peek{.key = "sluice.probe", .limit = &*limit, .cost = 0};
   if (StoreCall* const call = Admit(now, actions)) {
-    SendOwn(call, {&peek, 1}, Action::kCheck, now, actions);
+    Request look{.charges = {&peek, 1}};
+    SendOwn(call, {&look, 1}, now, actions);
   }
 }
 
-// Sends a request for each charge, as long as there is room in flight. Returns how many were sent.
-std::size_t Guard::SendOwn(StoreCall* call, std::span<const Charge> charges, Action action,
-                           TimePoint now, Actions& actions) {
-  std::vector<Request> requests(charges.size());
+// Sends these requests, as long as there is room in flight. Returns how many were sent.
+std::size_t Guard::SendOwn(StoreCall* call, std::span<Request> requests, TimePoint now,
+                           Actions& actions) {
   std::size_t sent = 0;
-  for (; sent < charges.size() && Reserve(*call, charges.subspan(sent, 1), action); ++sent) {
-    requests[sent] = {.charges = charges.subspan(sent, 1), .action = action};
-    call->asked.push_back(&requests[sent]);
+  for (; sent < requests.size(); ++sent) {
+    Request& request = requests[sent];
+    if (!Reserve(*call, request.charges, request.action)) break;
+    call->asked.push_back(&request);
   }
   if (sent == 0) {
     Cancel(call);
@@ -508,7 +683,8 @@ std::size_t Guard::SendOwn(StoreCall* call, std::span<const Charge> charges, Act
 
 // Accounts for the units that were reported, once their fate is known. Returns whether all of them
 // got through.
-bool Guard::AccountOwn(const StoreCall& call, TimePoint now) {
+bool Guard::AccountOwn(StoreCall& call, TimePoint now) {
+  if (!call.settles.empty()) return AccountSettles(call, now);
   bool delivered = true;
   for (std::size_t i = 0; i < call.requests.size(); ++i) {
     const Request& request = call.requests[i];
@@ -524,6 +700,30 @@ bool Guard::AccountOwn(const StoreCall& call, TimePoint now) {
     } else {
       stats_.dropped_units += units;
     }
+  }
+  return delivered;
+}
+
+// Keeps settles on if the store could not be told. Returns whether it was told of all.
+bool Guard::AccountSettles(StoreCall& call, TimePoint now) {
+  bool delivered = true;
+  for (std::size_t i = 0; i < call.requests.size(); ++i) {
+    const Request& request = call.requests[i];
+    if (request.outcome) {
+      ++stats_.settles_sent;
+      if (cache_.enabled()) cache_.Learn(request, call.EachOf(i), call.PlacesOf(i), call.sent);
+      continue;
+    }
+    delivered = false;
+    const Error& error = request.outcome.error();
+    KeptSettles::Settle& settle = call.settles[i];
+    // If the store did not know the id, and has heard this, it remembers it from then on.
+    if (!ProvablyNotCharged(error)) {
+      settle.until = std::min(settle.until, call.sent + kHoldSurelyRemembered);
+    }
+    const bool kept =
+        MayBeSentLater(error) && settle.until > now && kept_settles_.Add(std::move(settle));
+    if (!kept) ++stats_.settles_dropped;
   }
   return delivered;
 }
@@ -591,6 +791,9 @@ GuardedStore::Stats Guard::GetStats() const {
   const auto cache = cache_.GetStats();
   stats.in_flight = static_cast<std::int64_t>(places_.taken());
   stats.states_to_report = static_cast<std::int64_t>(ledger_.size());
+  stats.settles_dropped += kept_settles_.too_late();
+  stats.settles_waiting = static_cast<std::int64_t>(kept_settles_.size());
+  stats.local_holds = static_cast<std::int64_t>(local_holds_.live());
   stats.overloads = overload_.overloads();
   stats.transitions = breaker_.transitions();
   stats.transitions_by_reason = breaker_.transitions_by_reason();

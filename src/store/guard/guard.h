@@ -7,15 +7,18 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "sluice/guarded_store.h"
 #include "store/guard/breaker.h"
 #include "store/guard/deny_cache.h"
 #include "store/guard/fallback.h"
+#include "store/guard/kept_settles.h"
 #include "store/guard/known_keys.h"
 #include "store/guard/last_seen.h"
 #include "store/guard/ledger.h"
+#include "store/guard/local_holds.h"
 #include "store/guard/overload.h"
 #include "store/guard/places.h"
 #include "store/guard/store_call.h"
@@ -112,7 +115,7 @@ class Guard {
   void HandBack(StoreCall& call, TimePoint now);
   void Remember(const StoreCall& call, std::size_t i);
   void Expire(StoreCall* call, TimePoint now, Actions& actions);
-  void AccountLateAnswer(const StoreCall& call, TimePoint now);
+  void AccountLateAnswer(StoreCall& call, TimePoint now);
 
   // Deciding without the store.
   void Reject(Request& request, Rejection why, TimePoint now, Actions& actions);
@@ -121,15 +124,28 @@ class Guard {
   std::int64_t DecideByPolicy(Request& request, const Error& error, Cause cause, TimePoint now);
   void StartFromLastSeen(const Request& request, Cause cause, TimePoint now);
 
-  // Calls of its own: reports of what was taken locally, and probes.
+  // Holds that the store does not know, and settles that it has not been told.
+  TimePoint ExpiryOf(const HoldTerms& terms, TimePoint now) const;
+  void AddLocalHold(const Request& request, Cause cause, TimePoint now);
+  bool DecideOnLocalHold(Request& request, TimePoint now);
+  void SettleLocalHold(std::string_view id, Ledger::Debt cost, TimePoint now);
+  void TakeForGood(std::span<const Ledger::Debt> parts, TimePoint now);
+  void GiveUpTwin(const Request& answered, Cause cause, TimePoint now);
+  bool KeepSettle(Request& request, const Error& error, TimePoint now);
+  void KeepRelease(const Request& hold, TimePoint now);
+  bool AddKept(const Request& settle, TimePoint until, TimePoint now);
+
+  // Calls of its own: settles, reports of what was taken locally, and probes.
   void AddUnreported(std::span<const Charge> charges, Cause cause, TimePoint now);
   void CallIfDue(TimePoint now, Actions& actions);
   std::optional<Rejection> Report(const std::vector<Ledger::Debt>& debts, TimePoint now,
                                   Actions& actions);
+  void SendSettles(TimePoint now, Actions& actions);
   void ProbeIfIdle(TimePoint now, Actions& actions);
-  std::size_t SendOwn(StoreCall* call, std::span<const Charge> charges, Action action,
-                      TimePoint now, Actions& actions);
-  bool AccountOwn(const StoreCall& call, TimePoint now);
+  std::size_t SendOwn(StoreCall* call, std::span<Request> requests, TimePoint now,
+                      Actions& actions);
+  bool AccountOwn(StoreCall& call, TimePoint now);
+  bool AccountSettles(StoreCall& call, TimePoint now);
   void EndOwn(bool delivered, TimePoint now);
 
   void ForgetReset(const Request& request);
@@ -142,6 +158,7 @@ class Guard {
   }
 
   const GuardedStore::Options options_;
+  const bool inner_answers_inline_;
 
   // Has locks of its own, so that repeating a denial takes no other lock.
   DenyCache cache_;
@@ -150,6 +167,8 @@ class Guard {
   GuardedStore::Stats stats_;  // Except what GetStats adds.
   Fallback fallback_;
   Ledger ledger_;
+  LocalHolds local_holds_;
+  KeptSettles kept_settles_;
   Places places_;
   KnownKeys known_;
   LastSeen last_seen_;
@@ -165,6 +184,7 @@ class Guard {
 
   bool own_call_out_ = false;  // One that has not missed its deadline.
   TimePoint next_own_call_;    // Not before.
+  bool settles_next_ = false;  // Settles and reports take turns.
   TimePoint last_asked_;       // By a caller.
 };
 

@@ -91,12 +91,32 @@ TEST_F(GuardedStoreTest, HoldsReachTheStoreAndTheirTermsComeBack) {
   EXPECT_EQ(guard().GetStats().deny_cache_entries, 0);
 }
 
-TEST_F(GuardedStoreTest, NoPolicyStandsInForTheStoreOfAHold) {
+TEST_F(GuardedStoreTest, AHoldThatNobodyDecidedIsSettledByNobody) {
   store.Fail(ErrorCode::kUnavailable);
-  const Charge charge{.key = "k", .limit = &kTen, .on_store_failure = kOpen};
-  const auto hold = ScopedHold::Take(guard(), charge, {.ttl = 1min});
-  ASSERT_FALSE(hold);
-  EXPECT_EQ(hold.error().code, ErrorCode::kUnavailable);
+  {
+    const Charge charge{.key = "k", .limit = &kTen, .on_store_failure = kOpen};
+    auto hold = ScopedHold::Take(guard(), charge, {.ttl = 1min});
+    ASSERT_TRUE(hold && hold->allowed());
+    hold->SettleAtEnd(5);
+    EXPECT_TRUE(hold->Extend());
+    store.AnswerAtOnce();
+  }
+  EXPECT_EQ(store.calls(), 1);
+  EXPECT_EQ(store.Remaining(kTen), 10);
+}
+
+TEST_F(GuardedStoreTest, AHoldIsSettledWhenTheStoreIsBack) {
+  {
+    const Charge charge{.key = "k", .limit = &kTen, .cost = 4};
+    auto hold = ScopedHold::Take(guard(), charge, {.ttl = 1min});
+    ASSERT_TRUE(hold && hold->allowed());
+    hold->SettleAtEnd(1);
+    store.Fail(ErrorCode::kUnavailable);
+  }
+  EXPECT_EQ(guard().GetStats().settles_waiting, 1);
+  store.AnswerAtOnce();
+  ASSERT_TRUE(Eventually([&] { return guard().GetStats().settles_sent == 1; }));
+  EXPECT_EQ(store.Remaining(kTen), 9);
 }
 
 TEST_F(GuardedStoreTest, DecidesByPolicyWhenTheDeadlinePasses) {

@@ -19,10 +19,7 @@ Ledger::Added Ledger::Add(const Charge& charge) {
     return Added::kAdded;
   }
   if (debts_.size() >= states_max_) return Added::kFull;
-  debts_.emplace(hash, Debt{.key = std::string(charge.key),
-                            .name = std::string(charge.name),
-                            .limit = *charge.limit,
-                            .units = charge.cost});
+  debts_.emplace(hash, DebtOf(charge));
   return first ? Added::kFirst : Added::kAdded;
 }
 

@@ -22,7 +22,25 @@ class Ledger {
     std::string name;
     Limit limit;
     std::int64_t units;
+
+    std::size_t bytes() const { return sizeof(Debt) + key.size() + name.size(); }
+
+    // Points into it.
+    Charge ToCharge() const {
+      return {.key = key,
+              .limit = &limit,
+              .name = name,
+              .cost = units,
+              .on_store_failure = OnStoreFailure::kLocal};
+    }
   };
+
+  static Debt DebtOf(const Charge& charge) {
+    return {.key = std::string(charge.key),
+            .name = std::string(charge.name),
+            .limit = *charge.limit,
+            .units = charge.cost};
+  }
 
   Ledger(std::size_t states_max, const Seed& seed) : states_max_(states_max), seed_(seed) {}
 

@@ -61,6 +61,7 @@ void StoreCall::Copy(DenyCache& cache) {
     if (!request->hold) continue;
     HoldTerms& terms = holds_.emplace_back(*request->hold);
     terms.id = keep(terms.id);
+    terms.held = true;
     requests.back().hold = &terms;
   }
   local_units.assign(requests.size(), 0);
@@ -81,7 +82,7 @@ void StoreCall::Clear() {
   constexpr std::size_t kBytesKept = 65'536;
   if (charges_.capacity() > kChargesKept || text_.capacity() > kBytesKept) {
     Free(first_charge_, charges_, limits_, each_, seen_, places_, holds_, text_, asked, requests,
-         scarce_places, local_units);
+         settles, scarce_places, local_units);
   }
   first_charge_.clear();
   charges_.clear();
@@ -91,6 +92,7 @@ void StoreCall::Clear() {
   text_.clear();
   asked.clear();
   requests.clear();
+  settles.clear();
   scarce_places.clear();
   done = nullptr;
   own = false;

@@ -11,6 +11,7 @@
 #include "sluice/store.h"
 #include "store/guard/breaker.h"
 #include "store/guard/deny_cache.h"
+#include "store/guard/kept_settles.h"
 #include "store/guard/overload.h"
 #include "store/guard/places.h"
 
@@ -36,6 +37,7 @@ struct StoreCall {
   std::vector<Request> requests;                   // The copies, for the store.
   std::vector<Places::ScarcePlace> scarce_places;  // Of places taken while places were scarce.
   std::vector<std::int64_t> local_units;           // What the policy took locally for each request.
+  std::vector<KeptSettles::Settle> settles;        // Own: what the requests say, one each.
   Done done;                                       // The caller's. Kept here, never called here.
   bool own = false;      // A report or a probe of the guard itself: no caller waits for it.
   bool decided = false;  // By policy, because the deadline passed.
