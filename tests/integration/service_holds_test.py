@@ -5,6 +5,7 @@ Usage: service_holds_test.py PROGRAM
 """
 
 import json
+import signal
 import threading
 import time
 
@@ -35,6 +36,13 @@ ruleSets:
         onStoreFailure: FAIL_OPEN
         hold: {{ttl: 10m}}
         bands: [{{algorithm: FIXED_WINDOW, limit: 10, window: {AGES}}}]
+  - id: share
+    rules:
+      - id: r
+        scope: PER_USER
+        onStoreFailure: LOCAL
+        hold: {{ttl: 10m}}
+        bands: [{{algorithm: FIXED_WINDOW, limit: 1000, window: {AGES}}}]
 """
 
 CONFIG = """
@@ -316,6 +324,45 @@ class OnRedis(HoldTest):
         settled = self.change(service, made["id"], "settle", body={"permits": 3})
         self.assertTrue(settled["settled"])
         self.assertEqual(settled["limits"], [])
+
+    def test_a_settle_that_redis_could_not_be_told_is_sent_later(self):
+        redis = self.redis()
+        # Patient at first, so that the hold is surely made there.
+        service = self.serve("--store", redis.patient_uri, "--deadline", "5s")
+        other = self.serve(*redis.patient_store())
+        made = self.make(service, "llm", tokens=800).json["id"]
+        slot = self.make(service, "jobs").json["id"]
+        redis.send(signal.SIGSTOP)
+        settled = self.change(service, made, "settle", body={"permits": {"tokens": 250}})
+        self.assertEqual((settled["source"], settled["settled"]), ("local", True))
+        self.assertEqual(self.change(service, slot, "release")["source"], "local")
+        redis.send(signal.SIGCONT)
+        eventually(lambda: self.left(other, "llm")["tokens"] == (750, 0), "it is settled")
+        eventually(lambda: self.left(other, "jobs")["slots"] == (2, 0), "it is released")
+        eventually(lambda: service.metric("sluice_guard_settles_waiting") == 0, "all are sent")
+        self.assertEqual(service.metric("sluice_guard_settles_total", state="kept"),
+                         service.metric("sluice_guard_settles_total", state="sent"))
+
+    def test_a_hold_on_this_instances_share(self):
+        redis = self.redis("--appendonly", "yes", "--appendfsync", "always")
+        service = self.serve("--store", redis.uri, "--instances", "2")
+        redis.kill()
+        # The first requests may meet a store that has just gone.
+        made = eventually(lambda: self.held_here(service), "the store is missed")
+        self.assertTrue(made["holds"])
+        self.assertEqual((made["limit"], made["remaining"]), (500, 200))
+        denied = service.request("POST", HOLDS, {"ruleSet": "share", "permits": 300,
+                                                 "context": {"userId": "u"}})
+        self.assertEqual(denied.status, 429)
+        settled = self.change(service, made["id"], "settle", body={"permits": 100})
+        self.assertEqual((settled["late"], settled["limits"][0]["remaining"]), (False, 400))
+        redis.restart()
+        eventually(lambda: self.left(service, "share", "u")["r"] == (900, 0), "it is reported")
+
+    def held_here(self, service):
+        answer = service.request("POST", HOLDS, {"ruleSet": "share", "permits": 300,
+                                                 "context": {"userId": "u"}})
+        return answer.json if answer.status == 201 and answer.json["source"] == "local" else None
 
     def failed_open(self, service):
         answer = service.request("POST", HOLDS, {"ruleSet": "fast", "context": {"userId": "u"}})

@@ -571,8 +571,8 @@ class ServiceTest(unittest.TestCase):
         self.addCleanup(folder.remove)
         return folder
 
-    def redis(self, **keywords):
-        redis = Redis(**keywords)
+    def redis(self, *arguments, **keywords):
+        redis = Redis(*arguments, **keywords)
         self.addCleanup(redis.remove)
         return redis
 
