@@ -67,6 +67,11 @@ bool MayBeSentLater(const Error& error) {
          error.code == ErrorCode::kStoreFull;
 }
 
+// Whether a budget may have more left than is known.
+bool GivesBack(Action action) {
+  return action == Action::kReset || action == Action::kGive || action == Action::kSettle;
+}
+
 // What AnswerKnown leaves to Apply.
 bool IsOpen(const Request& request) {
   return request.outcome && request.source != Source::kDenyCache;
@@ -113,7 +118,8 @@ bool Guard::AnswerKnown(std::span<Request> requests, TimePoint now) {
       request.outcome = std::unexpected(*std::move(invalid));
       continue;
     }
-    if (request.action == Action::kReset) {
+    // What comes after it in the same call must not be denied by what was known before it.
+    if (GivesBack(request.action)) {
       for (const Charge& charge : request.charges) ForgetDenials(&charge);
     }
     if (cache_.Answer(request, now)) {

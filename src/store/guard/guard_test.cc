@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -452,6 +453,36 @@ TEST_F(GuardTest, ResetMakesBothBudgetsWhole) {
   EXPECT_EQ(Ask(kTen, kLocal).source, Source::kStore);
   EXPECT_TRUE(Reset({.key = "k", .limit = &kTen}).value());
   EXPECT_EQ(Ask(kTen, kLocal).outcome->remaining, 9);
+}
+
+TEST_F(GuardTest, WhatComesAfterGivingBackIsNotDeniedFromMemory) {
+  const Charge one{.key = "k", .limit = &kTen};
+  for (const Action action : {Action::kGive, Action::kSettle, Action::kReset}) {
+    while (Ask(kTen, kClosed).outcome->allowed) {
+    }
+    ASSERT_EQ(Ask(kTen, kClosed).source, Source::kDenyCache);
+    // A hold that has expired, and is settled for less.
+    HoldTerms terms{.id = "late", .ttl = 1ms};
+    if (action == Action::kSettle) {
+      Reset(one);
+      Charge held = one;
+      held.cost = 10;
+      Request hold{.charges = {&held, 1}, .action = Action::kHold, .hold = &terms};
+      guard().Apply({&hold, 1}, [] {});
+      ASSERT_TRUE(hold.outcome && hold.outcome->allowed);
+      wall.Advance(1ms);
+      EXPECT_FALSE(Ask(kTen, kClosed).outcome->allowed);
+      ASSERT_EQ(Ask(kTen, kClosed).source, Source::kDenyCache);
+    }
+    // In one call.
+    std::array requests{Request{.charges = {&one, 1}, .action = action},
+                        Request{.charges = {&one, 1}}};
+    if (action == Action::kSettle) requests[0].hold = &terms;
+    guard().Apply(requests, [] {});
+    EXPECT_EQ(requests[1].source, Source::kStore);
+    ASSERT_TRUE(requests[1].outcome);
+    EXPECT_TRUE(requests[1].outcome->allowed);
+  }
 }
 
 TEST_F(GuardTest, ADenialOnItsWayDuringAResetIsNotRemembered) {
