@@ -18,8 +18,8 @@
 #include "core/algorithms.h"
 #include "net/address.h"
 #include "service/hold_call.h"
+#include "service/limit_hold.h"
 #include "service/rule_check.h"
-#include "sluice/hold.h"
 
 namespace sluice::api {
 namespace {
@@ -126,15 +126,11 @@ struct HoldApi::RuleHold {
 
 // A hold on one limit and key.
 struct HoldApi::LimitHold {
-  LimitHold(Reply own_reply, std::shared_ptr<const service::Catalog> own_catalog)
-      : reply(std::move(own_reply)), catalog(std::move(own_catalog)) {}
+  LimitHold(Reply own_reply, std::shared_ptr<const service::Catalog> catalog)
+      : reply(std::move(own_reply)), hold(std::move(catalog)) {}
 
   Reply reply;
-  std::shared_ptr<const service::Catalog> catalog;
-  HoldTicket ticket;  // What the request points to.
-  Charge charge{.key = {}, .limit = nullptr};
-  HoldTerms terms;
-  Request request;
+  service::LimitHold hold;
 };
 
 struct HoldApi::Change {
@@ -167,26 +163,15 @@ void HoldApi::Make(const http::Request& request, http::Exchange exchange) const 
   }
   auto hold = std::make_unique<LimitHold>(std::move(reply), engine_.catalog());
   LimitHold& it = *hold;
-  const auto limit = service::FindLimit(*it.catalog, document->limit);
-  if (!limit) return it.reply.Fail(limit.error());
   if (!IsValidKey(document->key)) return it.reply.Fail(InvalidKey(document->key));
-  it.ticket.id = document->id.empty() ? NewHoldId() : std::string(document->id);
-  it.ticket.ttl = document->ttl.value_or(Micros{0});
-  it.ticket.parts.push_back({.key = std::string(document->key),
-                             .limit = limit->limit,
-                             .name = std::string(limit->name),
-                             .held = document->check.permits});
-  const HoldTicket::Part& part = it.ticket.parts.front();
-  it.charge = {.key = part.key,
-               .limit = &part.limit,
-               .name = part.name,
-               .cost = part.held,
-               .on_store_failure = on_store_failure_};
-  it.terms = {.id = it.ticket.id,
-              .ttl = it.ticket.ttl,
-              .on_expiry = document->on_expiry.value_or(OnExpiry::kCharge)};
-  it.request = {.charges = {&it.charge, 1}, .action = Action::kHold, .hold = &it.terms};
-  engine_.Apply({&it.request, 1}, [this, hold = std::move(hold), now] { AnswerLimit(*hold, now); });
+  const auto ready = it.hold.Prepare(
+      {.limit = document->limit,
+       .key = document->key,
+       .cost = document->check.permits,
+       .on_store_failure = on_store_failure_,
+       .wish = {.id = document->id, .ttl = document->ttl, .on_expiry = document->on_expiry}});
+  if (!ready) return it.reply.Fail(ready.error());
+  it.hold.Run(engine_, [this, hold = std::move(hold), now] { AnswerLimit(*hold, now); });
 }
 
 void HoldApi::AnswerRules(RuleHold& hold, TimePoint now) const {
@@ -214,11 +199,12 @@ void HoldApi::AnswerRules(RuleHold& hold, TimePoint now) const {
   reply.Send(check.refuses() ? 429 : 201);
 }
 
-void HoldApi::AnswerLimit(LimitHold& hold, TimePoint now) const {
-  Reply& reply = hold.reply;
-  if (!hold.request.outcome) return reply.Fail(hold.request.outcome.error());
-  const Decision& decision = *hold.request.outcome;
-  const HoldTicket::Part& part = hold.ticket.parts.front();
+void HoldApi::AnswerLimit(LimitHold& limit_hold, TimePoint now) const {
+  Reply& reply = limit_hold.reply;
+  const service::LimitHold& hold = limit_hold.hold;
+  if (!hold.decision()) return reply.Fail(hold.decision().error());
+  const Decision& decision = *hold.decision();
+  const HoldTicket::Part& part = hold.part();
   const std::string_view algorithm = service::UpperName(part.limit.algorithm());
   const service::Policy policy{.name = part.name.empty() ? algorithm : std::string_view(part.name),
                                .limit = &part.limit,
@@ -231,17 +217,16 @@ void HoldApi::AnswerLimit(LimitHold& hold, TimePoint now) const {
   JsonWriter json(reply.body);
   json.BeginObject();
   if (decision.allowed) {
-    hold.ticket.expires = hold.terms.expires;
-    hold.ticket.held = hold.terms.held;
-    const auto id = hold.ticket.ToText();
+    const HoldTicket ticket = hold.MakeTicket();
+    const auto id = ticket.ToText();
     if (!id) return reply.Fail(id.error());
-    service::CountMade(engine_, *hold.catalog, hold.ticket);
-    AppendTicket(json, *id, hold.ticket);
+    service::CountMade(engine_, hold.catalog(), ticket);
+    AppendTicket(json, *id, ticket);
   }
   json.BytesField("key", part.key).Field("algorithm", algorithm);
   AppendDecision(json, decision);
   AppendQueued(json, part.limit, decision);
-  json.Field("source", ToString(hold.request.source));
+  json.Field("source", ToString(hold.source()));
   json.Field("message", decision.allowed ? "Held" : "Rate limit exceeded").EndObject();
   reply.Send(decision.allowed ? 201 : 429);
 }

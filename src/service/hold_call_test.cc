@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "rules/parse.h"
+#include "service/limit_hold.h"
 #include "service/rule_check.h"
 #include "sluice/memory_store.h"
 #include "telemetry/heavy_hitters.h"
@@ -313,6 +314,53 @@ HoldTicket SomeTicket() {
                             .shadow = ticket.parts.size() == 1});
   }
   return ticket;
+}
+
+TEST_F(HoldCallTest, ALimitIsHeldAndSettledLikeRules) {
+  LimitHold hold(engine_.catalog());
+  ASSERT_TRUE(hold.Prepare({.limit = "limit=10,window=1h,algorithm=fixed_window",
+                            .key = "k",
+                            .cost = 4,
+                            .wish = {.id = "mine", .ttl = 1min}}));
+  hold.Run(engine_, [] {});
+  ASSERT_TRUE(hold.decision() && hold.decision()->allowed);
+  EXPECT_EQ(hold.decision()->held, 4);
+  const HoldTicket ticket = hold.MakeTicket();
+  EXPECT_EQ(ticket.expires, clock_.Now() + 1min);
+  EXPECT_TRUE(ticket.held);
+  const auto call = Open(*ticket.ToText());
+  ASSERT_TRUE(call->Settle(1));
+  call->Run(engine_, [] {});
+  ASSERT_TRUE(call->decision());
+  EXPECT_EQ(call->decision()->remaining, 9);
+  EXPECT_FALSE(call->terms().late);
+
+  LimitHold unknown(engine_.catalog());
+  const auto refused = unknown.Prepare({.limit = "lake", .key = "k"});
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("no limit is named \"lake\""));
+}
+
+TEST_F(HoldCallTest, GivingBackIsNoRequest) {
+  RuleCheck check(engine_.catalog());
+  ASSERT_TRUE(check.Prepare("rates", {}, 3));
+  check.Run(engine_, [] {});
+  EXPECT_EQ(Left("rates", "r"), 70);
+  const std::string before = registry_.Text();
+  RuleCheck give(engine_.catalog());
+  ASSERT_TRUE(give.PrepareGive("rates", {}, 2));
+  give.Run(engine_, [] {});
+  ASSERT_TRUE(give.decision());
+  EXPECT_EQ(give.decision()->remaining, 90);
+  EXPECT_EQ(Left("rates", "r"), 90);
+  EXPECT_EQ(registry_.Text(), before);
+
+  ASSERT_TRUE(give.Prepare("rates", {}, 1)) << "and it can be used again for a check";
+  give.Run(engine_, [] {});
+  EXPECT_EQ(Left("rates", "r"), 80);
+  const auto refused = give.PrepareGive("llm", {.user_id = "ann"}, 1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kNeedsHold);
 }
 
 TEST(HoldTicket, ComesBackAsItWas) {

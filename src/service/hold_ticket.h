@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,13 @@
 #include "sluice/store.h"
 
 namespace sluice::service {
+
+// What a client says about a hold that it wants.
+struct HoldWish {
+  std::string_view id = {};                // Empty: one that nobody guesses.
+  std::optional<Micros> ttl = {};          // None: the shortest that its rules say.
+  std::optional<OnExpiry> on_expiry = {};  // None: kRelease if all of its rules say so.
+};
 
 // What the doors call the id of a hold. It contains all that another instance needs to end the
 // hold, so that nothing is looked up anywhere: the id under which stores know it, and what it was

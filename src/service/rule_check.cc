@@ -27,9 +27,21 @@ bool NeedsHold(const rules::Selected& selected) {
 Expected<void> RuleCheck::Prepare(std::string_view rule_set, const rules::Context& context,
                                   std::int64_t permits) {
   looks_ = permits == 0;
-  holds_ = false;
+  holds_ = gives_ = false;
   // A look needs the cost of one permit.
-  if (auto selected = Select(rule_set, context, looks_ ? 1 : permits); !selected) return selected;
+  return PrepareUnheld(rule_set, context, looks_ ? 1 : permits);
+}
+
+Expected<void> RuleCheck::PrepareGive(std::string_view rule_set, const rules::Context& context,
+                                      std::int64_t permits) {
+  looks_ = holds_ = false;
+  gives_ = true;
+  return PrepareUnheld(rule_set, context, permits);
+}
+
+Expected<void> RuleCheck::PrepareUnheld(std::string_view rule_set, const rules::Context& context,
+                                        std::int64_t permits) {
+  if (auto selected = Select(rule_set, context, permits); !selected) return selected;
   if (const Outcome* const outcome = looks_ ? nullptr : FindUncheckable()) {
     return std::unexpected(
         Error{ErrorCode::kNeedsHold,
@@ -43,13 +55,15 @@ Expected<void> RuleCheck::Prepare(std::string_view rule_set, const rules::Contex
 
 Expected<void> RuleCheck::PrepareHold(std::string_view rule_set, const rules::Context& context,
                                       std::int64_t permits, const HoldWish& wish) {
-  looks_ = false;
+  looks_ = gives_ = false;
   holds_ = true;
   if (auto selected = Select(rule_set, context, permits); !selected) return selected;
   if (auto set = SetTerms(wish); !set) return set;
   Gather();
   // Before anything is held.
-  const auto text = MakeTicket().ToText();
+  HoldTicket longest = MakeTicket();
+  longest.expires = kTimeMax;
+  const auto text = longest.ToText();
   return text ? Expected<void>() : std::unexpected(text.error());
 }
 
@@ -166,6 +180,7 @@ void RuleCheck::Gather() {
       requests_.back().action = Action::kHold;
       requests_.back().hold = terms;
     }
+    if (gives_) requests_.back().action = Action::kGive;
     if (looks_) requests_.back().seen = std::span(seen_).subspan(begin, charges_.size() - begin);
   };
   for (Outcome& outcome : outcomes_) {
@@ -311,7 +326,7 @@ std::size_t RuleCheck::FirstOf(const Outcome& outcome) const {
 }
 
 void RuleCheck::Count(Engine& engine, const Engine::Span& span) const {
-  if (looks_) return;
+  if (looks_ || gives_) return;
   for (const Outcome& outcome : outcomes_) {
     CountRule(outcome);
     CountLimits(engine, outcome, span);

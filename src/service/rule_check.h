@@ -18,13 +18,6 @@
 
 namespace sluice::service {
 
-// What a client says about a hold that it wants.
-struct HoldWish {
-  std::string_view id = {};                // Empty: one that nobody guesses.
-  std::optional<Micros> ttl = {};          // None: the shortest that its rules say.
-  std::optional<OnExpiry> on_expiry = {};  // None: kRelease if all of its rules say so.
-};
-
 // One request to a rule set: which rules apply, what each of their bands says, and the decision
 // over all of them. Shadow rules are charged separately and never deny.
 //
@@ -55,6 +48,11 @@ class RuleCheck {
   Expected<void> PrepareHold(std::string_view rule_set, const rules::Context& context,
                              std::int64_t permits, const HoldWish& wish);
 
+  // Run will give back what a check of the same would charge, and is not counted. Errors: as
+  // Prepare.
+  Expected<void> PrepareGive(std::string_view rule_set, const rules::Context& context,
+                             std::int64_t permits);
+
   // From Prepare until the next: what Run will charge, and a reset makes full again.
   std::span<const Charge> charges() const { return charges_; }
 
@@ -79,7 +77,11 @@ class RuleCheck {
     });
   }
 
-  // The same for several prepared checks: the store is asked once for all of them, in order.
+  // Whether Run asks the store twice, the second time when it has answered.
+  bool asks_twice() const { return holds_ && limited_ && requests_.size() > 1; }
+
+  // The same for several prepared checks, none of them a hold: the store is asked once for all of
+  // them, in order.
   template <std::invocable Done>
   static void RunAll(Engine& engine, std::vector<RuleCheck*> checks, Done done) {
     std::vector<Request> all = Join(checks);
@@ -127,6 +129,8 @@ class RuleCheck {
  private:
   Expected<void> Select(std::string_view rule_set, const rules::Context& context,
                         std::int64_t permits);
+  Expected<void> PrepareUnheld(std::string_view rule_set, const rules::Context& context,
+                               std::int64_t permits);
   Expected<void> SetTerms(const HoldWish& wish);
   const Outcome* FindUncheckable() const;
   void AddParts(HoldTicket& ticket, const Outcome& outcome) const;
@@ -157,6 +161,7 @@ class RuleCheck {
   Expected<Decision> decision_ = Decision{};
   bool looks_ = false;
   bool holds_ = false;
+  bool gives_ = false;
   std::string hold_id_;
   HoldTerms terms_;                      // Of the request that covers all rules that count.
   std::vector<HoldTerms> shadow_terms_;  // Of the others.
