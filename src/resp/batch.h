@@ -13,6 +13,8 @@
 #include "resp/decision_reply.h"
 #include "resp/reply_writer.h"
 #include "service/engine.h"
+#include "service/hold_call.h"
+#include "service/limit_hold.h"
 #include "service/rule_check.h"
 #include "sluice/limit.h"
 #include "sluice/store.h"
@@ -20,8 +22,8 @@
 namespace sluice::resp {
 
 // One round of a pipeline: what its commands ask for, and how they are answered, in order. When
-// reused, it allocates nothing. What is added may point into the input, which must not move until
-// Write.
+// reused, it allocates nothing, except for holds. What is added may point into the input, which
+// must not move until Write.
 class Batch {
  public:
   explicit Batch(service::Engine& engine) : engine_(engine) {}
@@ -50,9 +52,21 @@ class Batch {
   // A cost that can never be granted: the reply is the current state, and a denial without a wait.
   void AddNever(const Check& check, Dialect dialect, Protocol protocol);
 
-  // Call Prepare on it; if that succeeds, call AddRules or AddRulesReset.
+  // Gives back up to the cost.
+  void AddGive(const Check& check, Protocol protocol);
+
+  // Call Prepare, PrepareHold or PrepareGive on it; if that succeeds, call AddRules or
+  // AddRulesReset, AddRulesHold or AddRulesGive.
   service::RuleCheck& NextRules();
   void AddRules(bool detail, Protocol protocol);
+  void AddRulesHold(bool detail, Protocol protocol);
+  void AddRulesGive(Protocol protocol);
+
+  // Prepared; `said` is the client's name of the limit.
+  void AddHold(std::unique_ptr<service::LimitHold> hold, std::string_view said, Protocol protocol);
+
+  // Open, and told what to do.
+  void AddHoldChange(std::unique_ptr<service::HoldCall> call, HoldChange change, Protocol protocol);
 
   // Takes effect after everything added before it, and before everything added later. The reply is
   // how many of the keys had been charged.
@@ -67,7 +81,19 @@ class Batch {
   void Write(std::string& out, std::int64_t connection);
 
  private:
-  enum class Kind : std::uint8_t { kText, kCheck, kNever, kRules, kReset, kRulesReset };
+  enum class Kind : std::uint8_t {
+    kText,
+    kCheck,
+    kNever,
+    kGive,
+    kReset,
+    kRules,
+    kRulesHold,
+    kRulesGive,
+    kRulesReset,
+    kHold,
+    kHoldChange,
+  };
 
   struct Step {
     Kind kind;
@@ -84,17 +110,38 @@ class Batch {
     Action action = Action::kCheck;
 
     // A look whose reply says what a request of 1 would get.
-    bool foresees() const { return charge.cost == 0 && !said.empty(); }
+    bool foresees() const { return charge.cost == 0 && !said.empty() && action == Action::kCheck; }
   };
 
-  void Ask(const Check& check, std::int64_t cost);
+  struct Hold {
+    std::unique_ptr<service::LimitHold> call;
+    std::string_view said;
+  };
+
+  struct Change {
+    std::unique_ptr<service::HoldCall> call;
+    HoldChange change;
+  };
+
+  void Ask(const Check& check, std::int64_t cost, Action action = Action::kCheck);
+  void AddRulesStep(Kind kind, bool detail, Protocol protocol);
   void Link();
   void BeginStage();
   void BeginRequests(std::size_t count);
   void BeginRules(std::size_t count);
+  void BeginHold();
+  void BeginHoldChange();
   void Decided();
-  void LogDenial(const Step& step, std::size_t request, std::int64_t connection) const;
+  ReplyWriter Writer(std::string& out, const Step& step) const {
+    return {out, step.protocol, engine_.metrics()};
+  }
+  void LogDenial(std::string_view limit, std::string_view key, std::int64_t connection) const;
+  void LogDenied(const Step& step, std::size_t request, std::int64_t connection) const;
   void WriteCheck(std::string& out, const Step& step, std::size_t index) const;
+  void WriteGive(std::string& out, const Step& step, std::size_t index) const;
+  Expected<MadeHold> Made(const service::Catalog& catalog, const service::HoldTicket& ticket) const;
+  void WriteRulesHold(ReplyWriter reply, const service::RuleCheck& check, bool detail) const;
+  void WriteHold(ReplyWriter reply, const Hold& hold, std::int64_t connection) const;
   void WriteReset(std::string& out, std::span<const Request> resets) const;
   void Clear();
 
@@ -108,11 +155,15 @@ class Batch {
   std::vector<SeenState> seen_;  // One per look that foresees.
   std::vector<std::unique_ptr<service::RuleCheck>> rules_;
   std::size_t rules_count_ = 0;
+  std::vector<Hold> holds_;
+  std::vector<Change> changes_;
 
   // Where Run continues.
   std::size_t next_step_ = 0;
   std::size_t next_request_ = 0;
   std::size_t next_rules_ = 0;
+  std::size_t next_hold_ = 0;
+  std::size_t next_change_ = 0;
 
   std::move_only_function<void()>* ready_ = nullptr;
   std::size_t undecided_ = 0;

@@ -42,14 +42,30 @@ constexpr std::array kCommands = {
         "LIMIT limit key [COST cost] | RULESET id [COST cost] [IP ip] [USER user] "
         "[APIKEY key] [METHOD method] [PATH path] [ATTR name value ...] [DETAIL]",
         "Takes the cost from the budget of a limit, or from all budgets of a rule set's rules."},
+    Command{CommandId::kSluiceExtend, "sluice.extend", -2, false, true, 0, 0, "hold [TTL ttl]",
+            "Lets a hold last for another ttl from now on."},
+    Command{CommandId::kSluiceGive, "sluice.give", -3, false, true, 0, 0,
+            "LIMIT limit key [COST cost] | RULESET id [COST cost] [IP ip] [USER user] "
+            "[APIKEY key] [METHOD method] [PATH path] [ATTR name value ...]",
+            "Gives back up to what SLUICE.CHECK would take."},
+    Command{CommandId::kSluiceHold, "sluice.hold", -3, false, true, 0, 0,
+            "LIMIT limit key [COST cost] [TTL ttl] [ID id] [ONEXPIRY CHARGE|RELEASE] | "
+            "RULESET id [COST cost] [TTL ttl] [ID id] [ONEXPIRY CHARGE|RELEASE] [IP ip] "
+            "[USER user] [APIKEY key] [METHOD method] [PATH path] [ATTR name value ...] [DETAIL]",
+            "Takes what SLUICE.CHECK would, and keeps it on hold until it is settled."},
     Command{CommandId::kSluicePeek, "sluice.peek", -3, false, true, 0, 0,
             "LIMIT limit key | RULESET id [IP ip] [USER user] [APIKEY key] [METHOD method] "
             "[PATH path] [ATTR name value ...] [DETAIL]",
             "Looks at the budgets that SLUICE.CHECK would take from."},
+    Command{CommandId::kSluiceRelease, "sluice.release", 2, false, true, 0, 0, "hold",
+            "Ends a hold, and gives everything back."},
     Command{CommandId::kSluiceReset, "sluice.reset", -3, false, true, 0, 0,
             "LIMIT limit key | RULESET id [IP ip] [USER user] [APIKEY key] [METHOD method] "
             "[PATH path] [ATTR name value ...]",
             "Resets the budgets that SLUICE.CHECK would take from."},
+    Command{CommandId::kSluiceSettle, "sluice.settle", -2, false, true, 0, 0,
+            "hold [COST cost | RULE rule cost [RULE rule cost ...]]",
+            "Ends a hold: it has cost this much, or else what was held."},
     Command{CommandId::kThrottle, "throttle", -5, false, true, 1, 1,
             "key max_burst count period_seconds [quantity]",
             "Takes quantity from a bucket of max_burst, like throttlecrab."},

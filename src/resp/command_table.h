@@ -27,8 +27,13 @@ enum class CommandId : std::uint8_t {
   kReset,
   kSelect,
   kSluiceCheck,
+  kSluiceExtend,
+  kSluiceGive,
+  kSluiceHold,
   kSluicePeek,
+  kSluiceRelease,
   kSluiceReset,
+  kSluiceSettle,
   kThrottle,
   kUnlink,
 };

@@ -15,8 +15,6 @@
 namespace sluice::resp {
 namespace {
 
-using Arguments = std::span<const std::string_view>;
-
 // Shown to clients that check versions.
 constexpr std::string_view kRedisVersion = "7.0.0";
 constexpr std::string_view kUser = "default";
@@ -78,9 +76,10 @@ void WriteKeys(ReplyWriter& reply, Arguments command_line) {
   auto first = static_cast<std::size_t>(command->first_key);
   auto last =
       command->last_key < 0 ? command_line.size() - 1 : static_cast<std::size_t>(command->last_key);
-  const bool names_limit = command->id == CommandId::kSluiceCheck ||
-                           command->id == CommandId::kSluicePeek ||
-                           command->id == CommandId::kSluiceReset;
+  using enum CommandId;
+  static constexpr std::array kNamesLimit = {kSluiceCheck, kSluiceGive, kSluiceHold, kSluicePeek,
+                                             kSluiceReset};
+  const bool names_limit = std::ranges::find(kNamesLimit, command->id) != kNamesLimit.end();
   if (names_limit && command_line.size() > 3 && Is(command_line[1], "LIMIT")) first = last = 3;
   if (first == 0) return reply.Error("ERR The command has no key arguments");
   reply.Array(last - first + 1);

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "resp/reply_writer.h"
+#include "service/hold_call.h"
+#include "service/limit_hold.h"
 #include "service/rule_check.h"
 #include "sluice/decision.h"
 #include "sluice/limit.h"
@@ -36,5 +39,27 @@ void WriteFields(ReplyWriter reply, const Decision& decision, Source source, con
 
 // `detail`: includes each band's own numbers.
 void WriteRules(ReplyWriter reply, const service::RuleCheck& check, bool detail);
+
+// What a client keeps of its hold.
+struct MadeHold {
+  std::string id;
+  bool holds;  // False: nothing is on hold.
+  TimePoint expires;
+};
+
+// The fields of a check, and then those of the hold. None was made if it was denied.
+void WriteHeld(ReplyWriter reply, const service::LimitHold& hold, std::string_view said,
+               const std::optional<MadeHold>& made);
+void WriteRulesHeld(ReplyWriter reply, const service::RuleCheck& check, bool detail,
+                    const std::optional<MadeHold>& made);
+
+// What a client asks about a hold that it has.
+enum class HoldChange : std::uint8_t { kSettle, kRelease, kExtend };
+
+void WriteHoldChange(ReplyWriter reply, const service::HoldCall& call, HoldChange change);
+
+// The numbers after giving back.
+void WriteGiven(ReplyWriter reply, const Decision& decision, Source source);
+void WriteRulesGiven(ReplyWriter reply, const service::RuleCheck& check);
 
 }  // namespace sluice::resp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How bytes become commands. The commands are in connection_commands.cc and limit_commands.cc.
+// How bytes become commands. The commands are in *_commands.cc.
 #include "resp/session.h"
 
 #include <algorithm>
@@ -114,6 +114,16 @@ Expected<void> Session::Ask(CommandId command, Arguments arguments) {
       return Check(arguments, Taking::kPeek);
     case CommandId::kSluiceReset:
       return Check(arguments, Taking::kReset);
+    case CommandId::kSluiceHold:
+      return Check(arguments, Taking::kHold);
+    case CommandId::kSluiceGive:
+      return Check(arguments, Taking::kGive);
+    case CommandId::kSluiceSettle:
+      return ChangeHold(arguments, HoldChange::kSettle);
+    case CommandId::kSluiceExtend:
+      return ChangeHold(arguments, HoldChange::kExtend);
+    case CommandId::kSluiceRelease:
+      return ChangeHold(arguments, HoldChange::kRelease);
     case CommandId::kDel:
     case CommandId::kUnlink:
       return ResetThrottle(arguments.subspan(1));

@@ -10,7 +10,9 @@
 #include <string_view>
 
 #include "net/access.h"
+#include "resp/arguments.h"
 #include "resp/batch.h"
+#include "resp/check_words.h"
 #include "resp/command_table.h"
 #include "resp/request_parser.h"
 #include "resp/worker.h"
@@ -52,10 +54,6 @@ class Session {
   Progress Resume(std::string& out);
 
  private:
-  using Arguments = std::span<const std::string_view>;
-
-  enum class Taking : std::uint8_t { kTake, kPeek, kReset };
-
   Progress Advance(std::string& out);
   void Dispatch(Arguments arguments);
 
@@ -68,6 +66,7 @@ class Session {
   Expected<void> Check(Arguments arguments, Taking taking);
   Expected<void> CheckLimit(Arguments arguments, Taking taking);
   Expected<void> CheckRules(Arguments arguments, Taking taking);
+  Expected<void> ChangeHold(Arguments arguments, HoldChange change);
   Expected<void> ResetThrottle(Arguments keys);
 
   // Commands that are answered immediately.

@@ -20,6 +20,7 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
+using testing_support::FieldOf;
 using testing_support::RespCommand;
 using testing_support::RespEngine;
 using testing_support::RespPeer;
@@ -317,13 +318,18 @@ TEST_F(SessionTest, KnowsWhatClientsAsk) {
   EXPECT_THAT(Ask({"CONFIG", "GET", "*"}), StartsWith("*10\r\n"));
   EXPECT_EQ(Ask({"ACL", "WHOAMI"}), "$7\r\ndefault\r\n");
   EXPECT_THAT(Ask({"INFO", "server"}), HasSubstr("tcp_port:6379\r\n"));
-  EXPECT_THAT(Ask({"COMMAND"}), StartsWith("*19\r\n"));
-  EXPECT_EQ(Ask({"COMMAND", "COUNT"}), ":19\r\n");
+  EXPECT_THAT(Ask({"COMMAND"}), StartsWith("*24\r\n"));
+  EXPECT_EQ(Ask({"COMMAND", "COUNT"}), ":24\r\n");
   EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "CL.THROTTLE", "k", "1", "1", "1"}), "*1\r\n$1\r\nk\r\n");
   EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "SLUICE.CHECK", "LIMIT", "login", "k"}),
             "*1\r\n$1\r\nk\r\n");
   EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "SLUICE.RESET", "LIMIT", "login", "k"}),
             "*1\r\n$1\r\nk\r\n");
+  EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "SLUICE.HOLD", "LIMIT", "login", "k", "TTL", "1m"}),
+            "*1\r\n$1\r\nk\r\n");
+  EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "SLUICE.GIVE", "LIMIT", "login", "k"}), "*1\r\n$1\r\nk\r\n");
+  EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "SLUICE.SETTLE", "h"}),
+            "-ERR The command has no key arguments\r\n");
   EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "DEL", "a", "b"}), "*2\r\n$1\r\na\r\n$1\r\nb\r\n");
   EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "ECHO", "a"}), "-ERR The command has no key arguments\r\n");
   EXPECT_EQ(Ask({"COMMAND", "GETKEYS", "DEL"}),
@@ -395,6 +401,8 @@ TEST_F(SessionTest, AnswersTheSameHoweverTheBytesAreCut) {
   const std::string bytes = RespCommand({"CL.THROTTLE", "k", "2", "1", "60"}) + "PING\r\n" +
                             RespCommand({"SLUICE.CHECK", "RULESET", "api", "USER", "u"}) +
                             "sluice.check limit login \"a b\"\r\n*0\r\n" +
+                            RespCommand({"SLUICE.HOLD", "RULESET", "llm", "USER", "u", "ID", "1"}) +
+                            RespCommand({"SLUICE.GIVE", "LIMIT", "login", "a b"}) +
                             RespCommand({"DEL", "k"}) + RespCommand({"HELLO", "3"}) +
                             RespCommand({"CL.THROTTLE", "k", "2", "1", "60"}) +
                             RespCommand({"SLUICE.RESET", "LIMIT", "login", "a b"}) + "*1\r\nX";
@@ -626,12 +634,59 @@ TEST_F(LaterTest, ResetsARuleSetBetweenWhatComesBeforeAndAfter) {
   EXPECT_EQ(AnswerAll(), ":3\r\n" + first + second + ":3\r\n:0\r\n" + first + ":3\r\n:0\r\n");
 }
 
+TEST_F(LaterTest, HoldsTakeEffectInTheOrderOfTheCommands) {
+  constexpr std::string_view kSlots = "algorithm=concurrency,limit=1,ttl=1m";
+  const std::string hold = RespCommand({"SLUICE.HOLD", "LIMIT", kSlots, "k", "ID", "mine"});
+  const std::string other = RespCommand({"SLUICE.HOLD", "LIMIT", kSlots, "k", "ID", "other"});
+  peer_.Send(hold);
+  const std::string made = AnswerAll();
+  const std::string id = FieldOf(made, "id");
+
+  // All of them are asked before any is answered.
+  const std::string check = RespCommand({"SLUICE.CHECK", "LIMIT", "login", "k"});
+  peer_.Send(other + check + check + RespCommand({"SLUICE.SETTLE", id}) + other + check);
+  EXPECT_EQ(store_.calls(), 5U);
+  const std::string out = AnswerAll();
+  std::vector<std::string> allowed;
+  for (std::size_t at = out.find("allowed"); at < out.size(); at = out.find("allowed", at + 1)) {
+    allowed.push_back(out.substr(at + 10, 1));
+  }
+  EXPECT_THAT(allowed, testing::ElementsAre("0", "1", "1", "1", "1"));
+  EXPECT_EQ(FieldOf(out, "late"), "0");
+}
+
+// A shadow rule is held when the others have been, and what comes later waits for it.
+TEST_F(LaterTest, WhatComesAfterAHoldWaitsForItsShadows) {
+  const std::string hold = RespCommand({"SLUICE.HOLD", "RULESET", "trial"});
+  const std::string peek = RespCommand({"SLUICE.PEEK", "RULESET", "trial", "DETAIL"});
+  peer_.Send(hold + peek);
+  EXPECT_EQ(store_.calls(), 1U);
+  const std::string out = AnswerAll();
+  const std::string bands = out.substr(out.find("bands"));
+  EXPECT_THAT(bands, HasSubstr("band\r\n$3\r\nday\r\n"));
+  EXPECT_EQ(FieldOf(bands.substr(bands.find("slots")), "remaining"), "0");
+
+  // Without shadows, holds under rules are asked for at once.
+  const std::string llm = RespCommand({"SLUICE.HOLD", "RULESET", "llm", "USER", "u"});
+  peer_.Send(llm + llm + llm);
+  EXPECT_EQ(store_.calls(), 3U);
+  EXPECT_EQ(FieldOf(AnswerAll(), "remaining"), "1");
+}
+
 TEST_F(LaterTest, ReportsAnOutageAsAnErrorAndNotAsADenial) {
   store_.Fail({ErrorCode::kUnavailable, "the store is away"});
   peer_.Send(RespCommand({"CL.THROTTLE", "k", "0", "1", "1"}) +
              RespCommand({"SLUICE.CHECK", "LIMIT", "login", "k"}) + "PING\r\n");
   EXPECT_EQ(AnswerAll(),
             "-UNAVAILABLE the store is away\r\n-UNAVAILABLE the store is away\r\n+PONG\r\n");
+  for (const std::string& command :
+       {RespCommand({"SLUICE.HOLD", "LIMIT", "login", "k", "TTL", "1m"}),
+        RespCommand({"SLUICE.HOLD", "RULESET", "trial"}),
+        RespCommand({"SLUICE.GIVE", "LIMIT", "login", "k"}),
+        RespCommand({"SLUICE.GIVE", "RULESET", "api"})}) {
+    peer_.Send(command + "PING\r\n");
+    EXPECT_EQ(AnswerAll(), "-UNAVAILABLE the store is away\r\n+PONG\r\n");
+  }
 }
 
 }  // namespace

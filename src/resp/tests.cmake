@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 sluice_test(resp_test
-  SOURCES src/resp/request_parser_test.cc src/resp/server_test.cc src/resp/session_test.cc
+  SOURCES src/resp/holds_test.cc src/resp/request_parser_test.cc src/resp/server_test.cc
+          src/resp/session_test.cc
           tests/conformance/resp_test.cc
   LIBRARIES sluice_resp sluice_memory sluice_redis_store sluice_test_support)
 

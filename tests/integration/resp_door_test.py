@@ -34,7 +34,21 @@ ruleSets:
         scope: PER_IP
         bands:
           - {label: month, algorithm: sliding_window, limit: 3, window: 30d}
+  - id: llm
+    rules:
+      - id: tokens
+        scope: PER_USER
+        cost: {attribute: tokens, default: 1}
+        hold: {ttl: 10m}
+        bands:
+          - {label: month, algorithm: fixed_window, limit: 1000, window: 30d}
+      - id: streams
+        scope: PER_USER
+        bands:
+          - {label: open, algorithm: concurrency, limit: 2, ttl: 10m}
 """
+
+SLOTS = "algorithm=concurrency,limit=2,ttl=10m"
 
 
 class Service(support.Service):
@@ -333,6 +347,209 @@ class SharedState(unittest.TestCase):
         with self.assertRaisesRegex(redis.ResponseError, "UNAVAILABLE|OUTCOME_UNKNOWN"):
             clients[0].execute_command(*throttle)
         self.assertTrue(clients[0].ping())
+
+
+def fields(reply):
+    """A map as RESP2 writes it."""
+    return dict(zip(reply[::2], reply[1::2]))
+
+
+class Holds:
+    """Holds made, extended and ended at this door and at that for HTTP. `a` and `b` are instances
+    on one store."""
+
+    def setUp(self):
+        self.a, self.b = self.instances()
+        self.at_a, self.at_b = self.client(self.a), self.client(self.b)
+
+    def client(self, service):
+        client = redis.Redis(port=service.resp_port, decode_responses=True,
+                             socket_timeout=support.PATIENCE)
+        self.addCleanup(client.close)
+        return client
+
+    def serve(self, *arguments):
+        service = Service(*arguments)
+        self.addCleanup(service.remove)
+        return service
+
+    @staticmethod
+    def ask(client, *command):
+        return fields(client.execute_command(*command))
+
+    def peek(self, client, *what):
+        answer = self.ask(client, "SLUICE.PEEK", *what)
+        return answer["remaining"], answer.get("held", 0)
+
+    def hold_tokens(self, client, user, tokens=800):
+        return self.ask(client, "SLUICE.HOLD", "RULESET", "llm", "USER", user,
+                        "ATTR", "tokens", tokens)
+
+    def test_a_hold_is_settled_for_what_was_used(self):
+        made = self.ask(self.at_a, "SLUICE.HOLD", "LIMIT", "login", "ann", "COST", 4, "TTL", "10m")
+        self.assertEqual(list(made), [
+            "allowed", "limit", "remaining", "retry_after_us", "reset_after_us", "delay_us",
+            "denied_by", "source", "id", "holds", "expires_at_us", "held"])
+        self.assertEqual((made["allowed"], made["remaining"], made["holds"], made["held"]),
+                         (1, 1, 1, 4))
+        self.assertEqual(self.peek(self.at_b, "LIMIT", "login", "ann"), (1, 4))
+        denied = self.ask(self.at_b, "SLUICE.HOLD", "LIMIT", "login", "ann", "COST", 2,
+                          "TTL", "10m")
+        self.assertEqual((denied["allowed"], denied["id"], denied["expires_at_us"]), (0, None, None))
+        for _ in range(2):
+            settled = self.ask(self.at_b, "SLUICE.SETTLE", made["id"], "COST", 1)
+            self.assertEqual((settled["late"], settled["overdrawn"], settled["remaining"],
+                              settled["held"]), (0, 0, 4, 0))
+        self.assertEqual(self.peek(self.at_a, "LIMIT", "login", "ann"), (4, 0))
+
+    def test_rules_are_settled_one_by_one(self):
+        made = self.hold_tokens(self.at_a, "rules")
+        denied = self.hold_tokens(self.at_b, "rules")
+        self.assertEqual((denied["allowed"], denied["denied_by"]), (0, "tokens/month"))
+        settled = self.ask(self.at_b, "SLUICE.SETTLE", made["id"], "RULE", "tokens", 250)
+        self.assertEqual([(limit["name"], limit["cost"], limit["remaining"], limit["held"])
+                          for limit in map(fields, settled["limits"])],
+                         [("llm/tokens/month", 250, 750, 0), ("llm/streams/open", None, 2, 0)])
+
+    def test_each_door_ends_what_the_other_has_made(self):
+        holds = "/api/v1/holds"
+        made = self.hold_tokens(self.at_a, "doors")["id"]
+        extended = self.b.request("POST", f"{holds}/{made}/extend", {"ttl": "1h"})
+        self.assertEqual(extended.status, 200, extended)
+        settled = self.b.request("POST", f"{holds}/{made}/settle", {"permits": {"tokens": 250}})
+        self.assertEqual([limit["remaining"] for limit in settled.json["limits"]], [750, 2])
+        again = self.ask(self.at_a, "SLUICE.SETTLE", made, "COST", 999)
+        self.assertEqual(fields(again["limits"][0])["remaining"], 750, "it was settled already")
+
+        document = {"ruleSet": "llm", "context": {"userId": "doors", "attributes": {"tokens": 700}}}
+        made = self.a.request("POST", holds, document)
+        self.assertEqual(made.status, 201, made)
+        extended = self.ask(self.at_b, "SLUICE.EXTEND", made.json["id"], "TTL", "1h")
+        self.assertGreater(extended["expires_at_us"], made.json["expiresAtMicros"] + 2990 * 10**6)
+        released = self.ask(self.at_b, "SLUICE.RELEASE", made.json["id"])
+        self.assertEqual(released["late"], 0)
+        self.assertEqual(self.a.check("llm", permits=0, userId="doors").json["rules"][0]["bands"][0]
+                         ["remaining"], 750)
+        made = self.a.request("POST", holds, {"limit": SLOTS, "key": "jobs"}).json["id"]
+        self.assertEqual(self.peek(self.at_b, "LIMIT", SLOTS, "jobs"), (1, 1))
+        self.ask(self.at_b, "SLUICE.SETTLE", made)
+        self.assertEqual(self.peek(self.at_b, "LIMIT", SLOTS, "jobs"), (2, 0))
+
+    def test_a_hold_that_nobody_ends_expires(self):
+        for on_expiry, left in (("CHARGE", 1), ("RELEASE", 5)):
+            made = self.ask(self.at_a, "SLUICE.HOLD", "LIMIT", "login", on_expiry, "COST", 4,
+                            "TTL", "1ms", "ONEXPIRY", on_expiry)
+            support.eventually(
+                lambda: self.peek(self.at_b, "LIMIT", "login", on_expiry) == (left, 0),
+                "it has expired")
+            late = self.ask(self.at_b, "SLUICE.SETTLE", made["id"], "COST", 2)
+            self.assertEqual((late["late"], late["remaining"]), (1, 3))
+
+    def test_errors_have_codes(self):
+        hold = ("SLUICE.HOLD", "LIMIT", SLOTS, "codes", "ID", "mine")
+        made = self.ask(self.at_a, *hold)
+        self.assertEqual(self.ask(self.at_b, *hold)["id"], made["id"])
+        for code, *command in (
+                ("HOLD_CONFLICT", *hold, "COST", 2),
+                ("NEEDS_HOLD", "SLUICE.CHECK", "LIMIT", SLOTS, "codes"),
+                ("NEEDS_HOLD", "SLUICE.GIVE", "RULESET", "llm", "USER", "codes")):
+            with self.assertRaisesRegex(redis.ResponseError, f"^{code} "):
+                self.at_b.execute_command(*command)
+        self.ask(self.at_b, "SLUICE.RELEASE", made["id"])
+        with self.assertRaisesRegex(redis.ResponseError, "^HOLD_LOST "):
+            self.at_a.execute_command("SLUICE.EXTEND", made["id"])
+        with self.assertRaisesRegex(redis.ResponseError, "not the id of a hold"):
+            self.at_a.execute_command("SLUICE.SETTLE", made["id"][1:])
+
+    def test_a_pipeline_takes_effect_in_its_order(self):
+        made = self.ask(self.at_a, "SLUICE.HOLD", "LIMIT", SLOTS, "pipe", "COST", 2)["id"]
+        pipeline = self.at_b.pipeline(transaction=False)
+        hold = ("SLUICE.HOLD", "LIMIT", SLOTS, "pipe", "COST", 2)
+        pipeline.execute_command(*hold)
+        pipeline.execute_command("SLUICE.SETTLE", made)
+        pipeline.execute_command(*hold)
+        pipeline.execute_command(*hold)
+        pipeline.execute_command("SLUICE.PEEK", "LIMIT", SLOTS, "pipe")
+        denied, settled, allowed, *rest = map(fields, pipeline.execute())
+        self.assertEqual((denied["allowed"], settled["remaining"], allowed["allowed"]), (0, 2, 1))
+        self.assertEqual([answer["allowed"] for answer in rest], [0, 0])
+
+    def test_giving_back_reaches_what_comes_next(self):
+        check = ("SLUICE.CHECK", "LIMIT", "login", "give")
+        self.assertEqual([self.ask(self.at_a, *check)["allowed"] for _ in range(7)],
+                         [1, 1, 1, 1, 1, 0, 0])
+        pipeline = self.at_a.pipeline(transaction=False)
+        pipeline.execute_command("SLUICE.GIVE", "LIMIT", "login", "give", "COST", 2)
+        for _ in range(3):
+            pipeline.execute_command(*check)
+        given, *checked = map(fields, pipeline.execute())
+        self.assertEqual((given["remaining"], given["held"]), (2, 0))
+        self.assertEqual([answer["allowed"] for answer in checked], [1, 1, 0])
+
+        check = ("RULESET", "api", "USER", "give")
+        self.ask(self.at_a, "SLUICE.CHECK", *check, "COST", 2)
+        self.assertEqual(self.ask(self.at_b, "SLUICE.GIVE", *check)["remaining"], 1)
+        self.assertEqual(self.ask(self.at_b, "SLUICE.GIVE", *check, "COST", 9)["remaining"], 2)
+
+
+class HoldsInMemory(Holds, unittest.TestCase):
+    def instances(self):
+        service = self.serve()
+        return service, service
+
+    def test_events_are_counted(self):
+        made = self.hold_tokens(self.at_a, "events")["id"]
+        self.assertEqual(self.a.metric("sluice_holds_live"), 1)
+        self.ask(self.at_a, "SLUICE.SETTLE", made, "RULE", "tokens", 900)
+        self.assertEqual(self.a.metric("sluice_holds_live"), 0)
+        for event, count in (("made", 1), ("settled", 1), ("overdrawn", 1), ("late", 0)):
+            self.assertEqual(self.a.metric("sluice_holds_total", event=event), count)
+            self.assertEqual(self.a.metric("sluice_rule_holds_total", rule_set="llm",
+                                           rule="tokens", event=event), count)
+
+
+class HoldsOnRedis(Holds, unittest.TestCase):
+    def instances(self):
+        self.redis = support.Redis()
+        self.addCleanup(self.redis.remove)
+        return [self.serve(*self.redis.patient_store(), "--instances", "2") for _ in range(2)]
+
+    def test_memory_answers_as_redis_does(self):
+        times = {"id", "expires_at_us", "retry_after_us", "reset_after_us"}
+
+        def shape(reply):
+            if not isinstance(reply, list):
+                return reply
+            if reply and isinstance(reply[0], list):
+                return [shape(part) for part in reply]
+            return [(name, name if name in times else shape(value))
+                    for name, value in fields(reply).items()]
+
+        answers = []
+        for client in (self.at_a, self.client(self.serve())):
+            seen = [client.execute_command(*command) for command in (
+                ("SLUICE.HOLD", "RULESET", "llm", "USER", "u", "DETAIL"),
+                ("SLUICE.HOLD", "LIMIT", SLOTS, "k"),
+                ("SLUICE.HOLD", "LIMIT", SLOTS, "k", "COST", 2),
+                ("SLUICE.CHECK", "LIMIT", "login", "k", "COST", 3),
+                ("SLUICE.GIVE", "LIMIT", "login", "k"),
+                ("SLUICE.PEEK", "RULESET", "llm", "USER", "u", "DETAIL"))]
+            hold = fields(seen[0])["id"]
+            seen += [client.execute_command(*command) for command in (
+                ("SLUICE.EXTEND", hold), ("SLUICE.SETTLE", hold, "COST", 3),
+                ("SLUICE.RELEASE", hold))]
+            answers.append([shape(reply) for reply in seen])
+        self.assertEqual(*answers)
+
+    def test_an_outage_is_an_error(self):
+        service = self.serve(*self.redis.patient_store(), "--resp-on-store-failure", "FAIL_CLOSED")
+        client = self.client(service)
+        made = self.ask(client, "SLUICE.HOLD", "LIMIT", SLOTS, "k")["id"]
+        self.redis.kill()
+        for command in (("SLUICE.HOLD", "LIMIT", SLOTS, "k"), ("SLUICE.EXTEND", made),
+                        ("SLUICE.GIVE", "LIMIT", "login", "k")):
+            with self.assertRaisesRegex(redis.ResponseError, "UNAVAILABLE|OUTCOME_UNKNOWN"):
+                client.execute_command(*command)
 
 
 if __name__ == "__main__":

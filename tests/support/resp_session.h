@@ -35,6 +35,26 @@ ruleSets:
         bands:
           - {label: burst, algorithm: token_bucket, capacity: 2, refill: 1, period: 1s}
           - {label: day, algorithm: fixed_window, limit: 50, window: 1d}
+  - id: llm
+    rules:
+      - id: tokens
+        scope: PER_USER
+        cost: {attribute: tokens, default: 1}
+        hold: {ttl: 1m}
+        bands: [{label: tpm, algorithm: fixed_window, limit: 1000, window: 1d}]
+      - id: streams
+        scope: PER_USER
+        bands: [{label: open, algorithm: concurrency, limit: 2, ttl: 30s}]
+  - id: trial
+    rules:
+      - id: counts
+        scope: GLOBAL
+        hold: {ttl: 1m}
+        bands: [{label: day, algorithm: fixed_window, limit: 5, window: 1d}]
+      - id: slots
+        scope: GLOBAL
+        shadow: true
+        bands: [{label: open, algorithm: concurrency, limit: 1, ttl: 1m}]
 )";
 
 inline std::shared_ptr<const service::Catalog> MakeRespCatalog() {
@@ -75,6 +95,22 @@ inline std::string RespCommand(std::initializer_list<std::string_view> arguments
   std::string bytes;
   redis::AppendCommand(bytes, {arguments.begin(), arguments.size()});
   return bytes;
+}
+
+// The value of a map's first field of this name, in RESP2; "null" for null.
+inline std::string FieldOf(std::string_view reply, std::string_view name) {
+  const std::string start = "\r\n" + std::string(name) + "\r\n";
+  const std::size_t found = reply.find(start);
+  if (found == std::string_view::npos) return "missing";
+  const auto line = [&] {
+    const std::string_view taken = reply.substr(0, reply.find("\r\n"));
+    reply.remove_prefix(taken.size() + 2);
+    return taken;
+  };
+  reply.remove_prefix(found + start.size());
+  const std::string_view head = line();
+  if (head == "$-1") return "null";
+  return std::string(head.starts_with('$') ? line() : head.substr(1));
 }
 
 // Passes the bytes to the session as a connection would, and keeps the rest.
