@@ -10,6 +10,8 @@
 namespace sluice::api {
 namespace {
 
+constexpr std::size_t kUsualBytes = 320;
+
 bool Accepts(std::string_view accept, std::string_view type) {
   while (!accept.empty()) {
     const auto comma = std::min(accept.find(','), accept.size());
@@ -62,6 +64,9 @@ int StatusOf(ErrorCode code) {
 
 Reply::Reply(http::Exchange exchange, const http::Request& request, const Instruments& instruments)
     : exchange_(std::move(exchange)), instruments_(instruments) {
+  // Enough for a decision on one limit, so that they need not grow.
+  headers.reserve(kUsualBytes);
+  body.reserve(kUsualBytes);
   std::string_view id;
   for (const http::Header& header : request.headers) {
     // By length first: this runs for every header of every request.

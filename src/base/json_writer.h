@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,10 @@ namespace sluice {
 // Appends the digits of a whole number without allocating for them.
 template <std::integral Number>
 void AppendNumber(std::string& out, Number number) {
+  if (number >= 0 && number < 10) {  // As most numbers of an answer are.
+    out += static_cast<char>('0' + number);
+    return;
+  }
   std::array<char, 24> digits;
   const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), number);
   out.append(digits.data(), static_cast<std::size_t>(end - digits.data()));
@@ -55,7 +60,6 @@ class JsonWriter {
 
   JsonWriter& String(std::string_view text) {
     Quoted(text);
-    comma_ = true;
     return *this;
   }
 
@@ -117,10 +121,10 @@ class JsonWriter {
     return *this;
   }
   void Quoted(std::string_view text) {
-    Separate();
-    out_ += '"';
+    out_ += comma_ ? ",\"" : "\"";
     AppendJsonEscaped(out_, text);
     out_ += '"';
+    comma_ = true;
   }
 
   std::string& out_;
@@ -136,13 +140,30 @@ inline constexpr auto kJsonPlain = [] {
   return plain;
 }();
 
+// How many bytes at the start go into a JSON string unchanged, rounded down to whole words. Nearly
+// all text is plain, and this looks at eight bytes at a time.
+inline std::size_t PlainWords(std::string_view text) {
+  constexpr std::uint64_t kEach = 0x0101010101010101;
+  const auto has_less = [](std::uint64_t word, std::uint64_t bound) {
+    return (word - kEach * bound) & ~word;  // In the highest bit of each byte, up to the first.
+  };
+  std::size_t i = 0;
+  for (std::uint64_t word; i + sizeof(word) <= text.size(); i += sizeof(word)) {
+    std::memcpy(&word, text.data() + i, sizeof(word));
+    const std::uint64_t special = word | has_less(word, ' ') | has_less(word ^ (kEach * '"'), 1) |
+                                  has_less(word ^ (kEach * '\\'), 1);
+    if ((special & (kEach * 0x80)) != 0) break;
+  }
+  return i;
+}
+
 enum class NotUtf8 : std::uint8_t { kReplaced, kToldApart };
 
 template <NotUtf8 not_utf8>
 void AppendEscaped(std::string& out, std::string_view text) {
   constexpr bool kToldApart = not_utf8 == NotUtf8::kToldApart;
   std::size_t run = 0;  // Where the bytes that are copied unchanged begin.
-  std::size_t i = 0;
+  std::size_t i = PlainWords(text);
   const auto flush = [&] { out.append(text.substr(run, i - run)); };
   while (i < text.size()) {
     const auto byte = static_cast<unsigned char>(text[i]);

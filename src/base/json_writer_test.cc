@@ -41,6 +41,19 @@ TEST(JsonEscape, EscapesQuotesBackslashesAndControlBytes) {
   EXPECT_EQ(Escaped(std::string_view("\0\x1b\x7f", 3)), "\\u0000\\u001b\x7f");
 }
 
+// Plain text is looked at eight bytes at a time.
+TEST(JsonEscape, TreatsEachByteAlikeWhereverItStands) {
+  for (int value = 0; value < 256; ++value) {
+    const std::string alone = Escaped(std::string(1, static_cast<char>(value)));
+    for (std::size_t at = 0; at < 20; ++at) {
+      std::string text(20, 'x');
+      text[at] = static_cast<char>(value);
+      EXPECT_EQ(Escaped(text), std::string(at, 'x') + alone + std::string(19 - at, 'x'))
+          << "byte " << value << " at " << at;
+    }
+  }
+}
+
 TEST(JsonEscape, KeepsUtf8) {
   EXPECT_EQ(Escaped("\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80"),
             "\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80");

@@ -10,9 +10,14 @@
 namespace sluice::net {
 namespace {
 
+bool IsEncoded(std::string_view query) {
+  // Not find_first_of, which looks each byte up in the set by a call.
+  return std::ranges::any_of(query, [](char c) { return c == '%' || c == '+'; });
+}
+
 // The text itself if there is nothing to decode, otherwise a part of `scratch`.
 std::optional<std::string_view> DecodedView(std::string_view raw, std::string& scratch) {
-  if (raw.find_first_of("%+") == std::string_view::npos) return raw;
+  if (!IsEncoded(raw)) return raw;
   const std::size_t begin = scratch.size();
   if (!AppendDecoded(scratch, raw, Plus::kSpace)) return std::nullopt;
   return std::string_view(scratch).substr(begin);
@@ -71,15 +76,19 @@ Expected<void> ReadQuery(std::string_view query, std::span<WantedParameter> want
                          std::string& scratch) {
   scratch.clear();
   // Decoding never makes a text longer. With room for all of it, views into it stay valid.
-  if (query.find_first_of("%+") != std::string_view::npos) scratch.reserve(query.size());
+  const bool is_encoded = IsEncoded(query);
+  if (is_encoded) scratch.reserve(query.size());
   std::size_t count = 0;
   QueryReader reader(query);
   while (const auto parameter = reader.Next()) {
     if (++count > kQueryParametersMax) {
       return Fail(text::Cat("query: expected at most ", kQueryParametersMax, " parameters"));
     }
-    const auto name = DecodedView(parameter->name, scratch);
-    const auto value = DecodedView(parameter->value, scratch);
+    const auto decoded = [&](std::string_view raw) {
+      return is_encoded ? DecodedView(raw, scratch) : raw;
+    };
+    const std::optional<std::string_view> name = decoded(parameter->name);
+    const std::optional<std::string_view> value = decoded(parameter->value);
     if (!name || !value) {
       return Fail(text::Cat("query parameter ", text::Quote(parameter->name),
                             ": expected two hexadecimal digits after each %"));

@@ -20,10 +20,17 @@ std::int64_t CeilDivide(std::int64_t a, std::int64_t b) { return a / b + (a % b 
 
 // A Structured Field String: printable ASCII, quoted.
 void AppendFieldString(std::string& out, std::string_view text) {
+  const auto is_printable = [](char c) { return c >= ' ' && c <= '~'; };
+  const auto is_special = [](char c) { return c == '"' || c == '\\'; };
+  text = text.substr(0, kPolicyNameBytesMax);
   out += '"';
-  for (const char c : text.substr(0, kPolicyNameBytesMax)) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c >= ' ' && c <= '~' ? c : '?';
+  if (std::ranges::all_of(text, [&](char c) { return is_printable(c) && !is_special(c); })) {
+    out += text;  // As most names are.
+  } else {
+    for (const char c : text) {
+      if (is_special(c)) out += '\\';
+      out += is_printable(c) ? c : '?';
+    }
   }
   out += '"';
 }

@@ -84,9 +84,10 @@ std::uint64_t IdSource::Next() {
 RequestId IdSource::NewRequestId() {
   RequestId id;
   for (int word = 0; word < 2; ++word) {
-    std::uint64_t bits = Next();
-    for (int digit = 0; digit < 16; ++digit, bits >>= 4) {
-      id.bytes_[id.size_++] = text::kLowerHex[bits & 15];
+    const std::uint64_t bits = Next();
+    for (const std::uint64_t half : {bits, bits >> 32}) {
+      std::ranges::copy(text::HexDigits(static_cast<std::uint32_t>(half)), &id.bytes_[id.size_]);
+      id.size_ += 8;
     }
   }
   return id;
