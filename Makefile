@@ -6,7 +6,7 @@
 JOBS ?= $(shell echo $$((2 * $$(nproc))))
 CTEST = ctest --output-on-failure -j $(JOBS) --test-dir
 
-.PHONY: help setup build test simulate chaos run bench-engine bench-redis bench-http bench-doors bench-guard lint format asan tsan fuzz nightly clean
+.PHONY: help setup build test simulate chaos run bench-engine bench-redis bench-http bench-doors bench-guard bench-growth lint format asan tsan fuzz nightly clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -50,6 +50,9 @@ bench-doors: build ## The RESP door against redis-server, the gRPC door against 
 
 bench-guard: build ## What the guard costs and what its deny cache gains
 	@build/release/bench/guard_bench
+
+bench-growth: build ## How a decision's cost grows with keys, rules, connections and more; SVG=FILE draws it
+	@bench/growth_bench.py $(if $(SVG),--svg '$(SVG)') build/release/sluice build/release/bench/growth_bench
 
 lint: setup ## Format, tidy and include-direction checks
 	@tools/lint

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Requests per second of an HTTP server over those of nginx, which answers the same bytes.
+"""An HTTP server compared with nginx, which answers the same bytes.
 
   http_bench.py [options] -- COMMAND...
 
 COMMAND starts the server; {port} in it, and in --path, stands for a free port. nginx runs with one
 worker in a temporary folder and answers `return 200` with the body and the headers that the server
-gave to one request. Both get the same requests from wrk, in turns; the figure is the median of the
-ratios of the rounds. The processor time of a request is printed along: it says more than the rate
-when the machine has other things to do. The last line of output is NAME=RATIO.
+gave to one request. Both get the same requests from wrk, in turns, over 32 connections and over one;
+figures are medians of the ratios of the rounds. The line before the last compares the processor time
+of a request, which says more than the rate when the machine has other things to do. The last line is
+NAME_vs_nginx=RATE NAME1_vs_nginx=RATE_OF_ONE_CONNECTION NAME_tail=P99.
 """
 import argparse
 import http.client
@@ -22,6 +23,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
+
+MANY = 32  # Connections that keep a server busy.
 
 # Sent by nginx itself.
 OWN_HEADERS = {"date", "server", "connection", "content-length", "content-type", "keep-alive"}
@@ -68,6 +72,12 @@ http {{
   }}
 }}
 """
+
+
+class Seen(typing.NamedTuple):
+    rate: float
+    processor: float
+    tail: float
 
 
 def free_port():
@@ -139,9 +149,14 @@ def processor_seconds(process):
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def measure(process, port, path, options, script):
-    """Requests per second, and microseconds of processor time per request."""
-    command = ["wrk", "-t1", f"-c{options.connections}", f"-d{options.seconds}s"]
+def microseconds(text):
+    number, unit = re.fullmatch(r"([0-9.]+)(us|ms|s)", text).groups()
+    return float(number) * {"us": 1, "ms": 1e3, "s": 1e6}[unit]
+
+
+def measure(process, port, path, connections, seconds, script):
+    """Requests per second, and in microseconds their processor time and the 99th percentile."""
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency"]
     if script:
         command += ["-s", script]
     command.append(f"http://127.0.0.1:{port}{path}")
@@ -152,17 +167,34 @@ def measure(process, port, path, options, script):
         sys.exit(f"http_bench: wrk saw errors\n{output}")
     requests = int(re.search(r"(\d+) requests in", output).group(1))
     rate = float(re.search(r"Requests/sec:\s+([0-9.]+)", output).group(1))
-    return rate, used / requests * 1e6
+    tail = microseconds(re.search(r"99%\s+(\S+)", output).group(1))
+    return Seen(rate, used / requests * 1e6, tail)
+
+
+def compare(sides, connections, path, options, script):
+    """Medians of the rounds' ratios: the server's rate, processor time and tail over nginx's."""
+    print(f"{connections} connection{'s' if connections > 1 else ''}")
+    ratios = []
+    for turn in range(options.rounds):
+        seen = {}
+        for name in sides if turn % 2 == 0 else reversed(sides):
+            seen[name] = measure(*sides[name], path, connections, options.seconds, script)
+        server, nginx = seen["server"], seen["nginx"]
+        ratios.append(Seen(*(ours / theirs for ours, theirs in zip(server, nginx))))
+        for name in sides:
+            rate, processor, tail = seen[name]
+            print(f"{name} {rate:>8.0f}/s {processor:6.2f} us, p99 {tail:6.0f} us", end="   ")
+        print(f"ratio {ratios[-1].rate:.3f}", flush=True)
+    return Seen(*(statistics.median(figures) for figures in zip(*ratios)))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--path", default="/", help="the path of requests; {key} is one of --keys")
     parser.add_argument("--keys", type=int, default=0, help="how many different keys to ask for")
-    parser.add_argument("--name", default="server_vs_nginx", help="of the figure")
+    parser.add_argument("--name", default="server", help="what the figures' names begin with")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=int, default=2, help="of a measurement")
-    parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("command", nargs="+", help="starts the server; {port} is a free port")
     options = parser.parse_args()
 
@@ -189,17 +221,13 @@ def main():
             script = os.path.join(folder, "requests.lua")
             with open(script, "w", encoding="utf-8") as file:
                 file.write(WRK_SCRIPT % (options.keys, options.path))
-        ratios = []
         sides = {"server": (processes[0], port), "nginx": (nginx, nginx_port)}
-        for turn in range(options.rounds):
-            seen = {}
-            for name in sides if turn % 2 == 0 else reversed(sides):
-                seen[name] = measure(*sides[name], sample_path, options, script)
-            ratios.append(seen["server"][0] / seen["nginx"][0])
-            for name, (rate, used) in sorted(seen.items(), reverse=True):
-                print(f"{name} {rate:>9.0f}/s {used:6.2f} us", end="   ")
-            print(f"ratio {ratios[-1]:.3f}", flush=True)
-        print(f"{options.name}={statistics.median(ratios):.3f}")
+        many = compare(sides, MANY, sample_path, options, script)
+        one = compare(sides, 1, sample_path, options, script)
+        print(f"processor time of a request over nginx's: {many.processor:.3f} with {MANY} "
+              f"connections, {one.processor:.3f} with one")
+        print(f"{options.name}_vs_nginx={many.rate:.3f} {options.name}1_vs_nginx={one.rate:.3f} "
+              f"{options.name}_tail={many.tail:.2f}")
     finally:
         for process in processes:
             process.terminate()

@@ -2,8 +2,6 @@
 // How the time of POST /api/v1/check grows with the number of rules: from the body to the answer's
 // body, without the server around it. Each request asks for a different path of the rule set. Both
 // sides are interleaved, and figures are medians.
-#include <time.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -13,20 +11,17 @@
 #include <string>
 #include <vector>
 
-#include "api/check_answer.h"
-#include "api/check_document.h"
-#include "base/json_writer.h"
 #include "base/text.h"
+#include "measure.h"
+#include "rule_service.h"
 #include "rules/parse.h"
 #include "rules/rule_set.h"
-#include "service/engine.h"
-#include "service/rule_check.h"
-#include "sluice/memory_store.h"
-#include "telemetry/heavy_hitters.h"
-#include "telemetry/log.h"
 
 namespace {
 
+using sluice::bench::Median;
+using sluice::bench::RuleService;
+using sluice::bench::ThreadNanos;
 using sluice::rules::RuleSet;
 using sluice::rules::Selection;
 using sluice::text::Cat;
@@ -70,48 +65,6 @@ std::vector<std::string> MakePaths(int count, std::mt19937& random) {
   return paths;
 }
 
-// Time of this thread alone: other processes do not count.
-double ThreadNanos() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
-}
-
-// A service with these rules and nothing around it.
-class Service {
- public:
-  explicit Service(std::shared_ptr<const RuleSet> rules) {
-    auto catalog = std::make_shared<sluice::service::Catalog>();
-    catalog->rules = sluice::rules::RuleBook::Build({std::move(rules)}, 1).value();
-    catalog->domains = sluice::rules::RlsConfig::Parse({}).value();
-    engine_.SetCatalog(std::move(catalog));
-  }
-
-  // The body of POST /api/v1/check to the body of its answer.
-  std::size_t Check(const std::string& body) {
-    auto json = sluice::api::ParseJson(body).value();
-    const auto document = sluice::api::CheckDocument::Read(json).value();
-    sluice::service::RuleCheck check(engine_.catalog());
-    if (!check.Prepare(document.rule_set, document.context, document.permits)) std::abort();
-    check.Run(engine_, [] {});
-    std::string answer;
-    sluice::JsonWriter writer(answer);
-    writer.BeginObject();
-    sluice::api::AppendCheck(writer, check);
-    writer.EndObject();
-    return check.outcomes().size();
-  }
-
- private:
-  sluice::MemoryStore store_;
-  sluice::telemetry::Registry registry_;
-  sluice::service::ServiceMetrics metrics_{registry_};
-  sluice::telemetry::HeavyHitters keys_;
-  sluice::telemetry::Logger logger_{{.level = sluice::telemetry::LogLevel::kOff}};
-  sluice::service::Engine engine_{
-      {.store = store_, .metrics = metrics_, .keys = keys_, .logger = logger_}, nullptr};
-};
-
 std::vector<std::string> BodiesOf(const std::vector<std::string>& paths) {
   std::vector<std::string> bodies;
   for (const std::string& path : paths) {
@@ -121,7 +74,7 @@ std::vector<std::string> BodiesOf(const std::vector<std::string>& paths) {
   return bodies;
 }
 
-double NanosPerCheck(Service& service, const std::vector<std::string>& bodies) {
+double NanosPerCheck(RuleService& service, const std::vector<std::string>& bodies) {
   std::size_t applied = 0;
   const double start = ThreadNanos();
   for (int i = 0; i < kChecks; ++i) {
@@ -169,11 +122,6 @@ double NanosPerTenant(const RuleSet& rules, int tenants, int calls) {
   return spent / calls;
 }
 
-double Median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
 }  // namespace
 
 int main() {
@@ -206,8 +154,8 @@ int main() {
     many_tenants_ns.push_back(NanosPerTenant(*many_tenants, kMany, kTenantCalls));
     one_path_ns.push_back(NanosPerTenant(*one_path, kMany, kTenantCalls));
   }
-  Service few_service(few);
-  Service many_service(many);
+  RuleService few_service(few);
+  RuleService many_service(many);
   const auto few_bodies = BodiesOf(few_paths);
   const auto many_bodies = BodiesOf(many_paths);
   std::vector<double> few_checks;
