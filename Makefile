@@ -75,9 +75,9 @@ THREADED := base_test memory_test redis_lookup_test redis_store_test redis_clust
 	guard_redis_test net_test http_test resp_test grpc_test reload_test service_test telemetry_test
 EMPTY :=
 tsan: setup ## What runs on several threads, under the thread sanitizer; LONG=1 for all unit tests
-	@tools/build tsan $(if $(LONG),all_tests,$(THREADED))
+	@tools/build tsan $(if $(LONG),all_tests,$(THREADED) sluice_lines)
 	@$(CTEST) build/tsan \
-		-R '^($(if $(LONG),.*_test,$(subst $(EMPTY) ,|,$(strip $(THREADED)))))\.'
+		-R '^(lines$$|($(if $(LONG),.*_test,$(subst $(EMPTY) ,|,$(strip $(THREADED)))))\.)'
 
 fuzz: setup ## Every fuzz target, FUZZ_SECONDS=10 each
 	@tools/build fuzz all_fuzz

@@ -98,7 +98,7 @@ std::optional<Error> MemoryStore::Impl::Hold(Holding& holding) {
     if (place.held && !place.held->holds.HasRoom(holding.group.cost[i])) {
       return TooManyHolds(charges[i]);
     }
-    if (!totals_.HasRoomForHolds(states)) return NoRoomForHolds();
+    if (!totals_.holds.HasRoom(states)) return NoRoomForHolds();
     const auto evaluation =
         EvaluateAt(place, *charges[i].limit, holding.now, holding.group.cost[i]);
     holding.decisions[i] = evaluation.decision;
@@ -144,7 +144,7 @@ std::optional<Error> MemoryStore::Impl::Settle(Holding& holding) {
   HoldTerms& terms = *holding.request.hold;
   const auto unknown = static_cast<std::int64_t>(std::ranges::count(
       std::span(holding.known).first(charges.size()), static_cast<Holds::Entry*>(nullptr)));
-  if (unknown > 0 && !totals_.HasRoomForHolds(unknown)) return NoRoomForHolds();
+  if (unknown > 0 && !totals_.holds.HasRoom(unknown)) return NoRoomForHolds();
   terms.late = false;
   terms.overdrawn = false;
   for (std::size_t i = 0; i < charges.size(); ++i) {

@@ -19,6 +19,7 @@ using memory::Evaluation;
 using memory::See;
 using memory::Shard;
 using memory::Slot;
+using memory::Total;
 
 // Locks any set of shards in ascending order, so that no two threads can deadlock.
 class ShardLocks {
@@ -57,11 +58,15 @@ MemoryStore::Options WithinBounds(MemoryStore::Options options) {
 }  // namespace
 
 MemoryStore::Impl::Impl(const Options& options, const Seed& seed)
-    : options_(WithinBounds(options)), seed_(seed), shards_(std::make_unique<Shard[]>(kShards)) {
-  totals_.log_entries_max = options_.log_entries_max;
-  totals_.holds_max = options_.holds_max;
-  // Shards get equal shares except for chance, which the sketch allows for.
-  totals_.sketch_lines = memory::Sketch::LinesFor(options_.keys_max / std::int64_t{kShards} + 1);
+    : options_(WithinBounds(options)),
+      seed_(seed),
+      shards_(std::make_unique<Shard[]>(kShards)),
+      totals_{
+          .keys = Total(options_.keys_max),
+          .holds = Total(options_.holds_max),
+          .log_entries_max = options_.log_entries_max,
+          // Shards get equal shares except for chance, which the sketch allows for.
+          .sketch_lines = memory::Sketch::LinesFor(options_.keys_max / std::int64_t{kShards} + 1)} {
   for (Shard& shard : shards()) shard.set_totals(&totals_);
 }
 
@@ -69,9 +74,9 @@ TimePoint MemoryStore::Impl::Horizon(TimePoint now) const {
   return std::max(TimePoint{}, now - options_.recovered_kept_for);
 }
 
-bool MemoryStore::Impl::HasRoom(const Limit& limit, std::int64_t new_keys) const {
-  return totals_.keys.load(std::memory_order_relaxed) + new_keys < options_.keys_max &&
-         !(memory::IsLog(limit) && totals_.LogsFull());
+bool MemoryStore::Impl::HasRoom(const Shard& own, const Limit& limit, std::int64_t new_keys) const {
+  const bool fits = new_keys == 0 ? own.HasRoomForKey() : totals_.keys.HasRoom(new_keys + 1);
+  return fits && !(memory::IsLog(limit) && totals_.LogsFull());
 }
 
 // Makes room for one more key besides `new_keys`, by dropping recovered state if necessary.
@@ -80,10 +85,10 @@ bool MemoryStore::Impl::MakeRoom(Shard& own, const Limit& limit, TimePoint now,
                                  std::int64_t new_keys) {
   constexpr int kReclaimsMax = 4;
   for (int i = 0; i < kReclaimsMax; ++i) {
-    if (HasRoom(limit, new_keys)) return true;
+    if (HasRoom(own, limit, new_keys)) return true;
     if (!Reclaim(own, now)) return false;
   }
-  return HasRoom(limit, new_keys);
+  return HasRoom(own, limit, new_keys);
 }
 
 // The slot to decide on. Null for an untouched budget, and for one that the sketch decides on
@@ -116,7 +121,7 @@ Slot* MemoryStore::Impl::Resolve(Place& place, const Limit& limit, TimePoint now
 
 // Sweeps a bit of the shard whose turn it is, with or without traffic. Never waits for its lock, so
 // that the caller may hold others.
-std::size_t MemoryStore::Impl::SweepNext(TimePoint horizon, std::size_t slots) {
+std::int64_t MemoryStore::Impl::SweepNext(TimePoint horizon, std::size_t slots) {
   Shard& shard = shards_[sweep_next_.fetch_add(1, std::memory_order_relaxed) % kShards];
   const std::unique_lock lock(shard.lock(), std::try_to_lock);
   return lock ? shard.Sweep(horizon, slots) : 0;
@@ -391,11 +396,11 @@ Expected<bool> MemoryStore::Impl::Forget(std::span<const Place> places, TimePoin
 }
 
 MemoryStore::Stats MemoryStore::Impl::GetStats() const {
-  Stats stats{.keys = totals_.keys.load(std::memory_order_relaxed),
-              .log_entries = totals_.log_entries.load(std::memory_order_relaxed),
-              .holds = totals_.holds.load(std::memory_order_relaxed)};
+  Stats stats{.log_entries = totals_.log_entries.load(std::memory_order_relaxed)};
   for (const Shard& shard : shards()) {
     const std::lock_guard lock(shard.lock());
+    stats.keys += shard.keys();
+    stats.holds += shard.holds();
     stats.bytes += static_cast<std::int64_t>(shard.bytes());
     stats.dropped += shard.dropped;
     stats.dropped_ahead += shard.dropped_ahead;

@@ -80,9 +80,9 @@ class MemoryStore::Impl {
   void GiveBack(std::span<const Charge> charges, std::span<const Place> places, TimePoint now);
   Expected<bool> Forget(std::span<const Place> places, TimePoint now);
   memory::Slot* Resolve(Place& place, const Limit& limit, TimePoint now, std::int64_t new_keys);
-  bool HasRoom(const Limit& limit, std::int64_t new_keys) const;
+  bool HasRoom(const memory::Shard& own, const Limit& limit, std::int64_t new_keys) const;
   bool MakeRoom(memory::Shard& own, const Limit& limit, TimePoint now, std::int64_t new_keys);
-  std::size_t SweepNext(TimePoint horizon, std::size_t slots);
+  std::int64_t SweepNext(TimePoint horizon, std::size_t slots);
   bool Reclaim(memory::Shard& own, TimePoint now);
   TimePoint Horizon(TimePoint now) const;
 

@@ -116,7 +116,7 @@ bool Shard::ExpireHolds(Slot* slot, TimePoint now) {
   HeldState* const state = slot->held();
   const Limit limit = LimitOf(state->slot);
   CountingLog(state->slot, [&](const Limit&) {
-    CountHolds(-static_cast<std::int64_t>(Expire(limit, *state, now)));
+    holds_.Add(-static_cast<std::int64_t>(Expire(limit, *state, now)), totals_->holds);
   });
   if (!state->holds.empty()) return true;
   *slot = state->slot;
@@ -146,7 +146,7 @@ HeldState& Shard::MakeHeld(Slot* slot, const Identity& identity, const Limit& li
 }
 
 Holds::Entry& Shard::AddHold(HeldState& state, std::string_view id, const HoldRecord& record) {
-  CountHolds(1);
+  holds_.Add(1, totals_->holds);
   Holds::Entry& hold = state.holds.Add(id, record);
   Summarize(LimitOf(state.slot), state);
   return hold;
@@ -216,20 +216,20 @@ void Shard::Restore(const Identity& identity, const Limit& limit, const Packed& 
   Slot* const slot = table_.Insert(identity);
   slot->limit = number;
   slot->set_state(state);
-  totals_->keys.fetch_add(1, std::memory_order_relaxed);
+  keys_.Add(1, totals_->keys);
   if (IsLog(limit)) CountLogEntries(0, LogIn(state)->capacity());
 }
 
 void Shard::Erase(Slot* slot) {
   if (slot->has_holds()) {
     const std::unique_ptr<HeldState> held(slot->held());
-    CountHolds(-static_cast<std::int64_t>(held->holds.size()));
+    holds_.Add(-static_cast<std::int64_t>(held->holds.size()), totals_->holds);
     *slot = held->slot;
   }
   FreeLog(*slot);
   limits_.Release(slot->limit);
   table_.Erase(slot);
-  totals_->keys.fetch_sub(1, std::memory_order_relaxed);
+  keys_.Add(-1, totals_->keys);
 }
 
 Bound Shard::BoundOf(const Identity& identity, TimePoint horizon) const {
@@ -268,9 +268,10 @@ bool Shard::IsRecovered(Slot* slot, TimePoint horizon) {
   return Recovered(LimitOf(*slot), slot->state(), horizon);
 }
 
-std::size_t Shard::Sweep(TimePoint horizon, std::size_t count) {
+std::int64_t Shard::Sweep(TimePoint horizon, std::size_t count) {
   if (sketch_ && TimePoint{Micros{sketch_->until_us()}} <= horizon) sketch_.reset();
-  std::size_t erased = 0;
+  // What was booked ahead, when there was more room.
+  std::int64_t freed = keys_.Add(0, totals_->keys);
   for (; count > 0; --count) {
     const auto slots = table_.slots();
     if (slots.empty()) break;
@@ -282,13 +283,13 @@ std::size_t Shard::Sweep(TimePoint horizon, std::size_t count) {
     Slot& slot = slots[hand_];
     if (!slot.empty() && IsRecovered(&slot, horizon)) {
       Erase(&slot);  // Another slot may have moved here: look again.
-      ++erased;
+      ++freed;
+      ++dropped;
     } else {
       ++hand_;
     }
   }
-  dropped += static_cast<std::int64_t>(erased);
-  return erased;
+  return freed;
 }
 
 }  // namespace sluice::memory

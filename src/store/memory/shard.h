@@ -14,25 +14,21 @@
 #include "store/memory/sketch.h"
 #include "store/memory/slot.h"
 #include "store/memory/table.h"
+#include "store/memory/total.h"
 #include "store/spin_lock.h"
 
 namespace sluice::memory {
 
 // Sums over all shards, which are checked against the bounds.
 struct Totals {
-  std::atomic<std::int64_t> keys = 0;
-  std::atomic<std::int64_t> log_entries = 0;
-  std::atomic<std::int64_t> holds = 0;
+  Total keys;
+  Total holds;  // Ids of holds that are remembered.
 
-  // Constant once the shards are in use.
-  std::int64_t log_entries_max = 0;
-  std::int64_t holds_max = 0;
-  std::size_t sketch_lines = 0;  // Per shard.
+  const std::int64_t log_entries_max;
+  const std::size_t sketch_lines;  // Per shard.
 
-  // Whether `count` more ids of holds can be remembered.
-  bool HasRoomForHolds(std::int64_t count) const {
-    return holds.load(std::memory_order_relaxed) + count <= holds_max;
-  }
+  // Of all entries that logs have memory for, which seldom changes.
+  alignas(64) std::atomic<std::int64_t> log_entries = 0;
 
   bool LogsFull() const { return log_entries.load(std::memory_order_relaxed) >= log_entries_max; }
 };
@@ -112,11 +108,15 @@ class alignas(128) Shard {
   void MoveToSketch(Slot* slot, const Limit& limit, TimePoint now, TimePoint horizon);
 
   // Looks at the next `count` slots and drops the states that had recovered by `horizon`. Returns
-  // how many it dropped.
-  std::size_t Sweep(TimePoint horizon, std::size_t count);
+  // for how many keys that made room.
+  std::int64_t Sweep(TimePoint horizon, std::size_t count);
 
   // Called once per decision: whether it is time for a sweep.
   bool CountDecision() { return ++decisions_ % kDecisionsPerSweep == 0; }
+
+  bool HasRoomForKey() const { return keys_.HasRoom(totals_->keys); }
+  std::int64_t keys() const { return keys_.count(); }
+  std::int64_t holds() const { return holds_.count(); }
 
   std::span<const Slot> slots() const { return table_.slots(); }
   std::size_t bytes() const {
@@ -137,7 +137,6 @@ class alignas(128) Shard {
   void CountLogEntries(std::size_t before, std::size_t after);
   template <typename Change>
   void CountingLog(const Slot& slot, const Change& change);
-  void CountHolds(std::int64_t by) { totals_->holds.fetch_add(by, std::memory_order_relaxed); }
   // Whether the state in the slot still has holds; if not, it is back in the slot.
   bool ExpireHolds(Slot* slot, TimePoint now);
   bool IsRecovered(Slot* slot, TimePoint horizon);
@@ -147,6 +146,8 @@ class alignas(128) Shard {
   Table table_;
   LimitRegistry limits_;
   std::size_t hand_ = 0;  // Where the next sweep goes on.
+  Total::Part keys_;
+  Total::Part holds_;
   Totals* totals_ = nullptr;
   std::unique_ptr<Sketch> sketch_;
 };

@@ -65,9 +65,10 @@ TEST(Sketch, SharesWhenItMustAndForgetsOnlyWhatIsOfOne) {
 }
 
 TEST(Sketch, TakesOverFromASlotAndHandsBackToOne) {
-  Totals totals;
-  totals.log_entries_max = 100;
-  totals.sketch_lines = Sketch::LinesFor(1);
+  Totals totals{.keys = Total(100),
+                .holds = Total(100),
+                .log_entries_max = 100,
+                .sketch_lines = Sketch::LinesFor(1)};
   Shard shard;
   shard.set_totals(&totals);
   const Identity identity{.hash = 7, .check = 9};
@@ -79,7 +80,7 @@ TEST(Sketch, TakesOverFromASlotAndHandsBackToOne) {
       const Evaluation four = Evaluate(ten, nullptr, kStart, 4);
       shard.Commit(nullptr, identity, ten, four.next, kStart, 4);
       shard.MoveToSketch(shard.Find(identity), twenty, kStart, kStart);
-      EXPECT_EQ(totals.keys, 0);
+      EXPECT_EQ(shard.keys(), 0);
       EXPECT_EQ(Decide(twenty, shard.BoundOf(identity, kStart), kStart, 0).remaining, 16);
       const Slot* const slot = shard.MoveFromSketch(identity, twenty, kStart);
       ASSERT_NE(slot, nullptr);
