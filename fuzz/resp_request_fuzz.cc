@@ -5,36 +5,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <functional>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 
+#include "support/renewable_store.h"
 #include "support/resp_session.h"
 
 namespace {
 
+using sluice::testing_support::RenewableStore;
 using sluice::testing_support::RespEngine;
 using sluice::testing_support::RespPeer;
-
-// A memory store that can be replaced by a new one: the rest of an engine takes a thousand times
-// longer to make than to use.
-class RenewableStore final : public sluice::Store {
- public:
-  void Renew(const sluice::Clock& clock) { memory_.emplace(Options{.clock = &clock}); }
-
-  void Apply(std::span<sluice::Request> requests, std::move_only_function<void()> done) override {
-    memory_->Apply(requests, std::move(done));
-  }
-  bool AnswersInline() const override { return true; }
-
- private:
-  using Options = sluice::MemoryStore::Options;
-
-  std::optional<sluice::MemoryStore> memory_;
-};
 
 // `cuts` gives the lengths of the pieces, over and over; without any it is one piece.
 std::string Converse(const sluice::resp::SessionOptions& options, std::string_view bytes,

@@ -9,8 +9,10 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "sluice/decision.h"
 #include "sluice/error.h"
@@ -27,7 +29,8 @@ inline constexpr std::size_t kKeyBytesMax = 1024;
 inline constexpr std::size_t kNameBytesMax = 256;
 inline constexpr std::size_t kChargesMax = 64;  // In one request.
 inline constexpr std::size_t kHoldIdBytesMax = 64;
-inline constexpr std::size_t kLiveHoldsMax = 4096;  // On one state.
+inline constexpr std::size_t kLiveHoldsMax = 4096;   // On one state.
+inline constexpr std::size_t kListedHoldsMax = 100;  // In one Request::listed.
 
 // How long the id of a hold is remembered after its expiry.
 inline constexpr Micros kHoldRemembered{std::chrono::minutes{1}};
@@ -133,6 +136,10 @@ enum class Action : std::uint8_t {
 
   // The hold lasts for another ttl from now on. Never denies. Error: kHoldLost.
   kExtend,
+
+  // Look at the state of one charge, whatever its cost, and list its live holds in Request::listed.
+  // Takes nothing, and never denies.
+  kListHolds,
 };
 
 // What happens to units on hold when their hold expires.
@@ -184,6 +191,25 @@ struct HoldTerms {
   }
 };
 
+// The live holds of a state.
+struct HoldList {
+  struct Hold {
+    std::string id;
+    std::int64_t units = 0;
+    TimePoint taken{};  // When its units were taken; later, if the limit has changed since.
+    TimePoint expires{};
+    OnExpiry on_expiry = OnExpiry::kCharge;
+
+    friend bool operator==(const Hold&, const Hold&) = default;
+  };
+
+  std::string_view only = {};  // In: list the hold of this id, or all if it is empty.
+
+  // Out: those that expire first, at most kListedHoldsMax, in the order of their expiry and id.
+  std::vector<Hold> holds = {};
+  std::size_t live = 0;  // Out: how many there are, listed or not.
+};
+
 // A charge's state as a decision left it. Whoever keeps it can decide on the state again, for as
 // long as nobody takes from it. Only core/seen.h knows what is inside.
 class SeenState {
@@ -218,6 +244,9 @@ struct Request {
 
   // Of kHold, kSettle and kExtend.
   HoldTerms* hold = nullptr;
+
+  // Of kListHolds. Left as it is if the outcome is an error.
+  HoldList* listed = nullptr;
 
   // Out. Allowed if every charge is; the smallest remaining, the longest waits.
   Expected<Decision> outcome = Decision{};

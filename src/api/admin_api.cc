@@ -12,24 +12,17 @@
 #include <vector>
 
 #include "api/audit.h"
-#include "api/key_search.h"
-#include "api/key_state.h"
 #include "api/reply.h"
 #include "api/top.h"
 #include "base/json_writer.h"
 #include "base/text.h"
 #include "net/url.h"
-#include "rules/key.h"
 #include "rules/parse.h"
 
 namespace sluice::api {
 namespace {
 
 constexpr std::string_view kRuleSetsPath = "/admin/v1/rule-sets";
-
-constexpr std::string_view kKeysAsShown =
-    "a key as answers show it: ip:192.0.2.1, user:alice, apikey#…, global, or an attribute's name "
-    "and value; or apikey: and the API key itself, or the ref of /admin/v1/top";
 
 // The entity tags in a field, over all of its lines.
 std::vector<std::string> TagsOf(const http::Request& request, std::string_view field) {
@@ -140,126 +133,11 @@ reload::Keeper::Done AnswerWith(std::shared_ptr<Reply> reply, Author author, std
   };
 }
 
-// The budgets of one key, looked at or reset together.
-struct KeyCall {
-  explicit KeyCall(Reply own_reply) : reply(std::move(own_reply)) {}
-
-  Reply reply;
-  std::shared_ptr<const service::Catalog> catalog;
-  std::string key;
-  bool everywhere = false;  // Not just in one rule set.
-  std::vector<KeyLimit> limits;
-  std::vector<Charge> charges;
-  std::vector<SeenState> seen;
-  std::vector<Request> requests;
-};
-
-// The key is most likely mistyped, rather than one with a full budget.
-void FailUncounted(KeyCall& call, std::string_view by) {
-  call.reply.Fail(404, "NOT_FOUND", text::Cat(by, " for this key; expected ", kKeysAsShown));
-}
-
-void AnswerInspection(KeyCall& call) {
-  // Named limits accept any key, so an unused one is not shown.
-  const auto is_shown = [&](std::size_t i) {
-    return !call.limits[i].any_key || !IsUntouched(call.requests[i]);
-  };
-  JsonWriter json(call.reply.body);
-  json.BeginObject().BytesField("key", call.key).Field("generation", call.catalog->generation);
-  json.Field("charged", false).Key(call.everywhere ? "limits" : "bands").BeginArray();
-  bool any = false;
-  for (std::size_t i = 0; i < call.limits.size(); ++i) {
-    if (!is_shown(i)) continue;
-    any = true;
-    json.BeginObject();
-    AppendPlace(json, call.limits[i]);
-    AppendLook(json, *call.limits[i].limit, call.requests[i]);
-    json.EndObject();
-  }
-  json.EndArray();
-  if (call.everywhere) json.Field("more", call.limits.size() == kKeyLimitsMax);
-  json.EndObject();
-  if (!any) {
-    call.reply.body.clear();
-    return FailUncounted(call, "nothing was counted, and there is no band,");
-  }
-  call.reply.Send(200);
-}
-
-void AnswerReset(KeyCall& call) {
-  std::size_t reset = 0;
-  for (const Request& request : call.requests) {
-    if (!request.outcome) return call.reply.Fail(request.outcome.error());
-    reset += request.existed ? 1 : 0;
-  }
-  JsonWriter json(call.reply.body);
-  json.BeginObject().BytesField("key", call.key).Field("bands", call.limits.size());
-  json.Field("reset", reset).EndObject();
-  call.reply.Send(200);
-}
-
-// Finds the key's limits in a rule set, or everywhere without one; answers, and returns null, if
-// there are none.
-std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine, const Instruments& instruments,
-                                    const http::Request& request, http::Exchange exchange,
-                                    std::optional<std::string_view> rule_set) {
-  auto call = std::make_shared<KeyCall>(Reply(std::move(exchange), request, instruments));
-  call->catalog = engine.catalog();
-  call->everywhere = !rule_set;
-  const rules::RuleSet* found = rule_set ? call->catalog->rules->Find(*rule_set) : nullptr;
-  if (rule_set && !found) {
-    call->reply.Fail(404, "NOT_FOUND", text::Cat("there is no rule set ", text::Quote(*rule_set)));
-    return nullptr;
-  }
-  std::array wanted = {net::WantedParameter{.name = "key"}, net::WantedParameter{.name = "rule"}};
-  std::string scratch;
-  if (const auto read = net::ReadQuery(request.query, wanted, scratch); !read) {
-    call->reply.Fail(400, "INVALID_QUERY", read.error().message);
-    return nullptr;
-  }
-  const auto& [key, rule] = wanted;
-  if (!key.value || key.value->empty()) {
-    call->reply.Fail(400, "INVALID_KEY", text::Cat("expected ?key=", kKeysAsShown));
-    return nullptr;
-  }
-  if (const std::string why = WhyNoKey(*key.value); !why.empty()) {
-    call->reply.Fail(400, "INVALID_KEY", why);
-    return nullptr;
-  }
-  call->limits = found ? LimitsOf(*found, *key.value) : LimitsOf(*call->catalog, *key.value);
-  if (rule.value) {
-    std::erase_if(call->limits, [&](const KeyLimit& limit) {
-      return !limit.rule || limit.rule->id != *rule.value;
-    });
-  }
-  if (call->limits.empty()) {
-    const std::string under =
-        rule.value ? text::Cat(" under the rule ", text::Quote(*rule.value)) : "";
-    FailUncounted(
-        *call, rule_set ? text::Cat("the rule set ", text::Quote(*rule_set), " has no band", under)
-                        : text::Cat("there is no band", under));
-    return nullptr;
-  }
-  // Not as in the request: that may contain a secret.
-  call->key = rules::StoredKey(call->limits.front().key);
-  for (const KeyLimit& limit : call->limits) call->charges.push_back(limit.look());
-  return call;
-}
-
-// Answers with what a key has left; takes nothing.
-void LookAt(service::Engine& engine, const std::shared_ptr<KeyCall>& call) {
-  if (!call) return;
-  call->seen.resize(call->charges.size());
-  for (std::size_t i = 0; i < call->charges.size(); ++i) {
-    call->requests.push_back({.charges = {&call->charges[i], 1}, .seen = {&call->seen[i], 1}});
-  }
-  engine.Apply(call->requests, [call] { AnswerInspection(*call); });
-}
-
 }  // namespace
 
 AdminApi::AdminApi(Parts parts)
     : parts_(std::move(parts)),
+      keys_(parts_.engine, parts_.instruments, parts_.access),
       descriptors_(parts_.engine, parts_.instruments, parts_.access),
       router_(parts_.instruments, "docs/reference/admin-api.md") {
   AddRoutes();
@@ -300,10 +178,8 @@ void AdminApi::AddRoutes() {
   with_id("DELETE", "/admin/v1/rule-sets/{id}", &AdminApi::DeleteRuleSet);
   enable("/admin/v1/rule-sets/{id}/enable", Switch::kOn);
   enable("/admin/v1/rule-sets/{id}/disable", Switch::kOff);
-  with_id("GET", "/admin/v1/rule-sets/{id}/keys", &AdminApi::InspectKey);
-  with_id("DELETE", "/admin/v1/rule-sets/{id}/keys", &AdminApi::ResetKey);
+  keys_.AddRoutes(router_);
   descriptors_.AddRoutes(router_);
-  plain("GET", "/admin/v1/keys", &AdminApi::FindKey);
   plain("GET", "/admin/v1/top", &AdminApi::Top);
   plain("POST", "/admin/v1/reload", &AdminApi::Reload);
   plain("GET", "/admin/v1/log-level", &AdminApi::ReadLogLevel);
@@ -431,33 +307,6 @@ void AdminApi::Validate(const http::Request& request, http::Exchange exchange) c
     json.EndObject();
     reply->Send(200);
   });
-}
-
-void AdminApi::InspectKey(const http::Request& request, http::Exchange exchange,
-                          std::string_view rule_set) const {
-  LookAt(parts_.engine,
-         PrepareKey(parts_.engine, parts_.instruments, request, std::move(exchange), rule_set));
-}
-
-void AdminApi::FindKey(const http::Request& request, http::Exchange exchange) const {
-  LookAt(parts_.engine,
-         PrepareKey(parts_.engine, parts_.instruments, request, std::move(exchange), std::nullopt));
-}
-
-void AdminApi::ResetKey(const http::Request& request, http::Exchange exchange,
-                        std::string_view rule_set) const {
-  const auto call =
-      PrepareKey(parts_.engine, parts_.instruments, request, std::move(exchange), rule_set);
-  if (!call) return;
-  for (const Charge& charge : call->charges) {
-    call->requests.push_back({.charges = {&charge, 1}, .action = Action::kReset});
-  }
-  parts_.engine.Apply(call->requests,
-                      [call, author = AuthorOf(request), id = std::string(rule_set)] {
-                        LogReset(call->reply.logger(), author, call->reply.request_id(),
-                                 text::Cat("key ", call->key, " of rule set ", id), call->requests);
-                        AnswerReset(*call);
-                      });
 }
 
 void AdminApi::Top(const http::Request& request, http::Exchange exchange) const {

@@ -9,6 +9,7 @@
 #include "api/audit.h"
 #include "api/descriptor_api.h"
 #include "api/health.h"
+#include "api/key_api.h"
 #include "api/reply.h"
 #include "api/router.h"
 #include "http/message.h"
@@ -68,11 +69,6 @@ class AdminApi final : public http::Handler {
   void SetEnabled(const http::Request& request, http::Exchange exchange, std::string_view id,
                   Switch to) const;
   void Validate(const http::Request& request, http::Exchange exchange) const;
-  void InspectKey(const http::Request& request, http::Exchange exchange,
-                  std::string_view rule_set) const;
-  void ResetKey(const http::Request& request, http::Exchange exchange,
-                std::string_view rule_set) const;
-  void FindKey(const http::Request& request, http::Exchange exchange) const;
   void Top(const http::Request& request, http::Exchange exchange) const;
   void Reload(const http::Request& request, http::Exchange exchange) const;
   void ReadLogLevel(const http::Request& request, http::Exchange exchange) const;
@@ -80,6 +76,7 @@ class AdminApi final : public http::Handler {
   void Status(const http::Request& request, http::Exchange exchange) const;
 
   const Parts parts_;
+  const KeyApi keys_;
   const DescriptorApi descriptors_;
   Router router_;
 };

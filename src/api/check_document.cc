@@ -57,9 +57,9 @@ Expected<void> CheckIdentity(std::string_view name, std::string_view value) {
 
 Expected<void> ReadAttributes(CheckDocument& document, json::value& value) {
   if (value.is_null()) return {};
-  if (!value.is_object() || value.get_object().size() > kAttributesMax) {
+  if (!value.is_object() || value.get_object().size() > rules::kAttributesMax) {
     return InvalidDocument(text::Cat("context.attributes: expected an object of at most ",
-                                     kAttributesMax, " strings or whole numbers"));
+                                     rules::kAttributesMax, " strings or whole numbers"));
   }
   for (auto& member : value.get_object()) {
     const std::string_view name = member.key();

@@ -14,8 +14,6 @@
 
 namespace sluice::api {
 
-inline constexpr std::size_t kAttributesMax = 64;
-
 // A string, or null, which changes nothing. Error: kInvalidInput, which names the field.
 Expected<void> ReadText(std::string_view& out, std::string_view name,
                         const boost::json::value& value);

@@ -31,6 +31,7 @@ void AppendLine(std::string& out, const RlsLimit& limit) {
                    ", shadow_mode: ", limit.shadow_mode ? "true" : "false");
   if (limit.kind == RlsLimit::Kind::kUnlimited) out += ", unlimited: true";
   if (limit.quota_mode) out += ", quota_mode: true";
+  if (limit.postpaid) out += ", postpaid: true";
   if (!IsPlain(limit)) out += ", " + limit.limit->ToString();
   out += '\n';
 }

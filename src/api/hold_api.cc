@@ -24,72 +24,16 @@
 namespace sluice::api {
 namespace {
 
-namespace json = boost::json;
 using service::HoldCall;
 using service::HoldTicket;
 using service::RuleCheck;
 
 // What a client keeps of its hold. One on no limit at all never expires.
-void AppendTicket(JsonWriter& json, std::string_view id, const HoldTicket& ticket) {
-  json.Field("id", id).Field("holds", ticket.held && !ticket.parts.empty());
+void AppendMade(JsonWriter& json, const service::MadeHold& made, const HoldTicket& ticket) {
+  json.Field("id", made.id).Field("holds", made.holds);
   if (ticket.parts.empty()) return;
-  json.Field("expiresAt", text::FormatTime(ticket.expires));
-  json.Field("expiresAtMicros", ticket.expires.time_since_epoch().count());
-}
-
-// A body that may be missing.
-Expected<json::object> ParseOptional(std::string_view body) {
-  if (body.empty()) return json::object();
-  auto value = ParseJson(body);
-  if (!value) return std::unexpected(std::move(value.error()));
-  if (!value->is_object()) return InvalidDocument("expected an object, or no body");
-  return std::move(value->get_object());
-}
-
-constexpr std::string_view kPermitsShape =
-    "permits: expected a whole number of 0 or more, or an object of such numbers by rule, such as "
-    "{\"tokens\": 250}";
-
-// {"permits": 250}, {"permits": {"tokens": 250}}, or nothing: what was held.
-Expected<void> ReadSettle(HoldCall& call, std::string_view body) {
-  const auto document = ParseOptional(body);
-  if (!document) return std::unexpected(document.error());
-  call.Settle();
-  for (const auto& pair : *document) {
-    const json::value& permits = pair.value();
-    if (pair.key() != "permits") {
-      return InvalidDocument(
-          text::Cat("there is no field ", text::Quote(pair.key()), "; expected permits"));
-    }
-    if (permits.is_int64()) {
-      if (auto set = call.Settle(permits.get_int64()); !set) return set;
-    } else if (permits.is_object()) {
-      for (const auto& rule : permits.get_object()) {
-        if (!rule.value().is_int64()) return InvalidDocument(std::string(kPermitsShape));
-        if (auto set = call.SettleRule(rule.key(), rule.value().get_int64()); !set) return set;
-      }
-    } else if (!permits.is_null()) {
-      return InvalidDocument(std::string(kPermitsShape));
-    }
-  }
-  return {};
-}
-
-Expected<void> ReadExtend(HoldCall& call, std::string_view body) {
-  const auto document = ParseOptional(body);
-  if (!document) return std::unexpected(document.error());
-  std::optional<Micros> ttl;
-  for (const auto& pair : *document) {
-    if (pair.key() != "ttl") {
-      return InvalidDocument(
-          text::Cat("there is no field ", text::Quote(pair.key()), "; expected ttl"));
-    }
-    const auto read = ReadTtl(pair.value());
-    if (!read) return std::unexpected(read.error());
-    ttl = *read;
-  }
-  call.Extend(ttl);
-  return {};
+  json.Field("expiresAt", text::FormatTime(made.expires));
+  json.Field("expiresAtMicros", made.expires.time_since_epoch().count());
 }
 
 enum class Kind { kSettle, kRelease, kExtend };
@@ -189,10 +133,9 @@ void HoldApi::AnswerRules(RuleHold& hold, TimePoint now) const {
   json.BeginObject();
   if (!check.refuses()) {
     const HoldTicket ticket = check.MakeTicket();
-    const auto id = ticket.ToText();
-    if (!id) return reply.Fail(id.error());
-    service::CountMade(engine_, check.catalog(), ticket);
-    AppendTicket(json, *id, ticket);
+    const auto made = service::CountMade(engine_, check.catalog(), ticket);
+    if (!made) return reply.Fail(made.error());
+    AppendMade(json, *made, ticket);
   }
   AppendCheck(json, check);
   json.EndObject();
@@ -218,10 +161,9 @@ void HoldApi::AnswerLimit(LimitHold& limit_hold, TimePoint now) const {
   json.BeginObject();
   if (decision.allowed) {
     const HoldTicket ticket = hold.MakeTicket();
-    const auto id = ticket.ToText();
-    if (!id) return reply.Fail(id.error());
-    service::CountMade(engine_, hold.catalog(), ticket);
-    AppendTicket(json, *id, ticket);
+    const auto made = service::CountMade(engine_, hold.catalog(), ticket);
+    if (!made) return reply.Fail(made.error());
+    AppendMade(json, *made, ticket);
   }
   json.BytesField("key", part.key).Field("algorithm", algorithm);
   AppendDecision(json, decision);

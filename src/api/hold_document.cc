@@ -2,6 +2,7 @@
 #include "api/hold_document.h"
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <string>
 #include <utility>
 
@@ -46,6 +47,19 @@ Expected<bool> ReadField(HoldDocument& document, std::string_view name, json::va
   return true;
 }
 
+// A body that may be missing.
+Expected<json::object> ParseOptional(std::string_view body) {
+  if (body.empty()) return json::object();
+  auto value = ParseJson(body);
+  if (!value) return std::unexpected(std::move(value.error()));
+  if (!value->is_object()) return InvalidDocument("expected an object, or no body");
+  return std::move(value->get_object());
+}
+
+constexpr std::string_view kPermitsShape =
+    "permits: expected a whole number of 0 or more, or an object of such numbers by rule, such as "
+    "{\"tokens\": 250}";
+
 }  // namespace
 
 Expected<std::optional<Micros>> ReadTtl(const json::value& value) {
@@ -83,6 +97,47 @@ Expected<HoldDocument> HoldDocument::Read(json::value& value) {
   }
   document.check.Finish();
   return document;
+}
+
+Expected<void> ReadSettle(service::HoldCall& call, std::string_view body) {
+  const auto document = ParseOptional(body);
+  if (!document) return std::unexpected(document.error());
+  call.Settle();
+  for (const auto& pair : *document) {
+    const json::value& permits = pair.value();
+    if (pair.key() != "permits") {
+      return InvalidDocument(
+          text::Cat("there is no field ", text::Quote(pair.key()), "; expected permits"));
+    }
+    if (permits.is_int64()) {
+      if (auto set = call.Settle(permits.get_int64()); !set) return set;
+    } else if (permits.is_object()) {
+      for (const auto& rule : permits.get_object()) {
+        if (!rule.value().is_int64()) return InvalidDocument(std::string(kPermitsShape));
+        if (auto set = call.SettleRule(rule.key(), rule.value().get_int64()); !set) return set;
+      }
+    } else if (!permits.is_null()) {
+      return InvalidDocument(std::string(kPermitsShape));
+    }
+  }
+  return {};
+}
+
+Expected<void> ReadExtend(service::HoldCall& call, std::string_view body) {
+  const auto document = ParseOptional(body);
+  if (!document) return std::unexpected(document.error());
+  std::optional<Micros> ttl;
+  for (const auto& pair : *document) {
+    if (pair.key() != "ttl") {
+      return InvalidDocument(
+          text::Cat("there is no field ", text::Quote(pair.key()), "; expected ttl"));
+    }
+    const auto read = ReadTtl(pair.value());
+    if (!read) return std::unexpected(read.error());
+    ttl = *read;
+  }
+  call.Extend(ttl);
+  return {};
 }
 
 }  // namespace sluice::api

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "api/check_document.h"
+#include "service/hold_call.h"
 #include "sluice/error.h"
 #include "sluice/store.h"
 
@@ -25,6 +26,13 @@ struct HoldDocument {
   // Errors: as CheckDocument::Read.
   static Expected<HoldDocument> Read(boost::json::value& json);
 };
+
+// POST /api/v1/holds/{id}/settle: {"permits": 250}, {"permits": {"tokens": 250}}, or nothing: what
+// was held. Errors: as above, and those of HoldCall::Settle.
+Expected<void> ReadSettle(service::HoldCall& call, std::string_view body);
+
+// POST /api/v1/holds/{id}/extend: {"ttl": "30s"}, or nothing: as long as it was made for.
+Expected<void> ReadExtend(service::HoldCall& call, std::string_view body);
 
 // "30s", from kHoldTtlMin to kHoldTtlMax; nothing for null. Error: kInvalidInput.
 Expected<std::optional<Micros>> ReadTtl(const boost::json::value& value);

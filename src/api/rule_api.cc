@@ -162,10 +162,10 @@ void RuleApi::CheckBatch(const http::Request& request, http::Exchange exchange,
   } else if (body->is_object() && body->get_object().size() == 1) {
     checks = body->get_object().if_contains("checks");
   }
-  if (!checks || !checks->is_array() || checks->get_array().size() > kBatchMax) {
+  if (!checks || !checks->is_array() || checks->get_array().size() > service::kBatchMax) {
     return batch->reply.Fail(
         {ErrorCode::kInvalidInput,
-         text::Cat("expected {\"checks\": [...]} with at most ", kBatchMax, " checks")});
+         text::Cat("expected {\"checks\": [...]} with at most ", service::kBatchMax, " checks")});
   }
   Expected<Identity> own;
   if (caller == Caller::kAnonymous) own = Identify(request, clients_);

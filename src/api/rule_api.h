@@ -14,8 +14,6 @@
 
 namespace sluice::api {
 
-inline constexpr std::size_t kBatchMax = 1000;
-
 // Checks against rule sets: described in JSON, or by what a proxy forwards.
 class RuleApi {
  public:

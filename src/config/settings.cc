@@ -254,8 +254,9 @@ constexpr std::array kSettings = {
     Row<FIELD(resp.on_store_failure)>("resp.onStoreFailure", "--resp-on-store-failure", "POLICY",
                                       "Policy for checks without a rule when the store fails"),
 
-    Row<FIELD(grpc.listen)>("grpc.listen", "--grpc", "ADDRESS:PORT",
-                            "Address of the gRPC door (Envoy Rate Limit Service); empty: off"),
+    Row<FIELD(grpc.listen)>(
+        "grpc.listen", "--grpc", "ADDRESS:PORT",
+        "Address of the gRPC door (Envoy Rate Limit Service, sluice.v1.Limiter); empty: off"),
     Row<FIELD(grpc.token_file)>("grpc.tokenFile", "--grpc-token-file", "FILE",
                                 "File of callers' tokens, one per line, each with or without a "
                                 "name before it; empty: no token is required"),
@@ -271,8 +272,9 @@ constexpr std::array kSettings = {
         "Maximum number of connections; further ones are refused"),
     Row<FIELD(grpc.headers)>("grpc.headers", "--grpc-headers", "BOOL",
                              "Whether answers carry X-RateLimit headers for Envoy to add"),
-    Row<FIELD(grpc.on_store_failure)>("grpc.onStoreFailure", "--grpc-on-store-failure", "POLICY",
-                                      "Policy for descriptors when the store fails"),
+    Row<FIELD(grpc.on_store_failure)>(
+        "grpc.onStoreFailure", "--grpc-on-store-failure", "POLICY",
+        "Policy for descriptors and limits without a rule when the store fails"),
 
     Row<FIELD(rules.path)>("rules.path", "--rules", "PATH",
                            "File, or folder of .yaml files, with rule sets; watched for changes"),

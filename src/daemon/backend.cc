@@ -257,7 +257,7 @@ class RedisBackend final : public Backend {
     using Figures = redis::ServerFigures;
     const auto add = [&](telemetry::Registry::Type type, std::string_view name,
                          std::string_view help, std::int64_t Figures::* field) {
-      registry.AddSamples(type, name, help, "node",
+      registry.AddSamples(type, name, help, {"node"},
                           [this, field] { return probe_.Figures(field); });
     };
     add(kGauge, "sluice_redis_server_keys", "Keys of any kind in the database.", &Figures::keys);

@@ -184,7 +184,8 @@ class Daemon::Impl {
     }
     WatchConnections();
     WatchRules();
-    metrics_.WatchHolds([this] { return engine_->live_holds().Count(engine_->Now()); });
+    metrics_.WatchHolds([this] { return engine_->live_holds().Count(engine_->Now()); },
+                        [this] { return engine_->live_holds().CountByRule(engine_->Now()); });
     WatchReloads();
     if (auto labelled = LabelMetrics(); !labelled) return labelled;
     if (Problems problems = keeper_->Load(); !problems.empty()) return std::unexpected(problems);
@@ -573,13 +574,16 @@ class Daemon::Impl {
   }
 
   Opened OpenGrpc(const ServiceDoor& each) {
-    auto server =
-        grpc::Server::Start(loops_, *engine_,
-                            {.address = *net::ListenAddress::Parse(each.plan.listen),
-                             .tls = TlsOf(settings_.grpc, each.plan.has_tokens()),
-                             .connections_max = static_cast<std::size_t>(each.plan.connections_max),
-                             .services = {.rls = RlsOptions(), .access = each.access.get()},
-                             .buffered = buffered_});
+    auto server = grpc::Server::Start(
+        loops_, *engine_,
+        {.address = *net::ListenAddress::Parse(each.plan.listen),
+         .tls = TlsOf(settings_.grpc, each.plan.has_tokens()),
+         .connections_max = static_cast<std::size_t>(each.plan.connections_max),
+         .services = {.rls = RlsOptions(),
+                      .limiter = {.on_store_failure = settings_.grpc.on_store_failure,
+                                  .ipv6_prefix = static_cast<int>(settings_.client.ipv6_prefix)},
+                      .access = each.access.get()},
+         .buffered = buffered_});
     return DoorOf(each.plan.name, std::move(server));
   }
 

@@ -88,7 +88,7 @@ telemetry::Registry::Samples RedisProbe::Figures(std::int64_t redis::ServerFigur
   telemetry::Registry::Samples samples;
   const std::scoped_lock lock(memory_->mutex);
   for (const auto& [address, told] : memory_->told) {
-    samples.emplace_back(address, static_cast<double>(told.figures.*field));
+    samples.push_back({{address}, static_cast<double>(told.figures.*field)});
   }
   return samples;
 }

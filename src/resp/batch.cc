@@ -338,22 +338,11 @@ void Batch::WriteGive(std::string& out, const Step& step, std::size_t index) con
   WriteGiven(reply, *request.outcome, request.source);
 }
 
-// Counts a hold that was made.
-Expected<MadeHold> Batch::Made(const service::Catalog& catalog,
-                               const service::HoldTicket& ticket) const {
-  auto id = ticket.ToText();
-  if (!id) return std::unexpected(std::move(id.error()));
-  service::CountMade(engine_, catalog, ticket);
-  return MadeHold{.id = *std::move(id),
-                  .holds = ticket.held && !ticket.parts.empty(),
-                  .expires = ticket.expires};
-}
-
 void Batch::WriteRulesHold(ReplyWriter reply, const service::RuleCheck& check, bool detail) const {
   if (!check.decision() || check.refuses()) {
     return WriteRulesHeld(reply, check, detail, std::nullopt);
   }
-  const auto made = Made(check.catalog(), check.MakeTicket());
+  const auto made = service::CountMade(engine_, check.catalog(), check.MakeTicket());
   if (!made) return reply.Error(made.error());
   WriteRulesHeld(reply, check, detail, *made);
 }
@@ -365,7 +354,7 @@ void Batch::WriteHold(ReplyWriter reply, const Hold& hold, std::int64_t connecti
     LogDenial(hold.said, call.part().key, connection);
     return WriteHeld(reply, call, hold.said, std::nullopt);
   }
-  const auto made = Made(call.catalog(), call.MakeTicket());
+  const auto made = service::CountMade(engine_, call.catalog(), call.MakeTicket());
   if (!made) return reply.Error(made.error());
   WriteHeld(reply, call, hold.said, *made);
 }

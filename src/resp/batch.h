@@ -139,7 +139,6 @@ class Batch {
   void LogDenied(const Step& step, std::size_t request, std::int64_t connection) const;
   void WriteCheck(std::string& out, const Step& step, std::size_t index) const;
   void WriteGive(std::string& out, const Step& step, std::size_t index) const;
-  Expected<MadeHold> Made(const service::Catalog& catalog, const service::HoldTicket& ticket) const;
   void WriteRulesHold(ReplyWriter reply, const service::RuleCheck& check, bool detail) const;
   void WriteHold(ReplyWriter reply, const Hold& hold, std::int64_t connection) const;
   void WriteReset(std::string& out, std::span<const Request> resets) const;

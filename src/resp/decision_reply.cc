@@ -56,7 +56,8 @@ void WriteOwnHeld(ReplyWriter& reply, const Decision& decision) {
   if (HeldFields(decision) > 0) reply.Field("held", decision.held);
 }
 
-void WriteHold(ReplyWriter& reply, const Decision& decision, const std::optional<MadeHold>& made) {
+void WriteHold(ReplyWriter& reply, const Decision& decision,
+               const std::optional<service::MadeHold>& made) {
   reply.Bulk("id");
   made ? reply.Bulk(made->id) : reply.Null();
   const bool holds = made && made->holds;
@@ -180,7 +181,7 @@ void WriteRules(ReplyWriter reply, const service::RuleCheck& check, bool detail)
 }
 
 void WriteHeld(ReplyWriter reply, const service::LimitHold& hold, std::string_view said,
-               const std::optional<MadeHold>& made) {
+               const std::optional<service::MadeHold>& made) {
   const Limit& limit = hold.part().limit;
   reply.Map(kFields + QueuedFields(limit) + kHoldFields);
   WriteCheck(reply, *hold.decision(), hold.source(), limit, said);
@@ -188,7 +189,7 @@ void WriteHeld(ReplyWriter reply, const service::LimitHold& hold, std::string_vi
 }
 
 void WriteRulesHeld(ReplyWriter reply, const service::RuleCheck& check, bool detail,
-                    const std::optional<MadeHold>& made) {
+                    const std::optional<service::MadeHold>& made) {
   if (!check.decision()) return reply.Error(check.decision().error());
   reply.Map(kFields + (detail ? 1 : 0) + kHoldFields);
   WriteRulesCheck(reply, check, detail);

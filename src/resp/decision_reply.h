@@ -40,18 +40,11 @@ void WriteFields(ReplyWriter reply, const Decision& decision, Source source, con
 // `detail`: includes each band's own numbers.
 void WriteRules(ReplyWriter reply, const service::RuleCheck& check, bool detail);
 
-// What a client keeps of its hold.
-struct MadeHold {
-  std::string id;
-  bool holds;  // False: nothing is on hold.
-  TimePoint expires;
-};
-
 // The fields of a check, and then those of the hold. None was made if it was denied.
 void WriteHeld(ReplyWriter reply, const service::LimitHold& hold, std::string_view said,
-               const std::optional<MadeHold>& made);
+               const std::optional<service::MadeHold>& made);
 void WriteRulesHeld(ReplyWriter reply, const service::RuleCheck& check, bool detail,
-                    const std::optional<MadeHold>& made);
+                    const std::optional<service::MadeHold>& made);
 
 // What a client asks about a hold that it has.
 enum class HoldChange : std::uint8_t { kSettle, kRelease, kExtend };

@@ -2,6 +2,8 @@
 #include "service/hold_call.h"
 
 #include <algorithm>
+#include <iterator>
+#include <ranges>
 
 #include "base/text.h"
 
@@ -56,41 +58,65 @@ const Limit* FindLimit(const Catalog& catalog, const HoldTicket::Part& part) {
   return current ? current : &part.limit;
 }
 
-// Each rule once.
-std::vector<RuleMetrics> RulesOf(const Catalog& catalog, const HoldTicket& ticket) {
-  std::vector<const rules::Rule*> rules;
-  for (const HoldTicket::Part& part : ticket.parts) {
-    const rules::Rule* const rule = FindRule(catalog, Split(part.name));
-    if (rule && std::ranges::find(rules, rule) == rules.end()) rules.push_back(rule);
-  }
-  std::vector<RuleMetrics> metrics;
-  for (const rules::Rule* rule : rules) {
+// Of states with these names; each rule once.
+template <std::ranges::input_range Names>
+std::vector<RuleOfHold> RulesOf(const Catalog& catalog, const Names& names) {
+  std::vector<const rules::Rule*> seen;
+  std::vector<RuleOfHold> rules;
+  for (const std::string_view name : names) {
+    const BandName band = Split(name);
+    const rules::Rule* const rule = FindRule(catalog, band);
+    if (!rule || std::ranges::find(seen, rule) != seen.end()) continue;
+    seen.push_back(rule);
     const auto found = catalog.rule_metrics.find(rule);
-    if (found != catalog.rule_metrics.end()) metrics.push_back(found->second);
+    if (found != catalog.rule_metrics.end()) {
+      rules.push_back({.rule_set = band.rule_set, .rule = band.rule, .metrics = found->second});
+    }
   }
-  return metrics;
+  return rules;
 }
 
-void CountEvent(const Engine& engine, std::span<const RuleMetrics> rules, HoldEvent event) {
+std::vector<RuleOfHold> RulesOf(const Catalog& catalog, const HoldTicket& ticket) {
+  return RulesOf(catalog, std::views::transform(ticket.parts, &HoldTicket::Part::name));
+}
+
+void CountEvent(const Engine& engine, std::span<const RuleOfHold> rules, HoldEvent event) {
   engine.metrics().Hold(event);
-  for (const RuleMetrics& rule : rules) rule.Count(event);
+  for (const RuleOfHold& rule : rules) rule.metrics.Count(event);
 }
 
 }  // namespace
 
-void CountMade(Engine& engine, const Catalog& catalog, const HoldTicket& ticket) {
-  auto rules = RulesOf(catalog, ticket);
+Expected<MadeHold> CountMade(Engine& engine, const Catalog& catalog, const HoldTicket& ticket) {
+  auto id = ticket.ToText();
+  if (!id) return std::unexpected(std::move(id.error()));
+  MadeHold made{.id = *std::move(id),
+                .holds = ticket.held && !ticket.parts.empty(),
+                .expires = ticket.expires};
+  const auto rules = RulesOf(catalog, ticket);
   CountEvent(engine, rules, HoldEvent::kMade);
-  if (!ticket.held || ticket.parts.empty()) return;  // It ends without anybody noticing.
-  engine.live_holds().Add(ticket.id, ticket.expires, std::move(rules), engine.Now());
+  // Otherwise it ends without anybody noticing.
+  if (made.holds) engine.live_holds().Add(ticket.id, ticket.expires, rules, engine.Now());
+  return made;
+}
+
+void CountReleased(Engine& engine, const Catalog& catalog, std::string_view id,
+                   std::span<const std::string_view> states) {
+  engine.live_holds().Remove(id, engine.Now());
+  CountEvent(engine, RulesOf(catalog, states), HoldEvent::kReleased);
 }
 
 Expected<void> HoldCall::Open(std::string_view ticket) {
   auto parsed = HoldTicket::Parse(ticket);
   if (!parsed) return std::unexpected(std::move(parsed.error()));
   ticket_ = *std::move(parsed);
-  std::ranges::stable_partition(ticket_.parts,
-                                [](const HoldTicket::Part& part) { return !part.shadow; });
+  // Those that count come first.
+  auto counting_end = ticket_.parts.begin();
+  for (auto part = ticket_.parts.begin(); part != ticket_.parts.end(); ++part) {
+    if (part->shadow) continue;
+    std::rotate(counting_end, part, std::next(part));
+    ++counting_end;
+  }
   actual_.assign(ticket_.parts.size(), 0);
   return {};
 }
@@ -197,6 +223,7 @@ void HoldCall::Count(Engine& engine) const {
 
 std::vector<HoldCall::Outcome> HoldCall::outcomes() const {
   std::vector<Outcome> outcomes;
+  outcomes.reserve(counting_);
   for (std::size_t i = 0; i < counting_; ++i) {
     outcomes.push_back({.part = ticket_.parts[i],
                         .limit = *charges_[i].limit,

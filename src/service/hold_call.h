@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -15,8 +16,19 @@
 
 namespace sluice::service {
 
-// Counts a hold that was made.
-void CountMade(Engine& engine, const Catalog& catalog, const HoldTicket& ticket);
+// What a client keeps of its hold.
+struct MadeHold {
+  std::string id;
+  bool holds = false;  // Whether anything is on hold.
+  TimePoint expires;
+};
+
+// Counts a hold that was made. Error: that of HoldTicket::ToText.
+Expected<MadeHold> CountMade(Engine& engine, const Catalog& catalog, const HoldTicket& ticket);
+
+// Counts one that was released on states of these names by somebody who only knows its id.
+void CountReleased(Engine& engine, const Catalog& catalog, std::string_view id,
+                   std::span<const std::string_view> states);
 
 // What a client asks about a hold that it has: to settle, release or extend it.
 //

@@ -7,6 +7,8 @@
 
 #include <random>
 
+#include "base/base64url.h"
+#include "base/digest.h"
 #include "base/text.h"
 #include "rules/parse.h"
 #include "service/limit_hold.h"
@@ -48,7 +50,8 @@ class HoldCallTest : public ::testing::Test {
  protected:
   HoldCallTest() {
     Load(kRules);
-    metrics_.WatchHolds([this] { return engine_.live_holds().Count(clock_.Now()); });
+    metrics_.WatchHolds([this] { return engine_.live_holds().Count(clock_.Now()); },
+                        [this] { return engine_.live_holds().CountByRule(clock_.Now()); });
   }
 
   void Load(std::string_view text) {
@@ -81,8 +84,7 @@ class HoldCallTest : public ::testing::Test {
     const auto check = Try(set, permits, wish, context);
     EXPECT_TRUE(check->decision()->allowed);
     const HoldTicket ticket = check->MakeTicket();
-    CountMade(engine_, check->catalog(), ticket);
-    return *ticket.ToText();
+    return CountMade(engine_, check->catalog(), ticket)->id;
   }
 
   std::unique_ptr<HoldCall> Open(std::string_view id) {
@@ -287,9 +289,12 @@ TEST_F(HoldCallTest, EventsAreCountedByRule) {
   ASSERT_TRUE(settled->Settle(2));
   settled->Run(engine_, [] {});
   Hold("rates", 1, {.ttl = 1s});
-  EXPECT_THAT(registry_.Text(), HasSubstr("sluice_holds_live 1\n"));
+  constexpr std::string_view kUnderRule =
+      "sluice_rule_holds_live{rule_set=\"rates\",rule=\"r\"} 1\n";
+  EXPECT_THAT(registry_.Text(), AllOf(HasSubstr("sluice_holds_live 1\n"), HasSubstr(kUnderRule)));
   clock_.Advance(1s);
-  EXPECT_THAT(registry_.Text(), HasSubstr("sluice_holds_live 0\n"));
+  EXPECT_THAT(registry_.Text(),
+              AllOf(HasSubstr("sluice_holds_live 0\n"), Not(HasSubstr("sluice_rule_holds_live{"))));
   const std::string shown = registry_.Text();
   const std::pair<std::string_view, int> expected[] = {
       {"made", 2},    {"settled", 1}, {"released", 0}, {"extended", 0},
@@ -300,6 +305,17 @@ TEST_F(HoldCallTest, EventsAreCountedByRule) {
                                            "event=\"",
                                            event, "\"} ", count)));
   }
+}
+
+TEST_F(HoldCallTest, WhatIsReleasedByItsIdIsCountedAsReleased) {
+  Hold("rates", 1, {.id = "a", .ttl = 1s});
+  constexpr std::string_view kState = "rates/r/0";
+  CountReleased(engine_, *engine_.catalog(), "a", {&kState, 1});
+  clock_.Advance(1s);
+  EXPECT_THAT(registry_.Text(), AllOf(HasSubstr("sluice_holds_live 0\n"),
+                                      HasSubstr("sluice_holds_total{event=\"released\"} 1\n"),
+                                      HasSubstr("sluice_holds_total{event=\"expired\"} 0\n"),
+                                      HasSubstr("rule=\"r\",event=\"released\"} 1\n")));
 }
 
 HoldTicket SomeTicket() {
@@ -400,6 +416,22 @@ TEST(HoldTicket, NothingElseIsOne) {
     ASSERT_FALSE(HoldTicket::Parse(wrong));
     EXPECT_EQ(HoldTicket::Parse(wrong).error().code, ErrorCode::kInvalidRequest);
   }
+}
+
+TEST(HoldTicket, IsWrittenInOneWay) {
+  std::string bytes = *text::ParseBase64Url(*SomeTicket().ToText());
+  bytes.resize(bytes.size() - 4);
+  const auto sealed = [&] {
+    std::string check;
+    AppendSha256(check, bytes);
+    std::string text;
+    text::AppendBase64Url(text, bytes + check.substr(0, 4));
+    return text;
+  };
+  ASSERT_EQ(sealed(), *SomeTicket().ToText());
+  ASSERT_EQ(bytes[1], 3) << "the length of the id";
+  bytes.replace(1, 1, std::string("\x83\0", 2));
+  EXPECT_FALSE(HoldTicket::Parse(sealed())) << "the same number in two bytes";
 }
 
 TEST(HoldTicket, IsBounded) {

@@ -10,7 +10,7 @@
 #include "base/base64url.h"
 #include "base/digest.h"
 #include "base/text.h"
-#include "rules/rule_set.h"
+#include "core/algorithms.h"
 
 namespace sluice::service {
 namespace {
@@ -25,7 +25,6 @@ namespace {
 // but the last byte of a number have the highest bit set.
 constexpr char kVersion = 1;
 constexpr std::size_t kCheckBytes = 4;
-constexpr std::size_t kPartsMax = kChargesMax + rules::kShadowChargesMax;
 
 std::string CheckOf(std::string_view bytes) {
   std::string hex;
@@ -170,7 +169,8 @@ Expected<HoldTicket> HoldTicket::Parse(std::string_view text) {
     if (!part) return NotOne();
     ticket.parts.push_back(*std::move(part));
   }
-  if (!reader.at_end()) return NotOne();
+  // What was not written by ToText is nothing that was returned.
+  if (!reader.at_end() || ticket.ToText() != text) return NotOne();
   return ticket;
 }
 

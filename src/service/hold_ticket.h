@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rules/rule_set.h"
 #include "sluice/error.h"
 #include "sluice/limit.h"
 #include "sluice/store.h"
@@ -31,6 +32,8 @@ struct HoldWish {
 struct HoldTicket {
   // Of the text. It must fit into the path of a request.
   static constexpr std::size_t kBytesMax = 6 * 1024;
+
+  static constexpr std::size_t kPartsMax = kChargesMax + rules::kShadowChargesMax;
 
   // A charge that is on hold.
   struct Part {

@@ -18,6 +18,9 @@
 
 namespace sluice::service {
 
+// Checks that a client may ask together.
+inline constexpr std::size_t kBatchMax = 1000;
+
 // One request to a rule set: which rules apply, what each of their bands says, and the decision
 // over all of them. Shadow rules are charged separately and never deny.
 //

@@ -228,10 +228,30 @@ void ServiceMetrics::WatchRules(std::function<ManagedRules()> rules) {
                      "rule_set", [rules = std::move(rules)] { return rules().rejected_names; });
 }
 
-void ServiceMetrics::WatchHolds(std::function<std::size_t()> live) {
+void ServiceMetrics::WatchHolds(
+    std::function<std::size_t()> live,
+    std::function<std::map<std::pair<std::string, std::string>, std::size_t>()> by_rule) {
   registry_.AddCallback(Registry::Type::kGauge, "sluice_holds_live",
                         "Holds made through this instance that are not over, as far as it knows.",
                         {}, [live = std::move(live)] { return static_cast<double>(live()); });
+  registry_.AddSamples(
+      Registry::Type::kGauge, "sluice_rule_holds_live", "The same for each rule that has any.",
+      {"rule_set", "rule"}, [by_rule = std::move(by_rule)] {
+        Registry::Samples samples;
+        std::size_t others = 0;
+        for (const auto& [rule, count] : by_rule()) {
+          if (samples.size() == kHoldRulesMax) {
+            others += count;
+          } else {
+            samples.push_back({{rule.first, rule.second}, static_cast<double>(count)});
+          }
+        }
+        if (others > 0) {
+          const std::string other(telemetry::kOtherLabel);
+          samples.push_back({{other, other}, static_cast<double>(others)});
+        }
+        return samples;
+      });
 }
 
 void ServiceMetrics::WatchMemory(std::function<MemoryStore::Stats()> stats) {

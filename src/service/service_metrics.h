@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -91,7 +92,7 @@ inline constexpr std::array kErrorCodes = {
     "ERR", "NOAUTH", "WRONGPASS", "NOPROTO",
     // The other gRPC statuses.
     "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "INTERNAL",
-    "UNAUTHENTICATED"};
+    "UNAUTHENTICATED", "ALREADY_EXISTS", "FAILED_PRECONDITION"};
 
 // Every method may be called from any thread; unless noted, each costs nanoseconds.
 class ServiceMetrics {
@@ -203,7 +204,10 @@ class ServiceMetrics {
   void WatchConnections(std::string_view door, std::function<Connections()> connections);
   void WatchRules(std::function<ManagedRules()> rules);
   void WatchMemory(std::function<MemoryStore::Stats()> stats);
-  void WatchHolds(std::function<std::size_t()> live);
+  // `by_rule` has pairs of rule set and rule, as LiveHolds does.
+  void WatchHolds(
+      std::function<std::size_t()> live,
+      std::function<std::map<std::pair<std::string, std::string>, std::size_t>()> by_rule);
   void WatchRedis(std::function<RedisStore::Stats()> stats);
 
  private:

@@ -67,18 +67,25 @@ Error TooManyHolds(const Charge& charge) {
                     " holds, or 2^53 units on hold with this one; no state can have more")};
 }
 
+bool IsHoldId(std::string_view id) {
+  const auto is_printable = [](char c) { return c >= ' ' && c <= '~'; };
+  return !id.empty() && id.size() <= kHoldIdBytesMax && std::ranges::all_of(id, is_printable);
+}
+
 std::optional<Error> InvalidTerms(const Request& request) {
-  if (!request.hold) return std::nullopt;
   const auto invalid = [](std::string message) {
     return Error{ErrorCode::kInvalidRequest, std::move(message)};
   };
-  const HoldTerms& terms = *request.hold;
-  const auto is_printable = [](char c) { return c >= ' ' && c <= '~'; };
-  if (terms.id.empty() || terms.id.size() > kHoldIdBytesMax ||
-      !std::ranges::all_of(terms.id, is_printable)) {
-    return invalid(text::Cat("the hold's id ", text::Quote(terms.id), "; expected 1 to ",
-                             kHoldIdBytesMax, " printable ASCII characters"));
+  const auto invalid_id = [&](std::string_view id) {
+    return invalid(text::Cat("the hold's id ", text::Quote(id), "; expected 1 to ", kHoldIdBytesMax,
+                             " printable ASCII characters"));
+  };
+  if (request.listed && !request.listed->only.empty() && !IsHoldId(request.listed->only)) {
+    return invalid_id(request.listed->only);
   }
+  if (!request.hold) return std::nullopt;
+  const HoldTerms& terms = *request.hold;
+  if (!IsHoldId(terms.id)) return invalid_id(terms.id);
   if (request.action == Action::kSettle) return std::nullopt;
   const auto has_ttl = [](const Charge& charge) { return core::NeedsHold(*charge.limit); };
   if (terms.ttl == Micros{0} && std::ranges::all_of(request.charges, has_ttl)) return std::nullopt;
@@ -94,6 +101,14 @@ Error InvalidShape(const Request& request) {
     return {ErrorCode::kInvalidRequest,
             "expected the terms of a hold where there is one, and "
             "nowhere else"};
+  }
+  if ((request.action == Action::kListHolds) != (request.listed != nullptr)) {
+    return {ErrorCode::kInvalidRequest,
+            "expected room for a list of holds where one is asked for, and nowhere else"};
+  }
+  if (request.listed && size > 1) {
+    return {ErrorCode::kInvalidRequest,
+            text::Cat("a list of the holds on ", size, " limits; expected 1")};
   }
   if (size == 0 || size > kChargesMax) {
     return {ErrorCode::kInvalidRequest,

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "core/algorithms.h"
 #include "core/bucket.h"
@@ -18,7 +19,7 @@ inline bool MayExceed(Action action) { return action != Action::kCheck && action
 
 // Whether the costs of a request of this kind mean nothing.
 inline bool IgnoresCost(Action action) {
-  return action == Action::kReset || action == Action::kExtend;
+  return action == Action::kReset || action == Action::kExtend || action == Action::kListHolds;
 }
 
 Error NeedsHold(const Charge& charge);
@@ -60,17 +61,21 @@ inline std::optional<Error> NotOffered(const Charge& charge, Action action) {
 // grant. Names the limit.
 Error InvalidCost(const Charge& charge, std::int64_t cost);
 
+bool IsHoldId(std::string_view id);
+
 inline bool IsAboutHold(Action action) {
   return action == Action::kHold || action == Action::kSettle || action == Action::kExtend;
 }
 
-// What is wrong with the terms of a request about a hold.
+// What is wrong with the terms of a request about a hold, or with the id of one to be listed.
 std::optional<Error> InvalidTerms(const Request& request);
 
 inline bool HasValidShape(const Request& request) {
   const std::size_t size = request.charges.size();
-  return IsAboutHold(request.action) == (request.hold != nullptr) && size > 0 &&
-         size <= kChargesMax && (request.each.empty() || request.each.size() == size) &&
+  const bool lists = request.action == Action::kListHolds;
+  return IsAboutHold(request.action) == (request.hold != nullptr) &&
+         lists == (request.listed != nullptr) && size > 0 && size <= (lists ? 1 : kChargesMax) &&
+         (request.each.empty() || request.each.size() == size) &&
          (request.seen.empty() || request.seen.size() == size);
 }
 

@@ -282,7 +282,7 @@ struct Registry::Family {
   std::vector<Series> series;
   std::set<std::string, std::less<>> label_names;
   std::unique_ptr<CounterFamily> dynamic;  // If set, it is the only member.
-  std::string samples_label;
+  std::vector<std::string> samples_labels;
   std::function<Samples()> samples;  // Likewise.
 
   void Add(const Labels& labels, decltype(Series::metric) metric) {
@@ -308,15 +308,17 @@ struct Registry::Family {
     if (samples) AppendSamples(out, common);
   }
 
-  // Those that a label cannot distinguish are merged.
+  // Those that labels cannot distinguish are merged.
   void AppendSamples(std::string& out, const std::string& common) const {
-    std::map<std::string, double> by_label;
-    for (const auto& [value, number] : samples()) {
+    std::map<std::string, double> by_labels;
+    for (const auto& [values, number] : samples()) {
       std::string text = common;
-      AppendLabel(text, samples_label, CleanLabel(value));
-      by_label.emplace(std::move(text), number);
+      for (std::size_t i = 0; i < samples_labels.size(); ++i) {
+        AppendLabel(text, samples_labels[i], CleanLabel(values.at(i)));
+      }
+      by_labels.emplace(std::move(text), number);
     }
-    for (const auto& [text, number] : by_label) {
+    for (const auto& [text, number] : by_labels) {
       BeginLine(out, name, "", text);
       AppendDouble(out, number);
       out += '\n';
@@ -400,21 +402,23 @@ void Registry::AddCallback(Type type, std::string_view name, std::string_view he
 }
 
 void Registry::AddSamples(Type type, std::string_view name, std::string_view help,
-                          std::string_view label, std::function<Samples()> read) {
-  if (!IsName(label)) Abort("not a label name", label);
+                          std::vector<std::string> labels, std::function<Samples()> read) {
+  for (const std::string& label : labels) {
+    if (!IsName(label)) Abort("not a label name", label);
+  }
   const std::lock_guard lock(mutex_);
   Family& family = Find(name, help, type == Type::kCounter ? "counter" : "gauge");
   if (!family.series.empty() || family.samples) Abort("made twice, and differently", name);
-  family.samples_label = label;
-  family.label_names.emplace(label);
+  family.label_names.insert(labels.begin(), labels.end());
+  family.samples_labels = std::move(labels);
   family.samples = std::move(read);
 }
 
 void Registry::AddNames(std::string_view name, std::string_view help, std::string_view label,
                         std::function<std::vector<std::string>()> read) {
-  AddSamples(Type::kGauge, name, help, label, [read = std::move(read)] {
+  AddSamples(Type::kGauge, name, help, {std::string(label)}, [read = std::move(read)] {
     Samples samples;
-    for (std::string& value : read()) samples.emplace_back(std::move(value), 1);
+    for (std::string& value : read()) samples.push_back({{std::move(value)}, 1});
     return samples;
   });
 }

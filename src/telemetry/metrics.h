@@ -228,11 +228,11 @@ class Registry {
   void AddCallback(Type type, std::string_view name, std::string_view help, const Labels& labels,
                    std::function<double()> read);
 
-  // Numbers that are kept elsewhere, one for each value of a label. There should be few; they may
-  // differ each time. `read` runs like that of AddCallback.
-  using Samples = std::vector<std::pair<std::string, double>>;
-  void AddSamples(Type type, std::string_view name, std::string_view help, std::string_view label,
-                  std::function<Samples()> read);
+  // Numbers that are kept elsewhere, each with the values of these labels. There should be few;
+  // they may differ each time. `read` runs like that of AddCallback.
+  using Samples = std::vector<std::pair<std::vector<std::string>, double>>;
+  void AddSamples(Type type, std::string_view name, std::string_view help,
+                  std::vector<std::string> labels, std::function<Samples()> read);
 
   // A gauge that is 1 for each name that `read` returns. There should be few.
   void AddNames(std::string_view name, std::string_view help, std::string_view label,

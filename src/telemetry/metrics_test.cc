@@ -42,16 +42,18 @@ TEST(Registry, RendersNumbersWhoseLabelsComeAndGo) {
   Registry registry;
   Registry::Samples samples;
   std::vector<std::string> names;
-  registry.AddSamples(Registry::Type::kCounter, "a_total", "A.", "node", [&] { return samples; });
+  registry.AddSamples(Registry::Type::kCounter, "a_total", "A.", {"node", "kind"},
+                      [&] { return samples; });
   registry.AddNames("b", "B.", "name", [&] { return names; });
   constexpr std::string_view kNone =
       "# HELP a_total A.\n# TYPE a_total counter\n# HELP b B.\n# TYPE b gauge\n";
   EXPECT_EQ(registry.Text(), kNone);
-  samples = {{"two", 2}, {"one", 1.5}, {"two", 3}};
+  samples = {{{"two", "x"}, 2}, {{"one", "y"}, 1.5}, {{"two", "x"}, 3}, {{"two", "y"}, 4}};
   names = {"n", "n"};
   EXPECT_EQ(registry.Text(),
             "# HELP a_total A.\n# TYPE a_total counter\n"
-            "a_total{node=\"one\"} 1.5\na_total{node=\"two\"} 2\n"
+            "a_total{node=\"one\",kind=\"y\"} 1.5\na_total{node=\"two\",kind=\"x\"} 2\n"
+            "a_total{node=\"two\",kind=\"y\"} 4\n"
             "# HELP b B.\n# TYPE b gauge\nb{name=\"n\"} 1\n");
   samples.clear();
   names.clear();

@@ -109,8 +109,37 @@ inline model::Model::Group Ask(model::Model& model, const HoldStep& step) {
       }
       return model.Decide(peek, step.now);
     }
+    case Action::kListHolds:
+      break;  // See ExpectSameList.
   }
   std::unreachable();
+}
+
+// Whether the store lists the same holds as the model: all of them, or that of one id.
+inline void ExpectSameList(Store& store, model::Model& model, const Charge& charge,
+                           const model::Model::Charge& asked, std::string_view only,
+                           std::int64_t now) {
+  HoldList listed{.only = only};
+  Request request{
+      .charges = {&charge, 1}, .now = At(now), .action = Action::kListHolds, .listed = &listed};
+  ApplyAndWait(store, request);
+  ASSERT_TRUE(request.outcome) << request.outcome.error().message;
+  auto peek = asked;
+  peek.cost = 0;
+  ASSERT_EQ(*request.outcome, DecisionOf(model.Decide({peek}, now).overall));
+  const auto live = model.ListHolds(peek, now);
+  ASSERT_EQ(listed.live, live.size());
+  std::vector<HoldList::Hold> expected;
+  for (const model::Model::Held& hold : live) {
+    if (!only.empty() && hold.id != only) continue;
+    const bool releases = hold.on_expiry == model::OnExpiry::kRelease;
+    expected.push_back({.id = hold.id,
+                        .units = hold.units,
+                        .taken = At(hold.taken_us),
+                        .expires = At(hold.expires_us),
+                        .on_expiry = releases ? OnExpiry::kRelease : OnExpiry::kCharge});
+  }
+  ASSERT_EQ(listed.holds, expected);
 }
 
 // Asks the store and the model `steps` times, and compares all that they say.
@@ -158,6 +187,11 @@ inline void CompareHolds(Store& store, Random& random, const std::vector<Limit>&
     const auto expected = Ask(model, step);
     ApplyAndWait(store, request);
     const auto& outcome = request.outcome;
+    if (random.OneIn(4)) {
+      const std::string_view only = random.OneIn(2) ? std::string_view(step.id) : "";
+      ASSERT_NO_FATAL_FAILURE(
+          ExpectSameList(store, model, charges.front(), step.asked.front(), only, now));
+    }
     counts.conflicts += expected.status == model::Status::kHoldConflict;
     counts.lost += expected.status == model::Status::kHoldLost;
     if (IsError(expected.status)) {

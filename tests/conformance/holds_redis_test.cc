@@ -45,6 +45,7 @@ struct Asked {
   HoldTerms terms;
   std::vector<Decision> each;
   std::vector<SeenState> seen;
+  HoldList listed;
   Request request;
 
   void Ask(Store& store) {
@@ -95,6 +96,8 @@ class Recording {
       ASSERT_EQ(asked.terms.expires, expected.terms.expires);
       ASSERT_EQ(asked.terms.late, expected.terms.late);
       ASSERT_EQ(asked.terms.overdrawn, expected.terms.overdrawn);
+      ASSERT_EQ(asked.listed.live, expected.listed.live);
+      ASSERT_EQ(asked.listed.holds, expected.listed.holds);
       // Redis forgets an empty log, and memory does later.
       const bool has_log = std::ranges::any_of(asked.limits, [](const Limit& limit) {
         return limit.algorithm() == Algorithm::kSlidingWindow;
@@ -106,6 +109,7 @@ class Recording {
       late_ += asked.terms.late;
       overdrawn_ += asked.terms.overdrawn;
       held_ += outcome->held > 0;
+      listed_ += !asked.listed.holds.empty();
     }
   }
 
@@ -114,6 +118,7 @@ class Recording {
     EXPECT_GT(denied_, 10);
     EXPECT_GT(late_, 10);
     EXPECT_GT(held_, 100);
+    EXPECT_GT(listed_, 10);
     EXPECT_TRUE(codes_.contains(ErrorCode::kHoldConflict));
     EXPECT_TRUE(codes_.contains(ErrorCode::kHoldLost));
   }
@@ -142,6 +147,10 @@ class Recording {
                      .seen = asked.seen,
                      .action = action,
                      .hold = holds ? &asked.terms : nullptr};
+    if (action == Action::kListHolds) {
+      asked.listed.only = asked.terms.id;
+      asked.request.listed = &asked.listed;
+    }
     return asked;
   }
 
@@ -152,6 +161,7 @@ class Recording {
   int late_ = 0;
   int overdrawn_ = 0;
   int held_ = 0;
+  int listed_ = 0;
 };
 
 Limit RandomHoldLimit(Random& random, Algorithm algorithm) {
@@ -208,6 +218,10 @@ class Traffic {
     const Asked& asked = recording_.Ask(memory_, charges, now_, action, terms);
     // Now and then again: it is idempotent.
     if (holds && random_.OneIn(8)) recording_.Ask(memory_, charges, now_, action, terms);
+    if (random_.OneIn(5)) {
+      recording_.Ask(memory_, {charges[pick]}, now_, Action::kListHolds,
+                     {.id = random_.OneIn(2) ? id : ""});
+    }
     if (asked.request.outcome) {
       last_ = *asked.request.outcome;
       if (holds && action != Action::kSettle) expiry_ = core::Us(asked.terms.expires);
@@ -473,6 +487,33 @@ TEST_F(HoldsOfRedis, AreAtMostSoMany) {
     EXPECT_EQ(Ask(Action::kCheck, peek, {}, 0s, later)->held, 1);
     EXPECT_EQ(Ask(Action::kCheck, peek, {}, 0s, later)->held, 1);
   }
+}
+
+TEST_F(HoldsOfRedis, AreListedUpToAMaximum) {
+  const Limit limit = *Limit::Parse("algorithm=token_bucket,capacity=10000,refill=1,period=1s");
+  const Charge charge{.key = "k", .limit = &limit};
+  const auto list = [&](std::string_view only) {
+    HoldList listed{.only = only};
+    Request request{.charges = {&charge, 1}, .action = Action::kListHolds, .listed = &listed};
+    Send({&request, 1});
+    EXPECT_TRUE(request.outcome) << request.outcome.error().message;
+    EXPECT_EQ(request.outcome->held, static_cast<std::int64_t>(listed.live));
+    return listed;
+  };
+  EXPECT_EQ(list({}).live, 0U);
+  ASSERT_NO_FATAL_FAILURE(Fill(charge, kLiveHoldsMax));
+  const HoldList all = list({});
+  EXPECT_EQ(all.live, kLiveHoldsMax);
+  ASSERT_EQ(all.holds.size(), kListedHoldsMax);
+  for (std::size_t i = 0; i < all.holds.size(); ++i) {
+    EXPECT_EQ(all.holds[i].id, std::to_string(i));
+    EXPECT_EQ(all.holds[i].expires - all.holds[i].taken, 1h + Micros{i});
+  }
+  const HoldList last = list("4095");
+  EXPECT_EQ(last.live, kLiveHoldsMax);
+  ASSERT_EQ(last.holds.size(), 1U);
+  EXPECT_EQ(last.holds.front().units, 1);
+  EXPECT_TRUE(list("nobody's").holds.empty());
 }
 
 // Checks that go together, at the server's own time, are asked and answered in a form of their own.

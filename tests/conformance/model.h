@@ -686,6 +686,26 @@ class Model {
     return WithExpiry(Peek(charges, now_us), pending, id);
   }
 
+  // A live hold on one state.
+  struct Held {
+    std::string id;
+    std::int64_t units;
+    std::int64_t taken_us;
+    std::int64_t expires_us;
+    OnExpiry on_expiry;
+  };
+
+  // All of them, in the order of expiry and id.
+  std::vector<Held> ListHolds(const Charge& charge, std::int64_t now_us) {
+    const Pending one = PendingOf(charge, now_us);
+    std::vector<Held> list;
+    for (const auto& [id, hold] : one.budget->holds().LiveAt(one.at_us)) {
+      list.push_back({id, hold.units, static_cast<std::int64_t>(hold.taken_us),
+                      static_cast<std::int64_t>(hold.expires_us), hold.on_expiry});
+    }
+    return list;
+  }
+
   // Takes at a moment that is not before the state's newest, without asking: what was decided then.
   void Take(const Charge& charge, std::int64_t at_us) {
     PendingOf(charge, at_us).budget->Take(at_us, charge.cost);
@@ -709,6 +729,11 @@ class Model {
       return budget.Remaining(now_us) == charge.spec.amount;
     }
     return budget.IsWhole(now_us, now_us);
+  }
+
+  // Whether the state knows this id.
+  bool Remembers(const Charge& charge, const std::string& id, std::int64_t now_us) {
+    return PendingOf(charge, now_us).budget->holds().Find(id) != nullptr;
   }
 
   // The newest time in the state.

@@ -95,6 +95,18 @@ class Holds {
     return count;
   }
 
+  // With their ids, in the order of expiry and id.
+  std::vector<std::pair<std::string, HoldRecord>> LiveAt(Int128 at_us) const {
+    std::vector<std::pair<std::string, HoldRecord>> live;
+    for (const auto& entry : records_) {
+      if (IsLiveAt(entry.second, at_us)) live.push_back(entry);
+    }
+    std::stable_sort(live.begin(), live.end(), [](const auto& a, const auto& b) {
+      return a.second.expires_us < b.second.expires_us;
+    });
+    return live;
+  }
+
   Int128 UnitsLiveAt(Int128 at_us) const {
     Int128 units = 0;
     for (const auto& [id, record] : records_) {

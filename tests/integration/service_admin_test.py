@@ -202,6 +202,10 @@ descriptors:
         self.ask(service, 200, "GET", SETS + "/filed/keys" + self.KEY)
         self.ask(service, 200, "GET", "/admin/v1/keys" + self.KEY)
         self.ask(service, 200, "DELETE", SETS + "/filed/keys" + self.KEY)
+        self.assertEqual(service.request("POST", "/api/v1/holds", {
+            "ruleSet": "filed", "context": {"ip": "192.0.2.1"}, "id": "h", "ttl": "10m"}).status, 201)
+        self.ask(service, 200, "GET", SETS + "/filed/keys" + self.KEY)
+        self.ask(service, 200, "DELETE", "/admin/v1/keys/holds" + self.KEY + "&hold=h")
         for by in ("busy", "near", "shadow"):
             self.ask(service, 200, "GET", f"/admin/v1/top?by={by}&ruleSet=filed")
         for entry in ("user=ann", "free=x", "closed=x"):
@@ -215,6 +219,7 @@ descriptors:
                              ("PUT", "/admin/v1/log-level?level=loud"),
                              ("GET", "/admin/v1/top?by=name"), ("GET", SETS + "/filed/keys"),
                              ("DELETE", SETS + "/filed/keys"), ("GET", "/admin/v1/keys"),
+                             ("DELETE", "/admin/v1/keys/holds" + self.KEY),
                              ("GET", self.DESCRIPTOR), ("DELETE", self.DESCRIPTOR)):
             self.ask(service, 400, method, path, "{")
         for method, path in (("GET", SETS + "/none"), ("DELETE", SETS + "/none"),
@@ -222,6 +227,7 @@ descriptors:
                              ("GET", SETS + "/none/keys" + self.KEY),
                              ("DELETE", SETS + "/none/keys" + self.KEY),
                              ("GET", "/admin/v1/keys?key=nobody:x"),
+                             ("DELETE", "/admin/v1/keys/holds" + self.KEY + "&hold=none"),
                              ("GET", "/admin/v1/top?ruleSet=none"),
                              ("GET", f"{self.DESCRIPTOR}?other=x"),
                              ("DELETE", f"{self.DESCRIPTOR}?other=x")):
@@ -250,6 +256,7 @@ descriptors:
         for switch in ("disable", "enable"):
             self.ask(service, 503, "POST", f"{SETS}/made/{switch}")
         self.ask(service, 503, "DELETE", SETS + "/filed/keys" + self.KEY)
+        self.ask(service, 503, "DELETE", "/admin/v1/keys/holds" + self.KEY + "&hold=h")
         for method in ("GET", "DELETE"):
             self.ask(service, 503, method, f"{self.DESCRIPTOR}?user=ann")
         # What cannot be looked up is reported in its place.
@@ -779,12 +786,18 @@ class Audit(support.ServiceTest):
             ask("DELETE", target(f"{SETS}/filed/keys", key="ip:192.0.2.1")).status, 200)
         self.assertEqual(
             ask("DELETE", "/admin/v1/domains/edge/descriptor?api_key=s3cret-2").status, 200)
+        self.assertEqual(service.request("POST", "/api/v1/holds", {
+            "ruleSet": "filed", "context": {"ip": "192.0.2.1"}, "id": "h 1", "ttl": "10m"}).status,
+                         201)
+        self.assertEqual(
+            ask("DELETE", target("/admin/v1/keys/holds", key="ip:192.0.2.1", hold="h 1")).status,
+            200)
         self.assertEqual(ask("POST", "/admin/v1/reload").status, 200)
         self.assertEqual(ask("PUT", "/admin/v1/log-level?level=error").status, 200)
         self.assertEqual(ask("PUT", "/admin/v1/log-level?level=info").status, 200)
 
         digest = hashlib.sha256(b"s3cret-2").hexdigest()
-        changes = eventually_get(lambda: self.changes(service), lambda found: len(found) >= 9,
+        changes = eventually_get(lambda: self.changes(service), lambda found: len(found) >= 10,
                                  "every change is logged")
         for change in changes:
             self.assertEqual((change["level"], change["address"]), ("info", "127.0.0.1"))
@@ -798,6 +811,7 @@ class Audit(support.ServiceTest):
                           ("ops", "deleted", "rule set new"),
                           ("ops", "reset", "key ip:192.0.2.1 of rule set filed"),
                           ("ops", "reset", f"key edge|api_key#{digest} of domain edge"),
+                          ("ops", "released", "hold h 1 of key ip:192.0.2.1"),
                           ("ops", "reloaded", "files"),
                           ("ops", "set", "log level"),
                           ("ops", "set", "log level")])
@@ -811,6 +825,7 @@ class Audit(support.ServiceTest):
                 (r"hash=\w{16} disabled rules=2 r\(.*\) second\(.*\)", "none"),
                 ("2 of 3 budgets used", "all full"),
                 ("0 of 1 budgets used", "all full"),
+                ("on 2 budgets", "on none"),
                 (r"generation=\d+", r"generation=\d+ problems=0"),
                 ("info", "error"), ("error", "info"))):
             self.assertRegex(before, f"^{expected_before}$")

@@ -10,7 +10,7 @@ import threading
 import time
 
 import support
-from support import AGES, eventually
+from support import AGES, eventually, target
 
 HOLDS = "/api/v1/holds"
 
@@ -78,6 +78,19 @@ class HoldTest(support.ServiceTest):
         answer = service.check(rule_set, permits=0, userId=user)
         return {rule["rule"]: (rule["bands"][0]["remaining"], rule["bands"][0].get("held", 0))
                 for rule in answer.json["rules"]}
+
+
+    def shown(self, service, key, **parameters):
+        """What the admin API lists: by rule or name, how many holds are live, and those shown."""
+        answer = service.admin("GET", target("/admin/v1/keys", key=key, **parameters))
+        self.assertEqual(answer.status, 200, answer)
+        return {limit.get("rule", limit.get("name")): (limit["liveHolds"], limit["holds"])
+                for limit in answer.json["limits"] if "holds" in limit}
+
+    def release_by_id(self, service, status=200, **parameters):
+        answer = service.admin("DELETE", target("/admin/v1/keys/holds", **parameters))
+        self.assertEqual(answer.status, status, answer)
+        return answer.json
 
 
 class InMemory(HoldTest):
@@ -239,6 +252,58 @@ class InMemory(HoldTest):
         self.assertEqual(self.service.metric("sluice_rule_decisions_total", rule_set="llm",
                                              rule="tokens", outcome="allowed"), 1)
 
+    def test_operators_see_and_release_them(self):
+        before = time.time()
+        made = self.make(self.service, "llm", id="chat 1", tokens=800, ttl="5m").json
+        self.make(self.service, "jobs", id="job", ttl="1m", onExpiry="CHARGE")
+        self.make(self.service, limit="pool", key="user:ann", id="job", ttl="2m")
+        shown = self.shown(self.service, "user:ann")
+        self.assertEqual(set(shown), {"requests", "tokens", "slots", "pool"})
+        live, (chat,) = shown["tokens"]
+        self.assertEqual((live, chat["id"], chat["units"], chat["onExpiry"]),
+                         (1, "chat 1", 800, "CHARGE"))
+        self.assertEqual((chat["expiresAt"], chat["expiresAtMicros"]),
+                         (made["expiresAt"], made["expiresAtMicros"]))
+        self.assertTrue(0 <= chat["ageMicros"] / 1e6 <= time.time() - before)
+        self.assertEqual(shown["slots"][1][0]["onExpiry"], "RELEASE")
+
+        # Only where it is, and once.
+        self.release_by_id(self.service, 404, key="user:bob", hold="chat 1")
+        self.release_by_id(self.service, 404, key="user:ann", hold="chat")
+        self.release_by_id(self.service, 404, key="user:ann", hold="chat 1", rule="slots")
+        self.release_by_id(self.service, 400, key="user:ann", hold="x" * 65)
+        released = self.release_by_id(self.service, key="user:ann", hold="chat 1")
+        self.assertEqual((released["key"], released["hold"]), ("user:ann", "chat 1"))
+        self.assertEqual([(one["rule"], one["units"], one["source"])
+                          for one in released["released"]],
+                         [("requests", 1, "store"), ("tokens", 800, "store")])
+        self.release_by_id(self.service, 404, key="user:ann", hold="chat 1")
+        self.assertEqual(self.left(self.service, "llm"), {"requests": (5, 0), "tokens": (1000, 0)})
+        self.assertEqual(set(self.shown(self.service, "user:ann")), {"slots", "pool"})
+
+        # Its holder is told as after any other end.
+        self.assertEqual(self.change(self.service, made["id"], "settle",
+                                     body={"permits": {"tokens": 9}})["limits"][1]["remaining"], 1000)
+        self.change(self.service, made["id"], "extend", 410)
+
+        # One id on several limits.
+        both = self.release_by_id(self.service, key="user:ann", hold="job")["released"]
+        self.assertEqual([one.get("rule", one.get("name")) for one in both], ["slots", "pool"])
+        self.assertEqual(self.service.metric("sluice_holds_total", event="released"), 2)
+        self.assertEqual(self.service.metric("sluice_rule_holds_total", rule_set="llm",
+                                             rule="tokens", event="released"), 1)
+
+    def test_many_are_listed_up_to_a_maximum(self):
+        ids = [f"{number:03}" for number in range(120)]
+        for number, identifier in enumerate(ids):
+            self.make(self.service, "share", id=identifier, ttl=f"{600 + number}s")
+        live, listed = self.shown(self.service, "user:ann")["r"]
+        self.assertEqual((live, [hold["id"] for hold in listed]), (120, ids[:100]))
+        live, listed = self.shown(self.service, "user:ann", hold="119")["r"]
+        self.assertEqual((live, [hold["id"] for hold in listed]), (120, ["119"]))
+        self.release_by_id(self.service, key="user:ann", hold="119")
+        self.assertEqual(self.shown(self.service, "user:ann")["r"][0], 119)
+
     def test_holds_survive_a_restart(self):
         folder = self.folder()
         arguments = ("--snapshot", f"{folder}/state")
@@ -293,6 +358,29 @@ class OnRedis(HoldTest):
         slot = self.make(b, "jobs").json["id"]
         self.change(a, slot, "release")
         self.assertEqual(self.left(b, "jobs")["slots"], (2, 0))
+
+    def test_operators_see_and_release_them_on_any_instance(self):
+        redis = self.redis()
+        a = self.serve(*redis.patient_store(), "--instances", "2")
+        b = self.serve(*redis.patient_store(), "--instances", "2")
+        self.make(a, "llm", id="chat", tokens=800)
+        live, (chat,) = self.shown(b, "user:ann")["tokens"]
+        self.assertEqual((live, chat["id"], chat["units"]), (1, "chat", 800))
+        self.release_by_id(b, key="user:ann", hold="chat")
+        self.assertEqual(self.left(a, "llm"), {"requests": (5, 0), "tokens": (1000, 0)})
+        self.assertEqual(self.shown(a, "user:ann"), {})
+
+    def test_operators_are_told_that_redis_is_away(self):
+        redis = self.redis()
+        service = self.serve("--store", redis.uri)
+        self.make(service, "share", id="chat")
+        redis.kill()
+        answer = service.admin("GET", "/admin/v1/keys?key=user:ann")
+        self.assertEqual(answer.status, 200)
+        self.assertLessEqual({limit.get("error") for limit in answer.json["limits"]},
+                             {"UNAVAILABLE", "OUTCOME_UNKNOWN"})
+        lost = self.release_by_id(service, 503, key="user:ann", hold="chat")
+        self.assertIn(lost["error"]["code"], ("UNAVAILABLE", "OUTCOME_UNKNOWN"))
 
     def test_memory_and_redis_answer_alike(self):
         services = (self.serve(), self.serve(*self.redis().patient_store()))

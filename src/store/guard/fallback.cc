@@ -132,7 +132,6 @@ Expected<Decision> Fallback::DecideLocally(const Request& request, Cause cause,
   return local.outcome;
 }
 
-// When a hold that nobody keeps expires.
 TimePoint Fallback::ExpiryOf(const Request& request) const {
   Micros ttl = request.hold->ttl;
   if (ttl == Micros{0}) {

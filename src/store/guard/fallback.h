@@ -57,6 +57,9 @@ class Fallback {
 
   void Reset(const Charge& charge);
 
+  // When a hold that is made now expires.
+  TimePoint ExpiryOf(const Request& request) const;
+
   void SetInstances(std::int64_t instances);
   std::int64_t instances() const { return instances_; }
   std::int64_t keys() const { return local_.GetStats().keys; }
@@ -73,7 +76,6 @@ class Fallback {
 
   std::optional<Share> FindShare(const Limit& limit);
   Expected<Decision> DecideLocally(const Request& request, Cause cause, std::span<Decision> each);
-  TimePoint ExpiryOf(const Request& request) const;
 
   struct FingerprintHash {
     std::size_t operator()(const Limit& limit) const { return limit.fingerprint(); }

@@ -274,6 +274,10 @@ void Guard::HandBack(StoreCall& call, TimePoint now) {
     request.existed = answered.existed;
     if (request.hold) request.hold->CopyAnswer(*answered.hold);
     if (answered.outcome) {
+      if (request.listed) {
+        request.listed->holds = std::move(answered.listed->holds);
+        request.listed->live = answered.listed->live;
+      }
       const auto each = call.EachOf(i);
       if (cache_.enabled()) cache_.Learn(answered, each, call.PlacesOf(i), call.sent);
       std::ranges::copy(each.first(request.each.size()), request.each.begin());
@@ -318,6 +322,7 @@ void Guard::Expire(StoreCall* call, TimePoint now, Actions& actions) {
     for (std::size_t i = 0; i < call->asked.size(); ++i) {
       // Whether the store charged it as well is known when it answers.
       call->local_units[i] = DecideByPolicy(*call->asked[i], error, call->cause, now);
+      call->refused[i] = !call->asked[i]->outcome.has_value();
     }
     actions.done.push_back(std::move(call->done));
   }
@@ -342,14 +347,20 @@ void Guard::AccountLateAnswer(StoreCall& call, TimePoint now) {
             kept_settles_.Forget(answered.hold->id, answered.charges.front()) ? 1 : 0;
       }
     }
+    // A client that was told of an error may hold again under the same id.
+    const bool gives_up = answered.action == Action::kHold && !call.refused[i];
     if (HasCharged(answered)) {
-      if (answered.action == Action::kHold) GiveUpTwin(answered, call.cause, now);
+      if (gives_up) GiveUpTwin(answered, now);
       ++stats_.late_charged;
       stats_.charged_units += units;
     } else if (answered.outcome || ProvablyNotCharged(answered.outcome.error())) {
       ++stats_.late_not_charged;
       if (units > 0) AddUnreported(answered.charges, call.cause, now);
     } else {
+      if (gives_up) {
+        answered.hold->expires = fallback_.ExpiryOf(answered);  // The store did not say.
+        KeepRelease(answered, now);
+      }
       ++stats_.late_unknown;
       stats_.dropped_units += units;
     }
@@ -497,13 +508,8 @@ void Guard::TakeForGood(std::span<const Ledger::Debt> parts, TimePoint now) {
 
 // The store has made a hold that the policy had decided on. What is live here lives there from now
 // on; otherwise nobody would end it there.
-void Guard::GiveUpTwin(const Request& answered, Cause cause, TimePoint now) {
+void Guard::GiveUpTwin(const Request& answered, TimePoint now) {
   const std::string_view id = answered.hold->id;
-  const auto is_refused = [&](const Charge& charge) {
-    return fallback_.PolicyOf(charge, cause) == OnStoreFailure::kFailClosed;
-  };
-  // A client that was told of an error may hold again under the same id.
-  if (std::ranges::any_of(answered.charges, is_refused)) return;
   bool lives = false;
   for (Charge charge : answered.charges) {
     const LocalHolds::Hold* const hold = local_holds_.Find(id, charge);

@@ -130,7 +130,7 @@ class Guard {
   bool DecideOnLocalHold(Request& request, TimePoint now);
   void SettleLocalHold(std::string_view id, Ledger::Debt cost, TimePoint now);
   void TakeForGood(std::span<const Ledger::Debt> parts, TimePoint now);
-  void GiveUpTwin(const Request& answered, Cause cause, TimePoint now);
+  void GiveUpTwin(const Request& answered, TimePoint now);
   bool KeepSettle(Request& request, const Error& error, TimePoint now);
   void KeepRelease(const Request& hold, TimePoint now);
   bool AddKept(const Request& settle, TimePoint until, TimePoint now);

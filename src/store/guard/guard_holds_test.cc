@@ -272,6 +272,57 @@ TEST_F(GuardHoldsTest, ThatNobodyWouldEndAreReleased) {
   EXPECT_EQ(stats().settles_waiting, 1);
 }
 
+TEST_F(GuardHoldsTest, AreListedByTheStoreOrNotAtAll) {
+  Hold("a", Units(3, kOpen));
+  const auto list = [&](HoldList& listed) {
+    const auto charges = Units(0, kOpen);
+    Request request{.charges = charges, .action = Action::kListHolds, .listed = &listed};
+    bool done = false;
+    guard().Apply({&request, 1}, [&] { done = true; });
+    while (!done) guard().Wait();
+    return std::move(request.outcome);
+  };
+  HoldList listed{.only = "a"};
+  ASSERT_TRUE(list(listed));
+  ASSERT_EQ(listed.holds.size(), 1U);
+  EXPECT_EQ(listed.holds.front().units, 3);
+  EXPECT_EQ(listed.live, 1U);
+  // The store answers after the deadline, when nobody waits any more.
+  store.Hold();
+  HoldList late;
+  EXPECT_EQ(list(late).error().code, ErrorCode::kOutcomeUnknown);
+  store.AnswerHeld();
+  EXPECT_TRUE(late.holds.empty());
+  store.Fail(ErrorCode::kUnavailable);
+  EXPECT_EQ(list(late).error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(GuardHoldsTest, ThatNobodyKnowsOfAfterTheDeadlineAreReleased) {
+  options.on_overload = kOpen;
+  store.Hold();
+  EXPECT_EQ(Hold("open", Units(3, kOpen)).answer.source, Source::kFailOpen);
+  EXPECT_FALSE(Hold("closed", Units(2, kClosed)).answer.outcome);
+  EXPECT_EQ(stats().settles_waiting, 0) << "the store has not said anything yet";
+  store.AnswerHeld(ErrorCode::kOutcomeUnknown);
+  EXPECT_EQ(stats().settles_waiting, 1) << "a client that was refused may hold again";
+  // For as long as the store may have it.
+  store.Fail(ErrorCode::kUnavailable);
+  Pass(45s);
+  store.AnswerAtOnce();
+  ASSERT_TRUE(AllTold());
+  EXPECT_EQ(stats().settles_sent, 1);
+}
+
+TEST_F(GuardHoldsTest, OfMoreThanTheShareMayBeHeldAgain) {
+  store.Hold();
+  EXPECT_FALSE(Hold("a", Units(8)).answer.outcome) << "the share is 5";
+  store.AnswerHeld();
+  EXPECT_EQ(stats().settles_waiting, 0);
+  store.AnswerAtOnce();
+  EXPECT_TRUE(Hold("a", Units(8)).answer.outcome->allowed);
+  EXPECT_EQ(store.Remaining(kTen), 2);
+}
+
 TEST_F(GuardHoldsTest, OfAFloodAreDecidedOnTheShare) {
   options.in_flight_max = 1;
   store.Hold();

@@ -16,10 +16,13 @@ void StoreCall::Copy(DenyCache& cache) {
   std::size_t charges = 0;
   std::size_t bytes = 0;
   std::size_t holds = 0;
+  std::size_t lists = 0;
   for (const Request* request : asked) {
     charges += request->charges.size();
     holds += request->hold != nullptr;
+    lists += request->listed != nullptr;
     if (request->hold) bytes += request->hold->id.size();
+    if (request->listed) bytes += request->listed->only.size();
     for (const Charge& charge : request->charges) bytes += charge.key.size() + charge.name.size();
   }
   // Nothing that is pointed to may move from here on.
@@ -28,6 +31,7 @@ void StoreCall::Copy(DenyCache& cache) {
   each_.resize(charges);
   seen_.assign(charges, SeenState{});
   holds_.reserve(holds);
+  lists_.reserve(lists);
   text_.reserve(bytes);
   const auto keep = [&](std::string_view text) {
     const std::size_t begin = text_.size();
@@ -58,6 +62,9 @@ void StoreCall::Copy(DenyCache& cache) {
                         .each = each,
                         .seen = seen,
                         .action = request->action});
+    if (request->listed) {
+      requests.back().listed = &lists_.emplace_back(HoldList{.only = keep(request->listed->only)});
+    }
     if (!request->hold) continue;
     HoldTerms& terms = holds_.emplace_back(*request->hold);
     terms.id = keep(terms.id);
@@ -65,6 +72,7 @@ void StoreCall::Copy(DenyCache& cache) {
     requests.back().hold = &terms;
   }
   local_units.assign(requests.size(), 0);
+  refused.assign(requests.size(), false);
 }
 
 std::span<const Decision> StoreCall::EachOf(std::size_t i) const {
@@ -81,14 +89,15 @@ void StoreCall::Clear() {
   constexpr std::size_t kChargesKept = 1'024;
   constexpr std::size_t kBytesKept = 65'536;
   if (charges_.capacity() > kChargesKept || text_.capacity() > kBytesKept) {
-    Free(first_charge_, charges_, limits_, each_, seen_, places_, holds_, text_, asked, requests,
-         settles, scarce_places, local_units);
+    Free(first_charge_, charges_, limits_, each_, seen_, places_, holds_, lists_, text_, asked,
+         requests, settles, scarce_places, local_units, refused);
   }
   first_charge_.clear();
   charges_.clear();
   limits_.clear();
   places_.clear();
   holds_.clear();
+  lists_.clear();
   text_.clear();
   asked.clear();
   requests.clear();

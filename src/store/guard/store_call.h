@@ -37,6 +37,7 @@ struct StoreCall {
   std::vector<Request> requests;                   // The copies, for the store.
   std::vector<Places::ScarcePlace> scarce_places;  // Of places taken while places were scarce.
   std::vector<std::int64_t> local_units;           // What the policy took locally for each request.
+  std::vector<bool> refused;                       // Whether the caller was told of an error.
   std::vector<KeptSettles::Settle> settles;        // Own: what the requests say, one each.
   Done done;                                       // The caller's. Kept here, never called here.
   bool own = false;      // A report or a probe of the guard itself: no caller waits for it.
@@ -59,6 +60,7 @@ struct StoreCall {
   std::vector<SeenState> seen_;
   std::vector<DenyCache::Place> places_;
   std::vector<HoldTerms> holds_;
+  std::vector<HoldList> lists_;
   std::string text_;  // Keys, names and ids of holds.
 };
 

@@ -74,7 +74,7 @@ std::size_t Expire(const Limit& limit, HeldState& state, TimePoint now) {
   Holds& holds = state.holds;
   const std::int64_t now_us = Us(MomentOf(limit, state, now));
   while (Holds::Entry* const hold = holds.FirstExpired(now_us)) {
-    const HoldRecord& record = hold->second;
+    const HoldRecord& record = hold->record;
     const TimePoint expires = At(record.expires_us);
     Advance(limit, state, expires);
     holds.End(*hold, HoldRecord::Status::kExpired);
@@ -132,7 +132,7 @@ void GiveBack(const Limit& limit, HeldState& state, TimePoint now, std::int64_t 
 
 bool Settle(const Limit& limit, HeldState& state, TimePoint now, Holds::Entry& hold,
             std::int64_t actual) {
-  HoldRecord& record = hold.second;
+  HoldRecord& record = hold.record;
   const std::int64_t charged = record.Charged();
   const bool late = record.status == HoldRecord::Status::kExpired;
   Advance(limit, state, now);

@@ -25,7 +25,7 @@ Error NoRoomForHolds() {
           "a larger MemoryStore::Options::holds_max"};
 }
 
-bool IsLive(const Holds::Entry* hold) { return hold && hold->second.status == Status::kLive; }
+bool IsLive(const Holds::Entry* hold) { return hold && hold->record.status == Status::kLive; }
 
 }  // namespace
 
@@ -65,6 +65,11 @@ Expected<Decision> MemoryStore::Impl::DecideHold(Request& request, std::span<Pla
   return core::Combine(decisions);
 }
 
+// For `count` ids in all, of which this place has the last.
+bool MemoryStore::Impl::HasRoomForHolds(const Place& place, std::int64_t count) const {
+  return count == 1 ? shards_[place.shard].HasRoomForHold() : totals_.holds.HasRoom(count);
+}
+
 // When a hold made at `now` expires under this limit.
 std::int64_t MemoryStore::Impl::ExpiryOf(const HoldTerms& terms, const Limit& limit,
                                          const HeldState& state, TimePoint now) {
@@ -83,7 +88,7 @@ std::optional<Error> MemoryStore::Impl::Hold(Holding& holding) {
     ++states;
     const Holds::Entry* const hold = holding.known[i];
     known += hold != nullptr;
-    same = same && IsLive(hold) && hold->second.units == holding.group.cost[i];
+    same = same && IsLive(hold) && hold->record.units == holding.group.cost[i];
   }
   if (known > 0 && !same) return HoldConflict(terms.id);
   if (known > 0) {
@@ -91,14 +96,14 @@ std::optional<Error> MemoryStore::Impl::Hold(Holding& holding) {
     return std::nullopt;
   }
   bool allowed = true;
-  std::array<memory::Packed, kChargesMax> next;
+  Few<memory::Packed> next(charges.size());
   for (std::size_t i = 0; i < charges.size(); ++i) {
     if (holding.group.first[i] != i) continue;
     const Place& place = holding.places[i];
     if (place.held && !place.held->holds.HasRoom(holding.group.cost[i])) {
       return TooManyHolds(charges[i]);
     }
-    if (!totals_.holds.HasRoom(states)) return NoRoomForHolds();
+    if (!HasRoomForHolds(place, states)) return NoRoomForHolds();
     const auto evaluation =
         EvaluateAt(place, *charges[i].limit, holding.now, holding.group.cost[i]);
     holding.decisions[i] = evaluation.decision;
@@ -142,9 +147,11 @@ std::optional<Error> MemoryStore::Impl::Hold(Holding& holding) {
 std::optional<Error> MemoryStore::Impl::Settle(Holding& holding) {
   const auto charges = holding.request.charges;
   HoldTerms& terms = *holding.request.hold;
-  const auto unknown = static_cast<std::int64_t>(std::ranges::count(
-      std::span(holding.known).first(charges.size()), static_cast<Holds::Entry*>(nullptr)));
-  if (unknown > 0 && !totals_.holds.HasRoom(unknown)) return NoRoomForHolds();
+  std::int64_t unknown = 0;
+  for (std::size_t i = 0; i < charges.size(); ++i) {
+    if (holding.group.first[i] != i || holding.known[i]) continue;
+    if (!HasRoomForHolds(holding.places[i], ++unknown)) return NoRoomForHolds();
+  }
   terms.late = false;
   terms.overdrawn = false;
   for (std::size_t i = 0; i < charges.size(); ++i) {
@@ -154,11 +161,11 @@ std::optional<Error> MemoryStore::Impl::Settle(Holding& holding) {
     Shard& shard = shards_[place.shard];
     const std::int64_t actual = holding.group.cost[i];
     if (Holds::Entry* const hold = holding.known[i]) {
-      const Status status = hold->second.status;
+      const Status status = hold->record.status;
       if (status == Status::kLive || status == Status::kExpired) {
         terms.overdrawn |= shard.Settle(*place.held, holding.now, *hold, actual);
       }
-      terms.late |= hold->second.status == Status::kSettledLate;
+      terms.late |= hold->record.status == Status::kSettledLate;
       continue;
     }
     HeldState& state = MakeHeld(place, limit, holding.now);
@@ -201,7 +208,7 @@ TimePoint MemoryStore::Impl::EarliestExpiry(const Holding& holding) {
   std::int64_t earliest = Us(kTimeMax);
   for (std::size_t i = 0; i < holding.places.size(); ++i) {
     if (holding.group.first[i] != i) continue;
-    earliest = std::min(earliest, holding.known[i]->second.expires_us);
+    earliest = std::min(earliest, holding.known[i]->record.expires_us);
   }
   return TimePoint{Micros{earliest}};
 }

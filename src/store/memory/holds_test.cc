@@ -53,6 +53,49 @@ TEST_F(HoldsTest, AreAtMost4096OnOneState) {
   EXPECT_TRUE(Ask(Action::kHold, "one more", 1));
 }
 
+TEST_F(HoldsTest, AreListedUpToAMaximumInTheOrderOfExpiryAndId) {
+  for (int i = 0; i < 300; ++i) {
+    const std::string id = std::to_string(999 - i);
+    ASSERT_TRUE(Ask(Action::kHold, id, i % 30, i < 250 ? 20s : 10s)->allowed);
+  }
+  HoldList listed;
+  const Charge charge{.key = "k", .limit = &limit_, .name = "n", .cost = -1};
+  Request request{.charges = {&charge, 1}, .action = Action::kListHolds, .listed = &listed};
+  store_->ApplyInline({&request, 1});
+  ASSERT_TRUE(request.outcome) << request.outcome.error().message;
+  EXPECT_EQ(listed.live, 300U);
+  ASSERT_EQ(listed.holds.size(), kListedHoldsMax);
+  // Those for 10 s, then those for 20 s.
+  EXPECT_EQ(listed.holds.front(),
+            (HoldList::Hold{.id = "700", .units = 29, .taken = kStart, .expires = kStart + 10s}));
+  EXPECT_EQ(listed.holds[49].id, "749");
+  EXPECT_EQ(listed.holds[50].id, "750");
+  EXPECT_EQ(listed.holds.back().id, "799");
+  clock_.Advance(10s);
+  listed.only = "700";
+  store_->ApplyInline({&request, 1});
+  EXPECT_EQ(listed.live, 250U);
+  EXPECT_TRUE(listed.holds.empty()) << "it has expired";
+}
+
+TEST_F(HoldsTest, AreListedForOneStateAndWithRoomForIt) {
+  const Charge charge{.key = "k", .limit = &limit_};
+  const std::vector<Charge> two = {charge, charge};
+  const std::string long_id(kHoldIdBytesMax + 1, 'x');
+  HoldList any;
+  HoldList invalid{.only = long_id};
+  std::vector<Request> requests = {
+      {.charges = {&charge, 1}, .action = Action::kListHolds},
+      {.charges = two, .action = Action::kListHolds, .listed = &any},
+      {.charges = {&charge, 1}, .action = Action::kListHolds, .listed = &invalid}};
+  store_->ApplyInline(requests);
+  for (const Request& request : requests) {
+    ASSERT_FALSE(request.outcome);
+    EXPECT_EQ(request.outcome.error().code, ErrorCode::kInvalidRequest);
+    EXPECT_THAT(request.outcome.error().message, testing::HasSubstr("expected"));
+  }
+}
+
 TEST_F(HoldsTest, AreOfNoMoreUnitsThanTheArithmeticBears) {
   limit_ = *Limit::FixedWindow({.limit = std::int64_t{1} << 52, .window = 1ms});
   ASSERT_TRUE(Ask(Action::kHold, "a", limit_.amount()));

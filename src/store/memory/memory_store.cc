@@ -269,7 +269,7 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
   }
   if (auto invalid = InvalidTerms(request)) return std::unexpected(*std::move(invalid));
   // A request that can never be granted leaves no trace: not even states are carried over for it.
-  std::array<Place, kChargesMax> places;
+  Few<Place> places(charges.size());
   StateHasher hasher(seed_);
   for (std::size_t i = 0; i < charges.size(); ++i) places[i] = PlaceOf(hasher.Of(charges[i]));
   const auto same = [&](std::size_t i, std::size_t j) { return SameState(places[i], places[j]); };
@@ -310,8 +310,8 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
   if (action == Action::kGive) GiveBack(charges, places, now);
 
   // First decide without taking anything.
-  std::array<Decision, kChargesMax> decisions;
-  std::array<memory::Packed, kChargesMax> next;
+  Few<Decision> decisions(charges.size());
+  Few<memory::Packed> next(charges.size());
   std::array<std::int64_t, kChargesMax> costs;
   bool allowed = true;
   for (std::size_t i = 0; i < charges.size(); ++i) {
@@ -345,6 +345,10 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
     }
   }
   sweep();
+  if (request.listed) {
+    const memory::HeldState* const held = places.front().held;
+    held ? held->holds.List(*request.listed) : memory::Holds().List(*request.listed);
+  }
   for (std::size_t i = 0; i < request.seen.size(); ++i) {
     request.seen[i] = SeeAt(places[i], *charges[i].limit, now);
   }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <boost/container/static_vector.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -43,14 +44,19 @@ class MemoryStore::Impl {
     memory::HeldState* held = nullptr;  // The state, if it has holds.
   };
 
+  // One for each charge. Making the most there may be would take longer than most decisions.
+  template <typename Type>
+  using Few = boost::container::static_vector<Type, kChargesMax>;
+
   // A request about a hold, while it is decided. Of charges that are the first of their state:
   struct Holding {
     Request& request;
     std::span<Place> places;
     const StateGroup& group;
     TimePoint now;
-    std::array<memory::Holds::Entry*, kChargesMax> known = {};  // Null if the id is not remembered.
-    std::array<Decision, kChargesMax> decisions = {};
+    // Null if the id is not remembered.
+    Few<memory::Holds::Entry*> known = Few<memory::Holds::Entry*>(places.size(), nullptr);
+    Few<Decision> decisions = Few<Decision>(places.size());
     bool decided = false;  // Else the numbers are as they stand afterwards.
   };
 
@@ -72,6 +78,7 @@ class MemoryStore::Impl {
   std::optional<Error> Hold(Holding& holding);
   std::optional<Error> Settle(Holding& holding);
   std::optional<Error> Extend(Holding& holding);
+  bool HasRoomForHolds(const Place& place, std::int64_t count) const;
   memory::HeldState& MakeHeld(Place& place, const Limit& limit, TimePoint now);
   static std::int64_t ExpiryOf(const HoldTerms& terms, const Limit& limit,
                                const memory::HeldState& state, TimePoint now);

@@ -272,6 +272,7 @@ std::int64_t Shard::Sweep(TimePoint horizon, std::size_t count) {
   if (sketch_ && TimePoint{Micros{sketch_->until_us()}} <= horizon) sketch_.reset();
   // What was booked ahead, when there was more room.
   std::int64_t freed = keys_.Add(0, totals_->keys);
+  holds_.Add(0, totals_->holds);
   for (; count > 0; --count) {
     const auto slots = table_.slots();
     if (slots.empty()) break;

@@ -115,6 +115,7 @@ class alignas(128) Shard {
   bool CountDecision() { return ++decisions_ % kDecisionsPerSweep == 0; }
 
   bool HasRoomForKey() const { return keys_.HasRoom(totals_->keys); }
+  bool HasRoomForHold() const { return holds_.HasRoom(totals_->holds); }
   std::int64_t keys() const { return keys_.count(); }
   std::int64_t holds() const { return holds_.count(); }
 

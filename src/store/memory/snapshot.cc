@@ -67,9 +67,9 @@ struct Image {
       if (place.has_holds()) {
         slot.limit = place.held()->slot.limit;
         slot.set_state(place.held()->slot.state());
-        for (const auto& [id, hold] : place.held()->holds.all()) {
-          holds_.push_back({slots.size(), id, hold});
-        }
+        place.held()->holds.ForEach([&](const Holds::Entry& hold) {
+          holds_.push_back({slots.size(), std::string(hold.id()), hold.record});
+        });
       }
       slots.push_back(slot);
       if (slot.limit != known) {

@@ -19,9 +19,9 @@ namespace {
 
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 constexpr std::size_t kLookedThroughMax = 8;
-constexpr std::array<std::string_view, 11> kStepNames = {"check",   "hold",   "debit", "give",
-                                                         "look",    "refund", "reset", "reserve",
-                                                         "foresee", "settle", "extend"};
+constexpr std::array<std::string_view, 12> kStepNames = {"check",   "hold",    "debit",  "give",
+                                                         "look",    "refund",  "reset",  "list",
+                                                         "reserve", "foresee", "settle", "extend"};
 
 bool IsSame(const Charge& a, const Charge& b) {
   return a.cost == b.cost && a.key == b.key && a.name == b.name && *a.limit == *b.limit;
@@ -162,6 +162,7 @@ Batch::Step Batch::StepOf(const Task& task) {
       if (task.request->action == Action::kHold) return Step::kReserve;
       if (task.request->action == Action::kSettle) return Step::kSettle;
       if (task.request->action == Action::kExtend) return Step::kExtend;
+      if (task.request->action == Action::kListHolds) return Step::kList;
       return task.receipts ? Step::kHold : Step::kCheck;
     case Task::Kind::kLook:
       return task.request->action == Action::kHold ? Step::kForesee : Step::kLook;
@@ -417,7 +418,7 @@ void Batch::PutChecks(Put put) const {
 template <typename Put>
 void Batch::PutArguments(std::string_view announce_prefix, Put put) const {
   const auto same_shape = [&](const Operation& a, const Operation& b) {
-    return a.step == b.step && !Announces(a.step) && !IsAboutHold(a.step) && a.times == b.times &&
+    return a.step == b.step && !Announces(a.step) && !HasHoldId(a.step) && a.times == b.times &&
            std::ranges::equal(PartsOf(a), PartsOf(b));
   };
   const std::string_view none;
@@ -444,7 +445,10 @@ void Batch::PutArguments(std::string_view announce_prefix, Put put) const {
       announces ? put(AnnouncementChannel(announce_prefix)) : put(none);
       announces ? put(AnnouncementOf(AnnouncedCharge(operation, i))) : put(none);
     }
-    if (IsAboutHold(step)) put(requests_[operation.first_request].task.request->hold->id);
+    if (HasHoldId(step)) {
+      const Request& request = *requests_[operation.first_request].task.request;
+      put(request.hold ? request.hold->id : request.listed->only);
+    }
     begin = end;
   }
 }
@@ -593,6 +597,7 @@ Expected<void> Batch::Decode(std::span<const RespNode> reply) {
       FailOperation(operation, UnexpectedReply().error());
     } else {
       Answer(operation, now_us, status.number, numbers_of_states);
+      if (operation.step == Step::kList) AnswerList(operation, {});
     }
     at += 1 + states;
   }
@@ -632,15 +637,26 @@ void Batch::AnswerReset(const Operation& operation, TimePoint now, bool existed)
 void Batch::AnswerHeld(const Operation& operation, std::int64_t now_us, std::string_view text,
                        std::span<const std::int64_t> states) {
   const bool is_about_hold = IsAboutHold(operation.step);
-  const auto status = ReadHoldStatus(text, is_about_hold, operation.parts);
-  if (!status || !TellsStates(operation.step)) {
+  const bool lists = operation.step == Step::kList;
+  const std::size_t end = lists ? std::min(text.find('\n'), text.size()) : text.size();
+  const auto status = ReadHoldStatus(text.substr(0, end), is_about_hold, operation.parts);
+  auto listed = lists ? ReadHoldList(text.substr(end)) : std::optional(HoldList{});
+  if (!status || !listed || !TellsStates(operation.step)) {
     FailOperation(operation, UnexpectedReply().error());
   } else if (is_about_hold) {
     AnswerHold(operation, now_us, *status, states);
   } else {
     Answer(operation, now_us, status->admitted, states,
            std::span(status->held).first(operation.parts));
+    if (lists) AnswerList(operation, *std::move(listed));
   }
+}
+
+void Batch::AnswerList(const Operation& operation, HoldList listed) {
+  Request& request = *requests_[operation.first_request].task.request;
+  if (!request.outcome) return;
+  request.listed->holds = std::move(listed.holds);
+  request.listed->live = listed.live;
 }
 
 // A request about a hold. It is never folded.

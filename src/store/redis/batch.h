@@ -86,7 +86,8 @@ class Batch {
     kLook,
     kRefund,
     kReset,
-    // About holds; see holds.lua.
+    // See holds.lua. The first of them lists holds; the others are about one.
+    kList,
     kReserve,
     kForesee,
     kSettle,
@@ -126,8 +127,9 @@ class Batch {
     return step == Step::kGive || step == Step::kSettle || !TellsStates(step);
   }
   static bool IsAboutHold(Step step) { return step >= Step::kReserve; }
+  static bool HasHoldId(Step step) { return step >= Step::kList; }
   static bool IsFolded(Step step) {
-    return step != Step::kGive && step != Step::kReset && !IsAboutHold(step);
+    return step != Step::kGive && step != Step::kReset && !HasHoldId(step);
   }
   const Charge& ChargeOf(const Operation& operation, const Task& task, std::size_t part) const;
   const Charge* AnnouncedCharge(const Operation& operation, std::size_t part) const;
@@ -158,6 +160,7 @@ class Batch {
                   std::span<const std::int64_t> states);
   void AnswerHold(const Operation& operation, std::int64_t now_us, const HoldStatus& status,
                   std::span<const std::int64_t> states);
+  void AnswerList(const Operation& operation, HoldList listed);
   template <typename Put>
   void PutHoldTerms(const Operation& operation, std::size_t part, Put put) const;
 

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/redis/hold_status.h"
 
+#include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "core/arithmetic.h"
+#include "store/validate.h"
 
 namespace sluice::redis {
 namespace {
 
-// Reads numbers, each with a space before it.
+// Reads numbers and words, each with a space or a line break before it.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
 
   // The next number, if it is at most `max`; or else 0, and the text is not valid.
-  std::int64_t Next(std::int64_t max) {
+  std::int64_t Next(std::int64_t max, char before = ' ') {
     std::int64_t number = 0;
-    if (!text_.starts_with(' ')) return Invalid();
+    if (!text_.starts_with(before)) return Invalid();
     const char* const first = text_.data() + 1;
     const auto [end, problem] = std::from_chars(first, text_.data() + text_.size(), number);
     if (problem != std::errc{} || !core::InRange(number, max)) return Invalid();
@@ -24,6 +27,26 @@ class Reader {
     return number;
   }
 
+  OnExpiry NextOnExpiry() {
+    const bool releases = text_.starts_with(" r");
+    if (!releases && !text_.starts_with(" c")) Invalid();
+    text_.remove_prefix(std::min<std::size_t>(2, text_.size()));
+    return releases ? OnExpiry::kRelease : OnExpiry::kCharge;
+  }
+
+  // The rest of the line, if it is the id of a hold.
+  std::string_view NextId() {
+    const std::size_t end = std::min(text_.find('\n'), text_.size());
+    const std::string_view rest = text_.substr(0, end);
+    text_.remove_prefix(end);
+    if (!rest.starts_with(' ') || !IsHoldId(rest.substr(1))) {
+      Invalid();
+      return {};
+    }
+    return rest.substr(1);
+  }
+
+  bool at_end() const { return !valid_ || text_.empty(); }
   bool is_valid() const { return valid_ && text_.empty(); }
 
  private:
@@ -59,6 +82,24 @@ std::optional<HoldStatus> ReadHoldStatus(std::string_view text, bool is_about_ho
   }
   const bool has_part = status.outcome != HoldStatus::Outcome::kTooMany || status.part > 0;
   return reader.is_valid() && has_part ? std::optional(status) : std::nullopt;
+}
+
+std::optional<HoldList> ReadHoldList(std::string_view text) {
+  const auto moment = [](std::int64_t us) { return TimePoint{Micros{us}}; };
+  const std::int64_t time_max = core::Us(kTimeMax);
+  HoldList list;
+  Reader reader(text);
+  list.live = static_cast<std::size_t>(reader.Next(kLiveHoldsMax, '\n'));
+  while (!reader.at_end() && list.holds.size() < kListedHoldsMax) {
+    HoldList::Hold& hold = list.holds.emplace_back();
+    hold.expires = moment(reader.Next(time_max, '\n'));
+    hold.taken = moment(reader.Next(time_max));
+    hold.units = reader.Next(core::kExactMax);
+    hold.on_expiry = reader.NextOnExpiry();
+    hold.id = reader.NextId();
+  }
+  const bool fits = list.holds.size() <= list.live;
+  return reader.is_valid() && fits ? std::optional(std::move(list)) : std::nullopt;
 }
 
 }  // namespace sluice::redis

@@ -35,4 +35,7 @@ inline bool IsHoldStatus(std::string_view text) { return text.starts_with("h ");
 std::optional<HoldStatus> ReadHoldStatus(std::string_view text, bool is_about_hold,
                                          std::size_t parts);
 
+// The lines that follow it when holds are listed, each with its line break before it.
+std::optional<HoldList> ReadHoldList(std::string_view text);
+
 }  // namespace sluice::redis

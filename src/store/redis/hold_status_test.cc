@@ -34,5 +34,32 @@ TEST(HoldStatus, IsNoneIfAnyNumberIsNotInItsRange) {
   EXPECT_FALSE(IsHoldStatus("ERR h 1 2"));
 }
 
+TEST(HoldStatus, ListsHolds) {
+  const auto list = ReadHoldList("\n3\n70 50 8 c chat 1\n90 60 0 r x");
+  ASSERT_TRUE(list);
+  EXPECT_EQ(list->live, 3U);
+  ASSERT_EQ(list->holds.size(), 2U);
+  EXPECT_EQ(list->holds[0], (HoldList::Hold{.id = "chat 1",
+                                            .units = 8,
+                                            .taken = TimePoint{Micros{50}},
+                                            .expires = TimePoint{Micros{70}}}));
+  EXPECT_EQ(list->holds[1].on_expiry, OnExpiry::kRelease);
+  EXPECT_TRUE(ReadHoldList("\n0"));
+}
+
+TEST(HoldStatus, ListsNothingIfAnyLineIsNotAsExpected) {
+  std::string too_many = "\n4096";
+  for (std::size_t i = 0; i <= kListedHoldsMax; ++i) too_many += "\n9 8 7 c x";
+  for (const std::string& text :
+       {std::string(), std::string("3"), std::string("\n"), std::string("\n4097"),
+        std::string("\n1\n"), std::string("\n1\n9 8 7 c"), std::string("\n1\n9 8 7 c "),
+        std::string("\n1\n9 8 7 d x"), std::string("\n1\n9 8 7 cx"), std::string("\n1\n9 8 c x"),
+        std::string("\n1\n9 8 -7 c x"), std::string("\n1\n4503599627370496 8 7 c x"),
+        std::string("\n1\n9 8 7 c x\n"), std::string("\n1\n9 8 7 c x\ty"),
+        std::string("\n0\n9 8 7 c x"), "\n1\n9 8 7 c " + std::string(65, 'x'), too_many}) {
+    EXPECT_FALSE(ReadHoldList(text)) << text;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::redis

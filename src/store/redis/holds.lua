@@ -13,7 +13,12 @@
 --                    anything was given back, unless the channel is ''
 --          extend (limit ttl){charges} id
 --                    the hold lasts for another `ttl`
--- Reply  'h outcome part expires late overdrawn (held fits){charges}', and the states as for other
+--          list (limit 0) id
+--                    look at one state, and list its live holds: that of the id, or all if it is ''
+-- Reply  Of list as of look, but for the text, if there are holds: 'h admitted held' and further lines,
+--        the first with how many are live. Each of the others is 'expires taken units on_expiry id',
+--        in the order of expiry and id, of at most LISTED_MAX. Of the others
+--        'h outcome part expires late overdrawn (held fits){charges}', and the states as for other
 --        actions: before what was admitted (concurrency: after it), or else as they are now.
 --          outcome   0 denied      1 done; of foresee: fits     2 exists and is live
 --                    3 conflict    4 too many holds on state number `part`     5 lost
@@ -61,6 +66,7 @@ make_holding = function(tools)
   -- How many ids one write forgets, of those that expired and of those that were settled; and how
   -- many at once when no others are left.
   local FORGOTTEN_MAX, LAST_FORGOTTEN_MAX = 64, 512
+  local LISTED_MAX = 100  -- kListedHoldsMax
 
   -- Buckets: core/bucket.h
 
@@ -755,6 +761,35 @@ make_holding = function(tools)
     return answer_of('done', 0, expires)
   end
 
+  -- Holds::List
+  local function list(first)
+    local id = ARGV[first + 2]
+    look_at_all()
+    local key, held = KEYS[key_at + 1], states[1].held
+    if not held then
+      commit(1, 0)
+      return 1
+    end
+    local lines = {format('h 1 %d', held.units), format('%d', held.live)}
+    local function add(name, hold)
+      lines[#lines + 1] = format('%d %d %d ', hold.expires, hold.taken, hold.units) ..
+                          (hold.releases and 'r ' or 'c ') .. name:sub(2)
+    end
+    if id ~= '' then
+      local hold = find(key, held, id)
+      if hold and hold.status == 'live' then add('i' .. id, hold) end
+    else
+      local some = ask('ZRANGEBYSCORE', key, format('(%d', held.at - LIVE), '(0', 'WITHSCORES', 'LIMIT',
+                       0, 2 * LISTED_MAX)
+      for i = 1, #some, 4 do
+        add(some[i], read_hold(held, some[i], some[i + 1], some[i + 2] or '', some[i + 3]))
+      end
+    end
+    commit(1, 0)
+    return concat(lines, '\n')
+  end
+
   return {read = read, read_slots = read_slots, put = put, give = give, refund = refund,
-          reserve = reserve, foresee = reserve, settle = settle, extend = extend}
+          reserve = reserve, foresee = reserve, settle = settle, extend = extend,
+          list = list}
 end

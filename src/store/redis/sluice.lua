@@ -33,7 +33,7 @@
 --                            (limit cost when channel message){charges}, where `when` is the moment
 --                            of the hold in microseconds: the reply's now, or the state's newest
 --                            time if that is later
---                    reserve, foresee, settle, extend   see holds.lua
+--                    reserve, foresee, settle, extend, list   see holds.lua
 --                  Give and refund publish their messages afterwards, unless the channel is ''.
 --        Or runs of checks, one for each key, of states that are not logs, at the server's TIME:
 --          'signature cost' keys repeat
@@ -1047,7 +1047,8 @@ local function make_general()
   local function answer_holding(first) answer_by(holding()[action], first) end
 
   return {answer = answer, refund = answer_refund, reset = answer_reset, reserve = answer_holding,
-          foresee = answer_holding, settle = answer_holding, extend = answer_holding}
+          foresee = answer_holding, settle = answer_holding, extend = answer_holding,
+          list = answer_holding}
 end
 
 local general
@@ -1113,8 +1114,8 @@ end
 -- How many arguments there are for each charge, if not two. The actions of holds.lua have the id of
 -- the hold after them.
 local WIDTH_OF = {give = 4, refund = 5, reset = 3, reserve = 4, foresee = 4, settle = 4,
-                  extend = 2}
-local HAS_ID = {reserve = 1, foresee = 1, settle = 1, extend = 1}
+                  extend = 2, list = 2}
+local HAS_ID = {reserve = 1, foresee = 1, settle = 1, extend = 1, list = 1}
 
 -- Decides a run of groups.
 local function answer_run(first)
