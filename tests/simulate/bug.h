@@ -24,6 +24,7 @@ struct Bug {
   bool ignores_news = false;      // Announcements of resets do not reach the guard.
   bool ignores_policies = false;  // Everything fails open.
   bool drops_debts = false;       // Reports are answered, but never sent.
+  bool drops_settles = false;     // Nor are the settles that the guard has kept.
 };
 
 // At least a dozen, each with its own name.

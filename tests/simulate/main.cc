@@ -84,6 +84,9 @@ int RunMany(std::uint64_t first, std::uint64_t count) {
     sum.requests += summary.requests;
     sum.calls += summary.calls;
     sum.faults += summary.faults;
+    sum.holds += summary.holds;
+    sum.settles += summary.settles;
+    sum.late_settles += summary.late_settles;
     for (std::size_t i = 0; i < sum.answers.size(); ++i) sum.answers[i] += summary.answers[i];
     if (done % 1'000 == 0)
       std::fprintf(stderr, "simulate: %llu histories\n", static_cast<unsigned long long>(done));
@@ -96,13 +99,15 @@ int RunMany(std::uint64_t first, std::uint64_t count) {
       "simulate: %llu histories, %.0f s in %.1f s (%.0f times as fast), %lld requests, %lld calls "
       "of "
       "the script, %lld faults\n"
-      "answers: store %lld, deny cache %lld, local %lld, overload %lld, open %lld, errors %lld\n",
+      "answers: store %lld, deny cache %lld, local %lld, overload %lld, open %lld, errors %lld\n"
+      "holds: %lld, settles: %lld, of these late: %lld\n",
       static_cast<unsigned long long>(done), simulated, took, simulated / took,
       static_cast<long long>(sum.requests), static_cast<long long>(sum.calls),
       static_cast<long long>(sum.faults), static_cast<long long>(sum.answers[0]),
       static_cast<long long>(sum.answers[1]), static_cast<long long>(sum.answers[2]),
       static_cast<long long>(sum.answers[3]), static_cast<long long>(sum.answers[4]),
-      static_cast<long long>(sum.answers[5]));
+      static_cast<long long>(sum.answers[5]), static_cast<long long>(sum.holds),
+      static_cast<long long>(sum.settles), static_cast<long long>(sum.late_settles));
   return failed ? 1 : 0;
 }
 

@@ -17,6 +17,26 @@ std::vector<Decision> DecisionsOf(const std::vector<model::Answer>& answers) {
   return decisions;
 }
 
+bool IsAboutHold(const ScriptGroup& group) { return !group.id.empty(); }
+
+std::optional<ErrorCode> ErrorOf(model::Status status) {
+  switch (status) {
+    case model::Status::kOk:
+    case model::Status::kLate:
+      return std::nullopt;
+    case model::Status::kHoldLost:
+      return ErrorCode::kHoldLost;
+    case model::Status::kHoldConflict:
+      return ErrorCode::kHoldConflict;
+    case model::Status::kTooManyHolds:
+      return ErrorCode::kTooManyHolds;
+    case model::Status::kNeedsHold:
+    case model::Status::kCostExceeds:
+      break;
+  }
+  throw std::runtime_error("the store was asked what no store need be asked");
+}
+
 bool IsBucket(const Charge& charge) { return model::internal::IsBucket(charge.spec.kind); }
 
 }  // namespace
@@ -61,6 +81,15 @@ void Oracle::Replay(const std::string& key) {
       case Step::Kind::kReset:
         model_.Reset(key, "");
         break;
+      case Step::Kind::kHold:
+        model_.Hold({charge}, step.id, step.ttl_us, step.on_expiry, step.at_us);
+        break;
+      case Step::Kind::kSettle:
+        model_.Settle({charge}, step.id, step.at_us);
+        break;
+      case Step::Kind::kExtend:
+        model_.Extend({charge}, step.id, step.ttl_us, step.at_us);
+        break;
     }
   }
 }
@@ -87,6 +116,16 @@ void Oracle::Move(const std::string& key, Oracle& to) {
   to.Replay(key);
 }
 
+bool Oracle::HasHolds(const std::string& key) const {
+  const auto steps = steps_.find(key);
+  if (steps == steps_.end()) return false;
+  for (auto step = steps->second.rbegin(); step != steps->second.rend(); ++step) {
+    if (step->kind == Step::Kind::kReset) return false;
+    if (!step->id.empty()) return true;
+  }
+  return false;
+}
+
 bool Oracle::WouldAllow(const std::string& key, std::int64_t cost, std::int64_t now_us) {
   Charge charge = charge_of_(key);
   charge.cost = cost;
@@ -100,6 +139,10 @@ std::vector<Verdict> Oracle::OnCall(std::span<const ScriptGroup> groups, std::in
   for (const ScriptGroup& group : groups) {
     if (group.action == "refund") {
       Refund(group);
+      continue;
+    }
+    if (IsAboutHold(group)) {
+      verdicts.push_back(DecideOnHold(group, now_us));
       continue;
     }
     for (std::int64_t time = 0; time < group.times; ++time) {
@@ -116,8 +159,8 @@ std::vector<Verdict> Oracle::Decide(const ScriptGroup& group, std::int64_t now_u
     Steps& steps = Change(group.keys[i]);
     if (is_void[i]) steps.clear();  // It is overwritten.
     if (kind == Kind::kGive) {
-      // Holds may be among what was given back.
-      for (Step& step : steps) step.held = false;
+      // What may be refunded may be among what was given back.
+      for (Step& step : steps) step.may_refund = false;
     }
     steps.push_back({kind, at_us, units, group.action == "hold"});
   };
@@ -180,6 +223,57 @@ std::vector<Verdict> Oracle::Decide(const ScriptGroup& group, std::int64_t now_u
            .each = DecisionsOf(answer.each)}};
 }
 
+// The clock of a state with holds is never set back here, so that none is void.
+Verdict Oracle::DecideOnHold(const ScriptGroup& group, std::int64_t now_us) {
+  std::vector<Charge> charges;
+  std::vector<std::int64_t> moments;
+  bool is_known = false;
+  for (std::size_t i = 0; i < group.keys.size(); ++i) {
+    Charge charge = charge_of_(group.keys[i]);
+    charge.cost = group.costs[i];
+    moments.push_back(std::max(now_us, model_.NewestUs(charge)));
+    is_known = is_known || model_.Remembers(charge, group.id, now_us);
+    charges.push_back(std::move(charge));
+  }
+  const auto ask = [&] {
+    if (group.action == "settle") return model_.Settle(charges, group.id, now_us);
+    if (group.action == "extend") return model_.Extend(charges, group.id, group.ttl_us, now_us);
+    return model_.Hold(charges, group.id, group.ttl_us, group.on_expiry, now_us);
+  };
+  model::Model::Group answer = ask();
+  const bool holds = answer.overall.allowed && !is_known;
+  if (group.action == "foresee" && holds) {
+    for (const std::string& key : group.keys) Replay(key);
+    answer = model_.Look(charges, now_us);
+  }
+  const bool is_new = group.action == "reserve" && holds;
+  const bool changes =
+      group.action == "extend" ? answer.overall.allowed : is_new || group.action == "settle";
+  for (std::size_t i = 0; changes && i < charges.size(); ++i) {
+    Change(group.keys[i])
+        .push_back({.kind = is_new                     ? Step::Kind::kHold
+                            : group.action == "settle" ? Step::Kind::kSettle
+                                                       : Step::Kind::kExtend,
+                    .at_us = moments[i],
+                    .units = group.costs[i],
+                    .id = group.id,
+                    .ttl_us = group.ttl_us,
+                    .on_expiry = group.on_expiry});
+  }
+  return {.action = group.action,
+          .keys = group.keys,
+          .costs = group.costs,
+          .moments = moments,
+          .overall = DecisionOf(answer.overall),
+          .each = DecisionsOf(answer.each),
+          .id = group.id,
+          .error = ErrorOf(answer.status),
+          .is_new = is_new,
+          .expires_us = answer.overall.expires_us,
+          .late = answer.status == model::Status::kLate,
+          .overdrawn = answer.overall.overdrawn};
+}
+
 // As if it had never been taken: replays everything else without it. In a log, the entry shrinks.
 void Oracle::Refund(const ScriptGroup& group) {
   for (std::size_t i = 0; i < group.keys.size(); ++i) {
@@ -191,7 +285,7 @@ void Oracle::Refund(const ScriptGroup& group) {
       continue;
     }
     for (Step& step : steps) {
-      if (!step.held || step.at_us != group.whens[i] || units == 0) continue;
+      if (!step.may_refund || step.at_us != group.whens[i] || units == 0) continue;
       const std::int64_t given = std::min(units, step.units);
       step.units -= given;
       units -= given;

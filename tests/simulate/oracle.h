@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "conformance/model.h"
 #include "simulate/script_call.h"
 #include "sluice/decision.h"
+#include "sluice/error.h"
 #include "sluice/store.h"
 
 namespace sluice::simulate {
@@ -27,8 +29,17 @@ struct Verdict {
   Decision overall;
   std::vector<Decision> each = {};
 
+  // Of an action about a hold.
+  std::string id = {};
+  std::optional<ErrorCode> error = {};  // Then there are no decisions.
+  bool is_new = false;                  // The hold was made now.
+  std::int64_t expires_us = 0;
+  bool late = false;
+  bool overdrawn = false;
+
   bool charges() const {
-    return overall.allowed && (action == "check" || action == "hold" || action == "debit") &&
+    const bool takes = action == "check" || action == "hold" || action == "debit" || is_new;
+    return overall.allowed && takes &&
            std::ranges::any_of(costs, [](std::int64_t cost) { return cost > 0; });
   }
 };
@@ -54,6 +65,9 @@ class Oracle {
   std::size_t position() const { return position_; }
   void RollBack(std::size_t position);
 
+  // Whether the state has holds, or remembers ids, since it was last reset.
+  bool HasHolds(const std::string& key) const;
+
   // Whether a request would be allowed now.
   bool WouldAllow(const std::string& key, std::int64_t cost, std::int64_t now_us);
 
@@ -62,11 +76,15 @@ class Oracle {
 
  private:
   struct Step {
-    enum class Kind : std::uint8_t { kTake, kGive, kUntake, kReset };
+    enum class Kind : std::uint8_t { kTake, kGive, kUntake, kReset, kHold, kSettle, kExtend };
     Kind kind;
     std::int64_t at_us;
     std::int64_t units;
-    bool held = false;  // May be refunded.
+    bool may_refund = false;
+    // Of the last three.
+    std::string id = {};
+    std::int64_t ttl_us = 0;
+    model::OnExpiry on_expiry = model::OnExpiry::kCharge;
   };
   // All operations that led to the state of a key.
   using Steps = std::vector<Step>;
@@ -76,6 +94,7 @@ class Oracle {
   void Replay(const std::string& key);
   Steps& Change(const std::string& key);
   std::vector<Verdict> Decide(const ScriptGroup& group, std::int64_t now_us);
+  Verdict DecideOnHold(const ScriptGroup& group, std::int64_t now_us);
   void Refund(const ScriptGroup& group);
 
   const ChargeOf charge_of_;

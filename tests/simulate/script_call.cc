@@ -5,7 +5,7 @@
 
 namespace sluice::simulate {
 
-// EVALSHA digest keys key… now limits signature… (action groups charges times (…){charges})…
+// EVALSHA digest keys key… now limits signature… (action groups charges times (…){charges} [id])…
 // EVALSHA digest keys key… ("signature cost" keys times)…
 // or the same with FCALL and the name of the function. The second form may end after a cost.
 std::vector<ScriptGroup> ReadScriptCall(std::span<const std::string> words) {
@@ -40,22 +40,29 @@ std::vector<ScriptGroup> ReadScriptCall(std::span<const std::string> words) {
     const bool holds = group.action == "reserve" || group.action == "foresee";
     const bool settles = group.action == "settle";
     const bool extends = group.action == "extend";
+    const bool has_id = holds || settles || extends;
+    if (holds) group.on_expiry = model::OnExpiry::kRelease;
     const bool is_wide = holds || settles || group.action == "give";
     const std::size_t width = resets ? 3 : refunds ? 5 : is_wide ? 4 : 2;
     for (std::size_t i = 0; i < charges; ++i) {
       const std::size_t own = at + 4 + i * width;
       group.costs.push_back(resets || extends ? 0 : number(own + 1));
-      if (!refunds) continue;
-      group.whens.push_back(number(own + 2));
-      group.messages.push_back(words[own + 4]);
+      if (holds || extends) group.ttl_us = number(own + (holds ? 2 : 1));
+      // Concurrency limits are always sent with 'r'.
+      if (holds && words[own + 3] == "c") group.on_expiry = model::OnExpiry::kCharge;
+      if (refunds) group.whens.push_back(number(own + 2));
+      if (resets || refunds || settles || group.action == "give") {
+        group.messages.push_back(words[own + width - 1]);
+      }
     }
+    if (has_id) group.id = words[at + 4 + charges * width];
     for (std::int64_t i = 0; i < groups; ++i) {
       group.keys.assign(words.begin() + static_cast<std::ptrdiff_t>(key),
                         words.begin() + static_cast<std::ptrdiff_t>(key + charges));
       key += charges;
       all.push_back(group);
     }
-    at += 4 + charges * width + (holds || settles || extends ? 1 : 0);
+    at += 4 + charges * width + (has_id ? 1 : 0);
   }
   return all;
 }

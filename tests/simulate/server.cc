@@ -67,13 +67,15 @@ Server::Executed Server::Execute(std::span<const std::string> words, bool asking
   for (std::size_t i = 0; i < groups.size(); ++i) {
     if (!failed[i]) executed.groups.push_back(groups[i]);
   }
-  const bool may_write = std::ranges::any_of(groups,
-                                             [](const ScriptGroup& group) {
-                                               return group.action == "refund" ||
-                                                      group.action == "reset" ||
-                                                      group.action == "give";
-                                             }) ||
-                         std::ranges::any_of(executed.verdicts, &Verdict::charges);
+  // What has expired in a state with holds is perhaps written by whoever notices it.
+  const bool may_write =
+      std::ranges::any_of(groups,
+                          [](const ScriptGroup& group) {
+                            return group.action == "refund" || group.action == "reset" ||
+                                   group.action == "give" || group.action == "settle";
+                          }) ||
+      std::ranges::any_of(executed.verdicts, &Verdict::charges) ||
+      std::ranges::any_of(keys, [&](const std::string& key) { return oracle_.HasHolds(key); });
   if (!may_write && redis_.position() != before.redis) throw Failure("a denial wrote something");
   if (const auto immortals = redis_.Immortals(); !immortals.empty()) {
     throw Failure("the key " + immortals.front() + " never expires");
@@ -97,7 +99,10 @@ std::vector<ScriptGroup> Server::WithoutWhatFailed(std::span<const ScriptGroup> 
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const ScriptGroup& group = groups[i];
     if (!failed[i]) decided.push_back(group);
-    if (group.action != "refund") continue;
+    if (group.action != "refund") {  // It may have told the same.
+      std::ranges::for_each(group.messages, is_told);
+      continue;
+    }
     ScriptGroup given{.action = group.action};
     for (std::size_t key = 0; key < group.keys.size(); ++key) {
       if (!is_told(group.messages[key])) continue;
@@ -110,8 +115,8 @@ std::vector<ScriptGroup> Server::WithoutWhatFailed(std::span<const ScriptGroup> 
   return decided;
 }
 
-// The reply has the time and, for each group, a number or the text of an error, and its states. Or
-// it is one text: of one check, or with a line for the time and for each check.
+// The reply has the time and, for each group, a number, a text about holds or the text of an error,
+// and its states. Or it is one text: of one check, or with a line for the time and for each check.
 std::vector<bool> Server::FailedGroups(std::span<const ScriptGroup> groups,
                                        const std::string& reply) {
   redis::RespParser parser;
@@ -132,7 +137,8 @@ std::vector<bool> Server::FailedGroups(std::span<const ScriptGroup> groups,
   std::size_t at = 2;
   for (const ScriptGroup& group : groups) {
     if (at >= nodes.size()) throw Failure("a reply is too short");
-    failed.push_back(nodes[at].type != redis::RespType::kInteger);
+    const bool tells_holds = nodes[at].text.starts_with("h ");
+    failed.push_back(nodes[at].type != redis::RespType::kInteger && !tells_holds);
     if (!failed.back() && nodes[at].number < 0) throw Failure("a state is called foreign");
     if (group.action == "refund" && !failed.back()) failed.back() = nodes[at].number == 0;
     ++at;

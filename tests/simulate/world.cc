@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "conformance/model_spec.h"
 #include "conformance/traffic.h"
+#include "core/algorithms.h"
 #include "simulate/events.h"
 #include "simulate/instance.h"
 #include "simulate/judge.h"
@@ -58,8 +59,16 @@ class World {
   // Clients.
   void PlanClient();
   void Ask(int instance, std::size_t key, std::int64_t count);
+  std::unique_ptr<ClientRequest> NewRequest(int instance, Action action);
   std::unique_ptr<ClientRequest> MakeRequest(int instance, std::size_t key);
+  void Send(std::unique_ptr<ClientRequest> asked);
   void Answer(std::int64_t number);
+
+  // Holders.
+  void GoOn(const ClientRequest& answered);
+  void Later(const ClientRequest& about, Action action);
+  void LookAtExpiry(const ClientRequest& held);
+  int AnyInstance();
 
   // Faults.
   void PlanFault();
@@ -84,6 +93,7 @@ class World {
   std::map<std::uint16_t, Server::Moving> moving_;
   redis::Endpoint endpoint_;
   bool calm_ = false;
+  bool holds_ = false;  // There are holders, and nobody sets a clock.
   std::vector<Rule> rules_;
   std::vector<std::string> keys_;
   std::map<std::string, const Rule*> rule_of_;  // By the state's key in Redis.
@@ -95,12 +105,14 @@ class World {
   std::int64_t next_number_ = 1;
   std::int64_t interval_us_ = 0;
   std::int64_t fault_every_us_ = 0;
+  std::int64_t latency_us_ = 500;  // At most, unless the network is slow.
   Summary summary_;
 };
 
 World::World(std::uint64_t seed, const Bug& bug, bool traces)
     : random_(seed), bug_(bug), events_(Events::kEpochUs + 123'456, traces) {
   calm_ = random_.OneIn(5);
+  holds_ = !random_.OneIn(3);
   const auto count = random_.Between(1, 4);
   for (std::int64_t i = random_.Between(2, 5); i > 0; --i) {
     rules_.push_back({.name = "r" + std::to_string(i),
@@ -145,6 +157,8 @@ World::World(std::uint64_t seed, const Bug& bug, bool traces)
   for (int i = 0; i < count; ++i) StartInstance(i);
   interval_us_ = random_.Between(4, 20) * kMs;
   fault_every_us_ = random_.Between(300, 2'000) * kMs;
+  if (holds_ && random_.OneIn(3)) latency_us_ = site_.latency_min_us;  // See LookAtExpiry.
+  site_.latency_max_us = latency_us_;
   events_.Trace(count, " instances, ", endpoint_.ToString(), calm_ ? ", nothing fails" : "");
   for (const Rule& rule : rules_) {
     events_.Trace(rule.name, ": ", rule.limit.ToString(), " ", ToString(rule.on_store_failure));
@@ -161,6 +175,9 @@ Limit World::AnyLimit() {
   const std::int64_t span_us =
       OneOf(std::vector{10 * kMs, 100 * kMs, kSecond, 3 * kSecond, 20 * kSecond}) *
       random_.Between(1, 3);
+  if (holds_ && random_.OneIn(3)) {
+    return *Limit::Concurrency({.limit = random_.Between(1, 6), .ttl = Micros{span_us}});
+  }
   return *Limit::Make(RandomAlgorithm(random_), random_.Between(1, 20), random_.Between(1, 20),
                       Micros{span_us});
 }
@@ -224,8 +241,7 @@ model::Model::Charge World::ChargeOf(const std::string& state) const {
 void World::PlanClient() {
   events_.After(random_.Between(0, 2 * interval_us_), [this] {
     if (events_.now_us() >= Events::kEpochUs + kTraffic) return;
-    const int instance =
-        static_cast<int>(random_.Between(0, static_cast<std::int64_t>(instances_.size()) - 1));
+    const int instance = AnyInstance();
     // The first keys are the busiest; now and then many ask for one at once.
     const auto most = static_cast<std::int64_t>(keys_.size()) - 1;
     const auto key =
@@ -235,15 +251,30 @@ void World::PlanClient() {
   });
 }
 
-std::unique_ptr<ClientRequest> World::MakeRequest(int instance, std::size_t key) {
+int World::AnyInstance() {
+  return static_cast<int>(random_.Between(0, static_cast<std::int64_t>(instances_.size()) - 1));
+}
+
+std::unique_ptr<ClientRequest> World::NewRequest(int instance, Action action) {
   auto asked = std::make_unique<ClientRequest>();
   asked->number = next_number_++;
   asked->instance = instance;
   asked->asked_us = events_.now_us();
-  Request& request = asked->request;
-  request.action = random_.OneIn(25)   ? Action::kReset
-                   : random_.OneIn(25) ? Action::kGive
-                                       : Action::kCheck;
+  asked->request.action = action;
+  return asked;
+}
+
+std::unique_ptr<ClientRequest> World::MakeRequest(int instance, std::size_t key) {
+  const Action action = random_.OneIn(25)            ? Action::kReset
+                        : random_.OneIn(25)          ? Action::kGive
+                        : holds_ && random_.OneIn(4) ? Action::kHold
+                                                     : Action::kCheck;
+  auto asked = NewRequest(instance, action);
+  if (action == Action::kHold) {
+    asked->id = "h" + std::to_string(asked->number);
+    asked->terms.ttl = Micros{kMs + random_.AnySize(5 * kSecond)};
+    asked->terms.on_expiry = random_.OneIn(2) ? OnExpiry::kCharge : OnExpiry::kRelease;
+  }
   const std::int64_t charges = random_.OneIn(4) ? random_.Between(2, kClientChargesMax) : 1;
   for (std::int64_t i = 0; i < charges; ++i) {
     const Rule& rule = OneOf(rules_);
@@ -254,10 +285,11 @@ std::unique_ptr<ClientRequest> World::MakeRequest(int instance, std::size_t key)
     if (is_there) continue;
     // Holds over several slots that differ only in looks could not be told apart by their refunds.
     const bool may_look = charges == 1 || endpoint_.mode != redis::Mode::kCluster;
+    const bool only_held = core::NeedsHold(rule.limit) && action != Action::kHold;
+    if (only_held && (action == Action::kGive || !may_look)) continue;
+    const bool looks = only_held || (may_look && action != Action::kHold && random_.OneIn(15));
     const std::int64_t cost =
-        may_look && random_.OneIn(15)
-            ? 0
-            : random_.Between(1, std::min<std::int64_t>(3, rule.limit.amount()));
+        looks ? 0 : random_.Between(1, std::min<std::int64_t>(3, rule.limit.amount()));
     asked->charges.push_back({.key = of,
                               .limit = &rule.limit,
                               .name = rule.name,
@@ -265,39 +297,45 @@ std::unique_ptr<ClientRequest> World::MakeRequest(int instance, std::size_t key)
                               .on_store_failure = rule.on_store_failure,
                               .on_overload = rule.on_overload});
   }
-  asked->each.resize(asked->charges.size());
-  request.charges = asked->charges;
-  request.each = asked->each;
+  if (asked->charges.empty()) return MakeRequest(instance, key);
   return asked;
+}
+
+void World::Send(std::unique_ptr<ClientRequest> asked) {
+  ClientRequest& it = *asked;
+  const std::int64_t number = it.number;
+  it.each.assign(it.charges.size(), Decision{});
+  it.request.charges = it.charges;
+  it.request.each = it.each;
+  if (!it.id.empty()) {
+    it.terms.id = it.id;
+    it.request.hold = &it.terms;
+  }
+  open_[number] = std::move(asked);
+  ++summary_.requests;
+  judge_->Asked(it);
+  if (bug_.ignores_policies) {
+    for (Charge& charge : it.charges) {
+      charge.on_store_failure = OnStoreFailure::kFailOpen;
+      charge.on_overload = OnStoreFailure::kFailOpen;
+    }
+  }
+  instances_[static_cast<std::size_t>(it.instance)]->Apply({&it.request, 1},
+                                                           [this, number] { Answer(number); });
 }
 
 // `count` requests that arrive together, in one call or each in its own.
 void World::Ask(int instance, std::size_t key, std::int64_t count) {
-  std::optional<ClientRequest> same;
+  std::vector<Charge> same;
   for (std::int64_t i = 0; i < count; ++i) {
     auto asked = MakeRequest(instance, key);
-    if (same && random_.OneIn(2)) {  // Equal requests are folded, if the store has many of them.
-      asked->charges = same->charges;
-      asked->each.assign(asked->charges.size(), Decision{});
-      asked->request.charges = asked->charges;
-      asked->request.each = asked->each;
-      asked->request.action = Action::kCheck;
+    if (!same.empty() && random_.OneIn(2)) {
+      // Equal requests are folded, if the store has many of them.
+      asked = NewRequest(instance, Action::kCheck);
+      asked->charges = same;
     }
-    same.emplace();
-    same->charges = asked->charges;
-    const std::int64_t number = asked->number;
-    ClientRequest& it = *asked;
-    open_[number] = std::move(asked);
-    ++summary_.requests;
-    judge_->Asked(it);
-    if (bug_.ignores_policies) {
-      for (Charge& charge : it.charges) {
-        charge.on_store_failure = OnStoreFailure::kFailOpen;
-        charge.on_overload = OnStoreFailure::kFailOpen;
-      }
-    }
-    instances_[static_cast<std::size_t>(instance)]->Apply({&it.request, 1},
-                                                          [this, number] { Answer(number); });
+    if (asked->request.action == Action::kCheck) same = asked->charges;
+    Send(std::move(asked));
   }
 }
 
@@ -320,6 +358,76 @@ void World::Answer(std::int64_t number) {
                 ", source ", static_cast<int>(request.source));
   const auto& instance = instances_[static_cast<std::size_t>(asked.instance)];
   judge_->Answered(asked, instance->asks_store(), site_.servers);
+  if (request.hold) GoOn(asked);
+}
+
+// Holders.
+
+// What a holder does next, if it does not die.
+void World::GoOn(const ClientRequest& answered) {
+  const Request& request = answered.request;
+  const bool done = request.outcome && request.outcome->allowed;
+  const bool by_store = done && request.source == Source::kStore;
+  switch (request.action) {
+    case Action::kHold: {
+      if (done) ++summary_.holds;
+      const bool was_refused = !request.outcome && request.outcome.error().outage();
+      // What a policy has decided may still be ended in the store; and so may a part of a hold over
+      // several slots that was refused.
+      const bool may_repeat = by_store || (was_refused && answered.charges.size() == 1);
+      if (may_repeat && random_.OneIn(4)) Later(answered, Action::kHold);
+      if (!done || !answered.terms.held || random_.OneIn(5)) return;
+      if (by_store && random_.OneIn(4)) LookAtExpiry(answered);
+      return Later(answered, random_.OneIn(4) ? Action::kExtend : Action::kSettle);
+    }
+    case Action::kExtend:
+      if (random_.OneIn(5)) return;
+      return Later(answered, random_.OneIn(4) ? Action::kExtend : Action::kSettle);
+    default:
+      ++summary_.settles;
+      summary_.late_settles += answered.terms.late ? 1 : 0;
+      if (random_.OneIn(3)) Later(answered, Action::kSettle);
+  }
+}
+
+// Mostly before the hold expires, and on the same instance.
+void World::Later(const ClientRequest& about, Action action) {
+  const int instance = random_.OneIn(3) ? AnyInstance() : about.instance;
+  const std::int64_t ttl_us = about.terms.ttl.count();
+  events_.After(
+      random_.Between(0, ttl_us + ttl_us / 4),
+      [this, instance, action, id = about.id, charges = about.charges, ttl = about.terms.ttl,
+       on_expiry = about.terms.on_expiry, expires = about.terms.expires] {
+        if (events_.now_us() >= Events::kEpochUs + kTraffic) return;
+        auto asked = NewRequest(instance, action);
+        asked->id = id;
+        asked->terms.ttl = ttl;
+        asked->terms.on_expiry = on_expiry;
+        asked->charges = charges;
+        if (action == Action::kSettle) {
+          asked->terms.expires = expires;
+          const bool releases = random_.OneIn(3);
+          for (Charge& charge : asked->charges) {
+            charge.cost = releases ? 0 : random_.Between(0, 2 * charge.cost);
+          }
+        } else if (action == Action::kHold) {
+          asked->again = true;
+          Charge& first = asked->charges.front();  // Now and then, it is another one.
+          if (random_.OneIn(3)) first.cost = std::max<std::int64_t>(1, first.cost - 1);
+        }
+        Send(std::move(asked));
+      });
+}
+
+// Asks so that the store looks at the very microsecond, unless it is busy.
+void World::LookAtExpiry(const ClientRequest& held) {
+  events_.At(held.terms.expires.time_since_epoch().count() - site_.latency_min_us,
+             [this, instance = held.instance, charge = held.charges.front()] {
+               auto asked = NewRequest(instance, Action::kCheck);
+               asked->charges = {charge};
+               asked->charges.front().cost = 0;
+               Send(std::move(asked));
+             });
 }
 
 // Faults.
@@ -347,8 +455,7 @@ void World::CutAll(const Server& server) {
 void World::DoFault() {
   Server& server = *OneOf(site_.servers);
   const std::int64_t lasts = random_.AnySize(2 * kSecond);
-  const auto instance =
-      static_cast<int>(random_.Between(0, static_cast<std::int64_t>(instances_.size()) - 1));
+  const int instance = AnyInstance();
   switch (random_.Between(0, 11)) {
     case 0:
       return instances_[static_cast<std::size_t>(instance)]->CutOne();
@@ -356,7 +463,7 @@ void World::DoFault() {
       events_.Trace("the network is slow for ", lasts, " us");
       return During(
           lasts, [this] { site_.latency_max_us = random_.Between(1, 60) * kMs; },
-          [this] { site_.latency_max_us = 500; });
+          [this] { site_.latency_max_us = latency_us_; });
     case 2:
       events_.Trace(server.address().host, " is slow for ", lasts, " us");
       return During(
@@ -374,6 +481,7 @@ void World::DoFault() {
       events_.Trace(server.address().host, " flushes its scripts");
       return server.redis().FlushScripts();
     case 7: {
+      if (holds_) return instances_[static_cast<std::size_t>(instance)]->CutOne();
       const std::int64_t step = random_.AnySize(20 * kSecond) * (random_.OneIn(2) ? 1 : -1);
       events_.Trace("the clock of ", server.address().host, " jumps by ", step, " us");
       server.clock_offset_us += step;
@@ -381,6 +489,11 @@ void World::DoFault() {
     }
     case 8: {
       events_.Trace("i", instance, " dies");
+      for (const auto& [_, asked] : open_) {
+        if (asked->instance == instance && asked->request.action == Action::kReset) {
+          judge_->DoubtSlots(asked->charges);
+        }
+      }
       std::erase_if(open_, [&](const auto& entry) { return entry.second->instance == instance; });
       judge_->Forget(instance);
       summary_.calls += instances_[static_cast<std::size_t>(instance)]->counters().calls.load();
@@ -405,6 +518,7 @@ void World::Kill(Server& server) {
   events_.Trace(server.address().host, " is killed, and loses the writes of ", lost_us, " us");
   server.alive = false;
   server.Lose(lost_us);
+  judge_->Lost(events_.now_us() - lost_us);
   judge_->Upset();
   CutAll(server);
   events_.After(random_.AnySize(2 * kSecond), [this, &server] {
@@ -424,6 +538,7 @@ void World::FailOver(Server& server) {
   const std::int64_t lag_us = random_.AnySize(kSecond);
   events_.Trace(server.address().host, " fails over to a replica that is ", lag_us, " us behind");
   server.Lose(lag_us);
+  judge_->Lost(events_.now_us() - lag_us);
   server.promoted_us = events_.now_us();
   judge_->Upset();
 }
@@ -497,6 +612,7 @@ void World::CheckEnd() {
       throw Failure(name + " does not report what it granted by itself");
     }
     judge_->CheckCharges(instance->number(), instance->counters().refunds_lost.load());
+    judge_->CheckHolds(instance->number(), instance->guard().GetStats());
   }
 }
 

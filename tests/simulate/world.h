@@ -16,6 +16,9 @@ struct Summary {
   std::array<std::int64_t, 6> answers{};  // By source; the last: errors.
   std::int64_t calls = 0;                 // Of the script.
   std::int64_t faults = 0;
+  std::int64_t holds = 0;  // Granted.
+  std::int64_t settles = 0;
+  std::int64_t late_settles = 0;
 };
 
 // Runs one history: instances, clients, limits and faults are drawn from the seed. The same seed
