@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "core/combine.h"
+#include "grpc/duration.h"
 #include "service/rate_limit_fields.h"
 #include "telemetry/log.h"
 
@@ -16,9 +17,6 @@ namespace {
 
 using rules::RlsUnit;
 using Response = RlsBatch::Response;
-
-// The maximum of google.protobuf.Duration, some 10,000 years: JSON cannot represent more.
-constexpr std::int64_t kDurationSecondsMax = 315'576'000'000;
 
 std::uint32_t Clamp(std::int64_t number) {
   return static_cast<std::uint32_t>(
@@ -87,6 +85,7 @@ Status RlsBatch::Ask(const rules::RlsDomain* domain, const RlsDescriptor& descri
   asked.kind = kFree;
   asked.shadow = false;
   asked.quota = false;
+  asked.postpaid = false;
   asked.gives = descriptor.is_negative_hits;
   asked.never = false;
   asked.needed = 0;
@@ -125,8 +124,11 @@ Status RlsBatch::Ask(const rules::RlsDomain* domain, const RlsDescriptor& descri
     asked.unit = found.unit;
     asked.shadow = found.shadow_mode;
     asked.quota = found.quota_mode;
+    asked.postpaid = found.postpaid;
   }
-  asked.never = asked.kind == kLimited && !asked.gives && asked.cost > asked.limit().amount();
+  if (asked.postpaid && asked.cost == 0 && !asked.gives) asked.needed = 1;
+  asked.never = asked.kind == kLimited && asked.action() == Action::kCheck &&
+                asked.cost > asked.limit().amount();
   return {};
 }
 
@@ -152,7 +154,7 @@ void RlsBatch::Plan(const Call& call, bool all_or_nothing) {
   for (Asked& asked : AskedBy(call)) {
     if (asked.kind != Asked::Kind::kLimited) continue;
     if (all_or_nothing && !asked.apart()) continue;
-    StartRequest(asked.gives ? Action::kGive : Action::kCheck);
+    StartRequest(asked.action());
     PlanCharge(asked, asked.never ? 0 : asked.cost);
   }
 }
@@ -227,9 +229,9 @@ void RlsBatch::Count(service::Engine& engine, const service::Engine::Span& span)
       CountLimit(engine, asked, over, span);
       CountDescriptor(asked);
     }
-    // A failed call is counted with its error; neither a look nor a refund is a request.
+    // A failed call is counted with its error.
     if (!std::ranges::all_of(all, [&](const Asked& asked) { return CheckStore(asked).ok(); }) ||
-        std::ranges::none_of(all, [](const Asked& asked) { return asked.takes(); })) {
+        std::ranges::none_of(all, [&](const Asked& asked) { return IsRequest(asked); })) {
       continue;
     }
     engine.CountRequest(DecidingLimit(call, over), !over, span);
@@ -272,10 +274,9 @@ void RlsBatch::CountLimit(service::Engine& engine, const Asked& asked, bool over
                     span.end);
 }
 
-// Neither looks nor refunds are requests.
 void RlsBatch::CountDescriptor(const Asked& asked) const {
   using enum service::RlsOutcome;
-  if (!asked.metrics || asked.kind == Asked::Kind::kFree || !asked.takes()) return;
+  if (!asked.metrics || asked.kind == Asked::Kind::kFree || !IsRequest(asked)) return;
   if (IsOver(asked)) {
     asked.metrics->Count(asked.shadow ? kShadowOver : kOver);
   } else if (asked.kind == Asked::Kind::kUnlimited) {
@@ -293,7 +294,7 @@ const Limit* RlsBatch::DecidingLimit(const Call& call, bool over) {
   for (const Asked& asked : AskedBy(call)) {
     const bool denies = over && Denies(asked);
     if (denies && asked.kind != Asked::Kind::kLimited) return nullptr;
-    if (asked.kind != Asked::Kind::kLimited || asked.shadow || !asked.takes()) continue;
+    if (asked.kind != Asked::Kind::kLimited || asked.shadow || !IsRequest(asked)) continue;
     if (!requests_[asked.request].outcome) continue;
     Decision decision = decisions_[asked.charge];
     decision.allowed = !denies;
@@ -437,6 +438,8 @@ void RlsBatch::AddHeaders(const Call& call) {
     if (asked.kind != Asked::Kind::kLimited || asked.shadow || (asked.quota && !over)) continue;
     if (!requests_[asked.request].outcome) continue;
     Decision decision = decisions_[asked.charge];
+    // A look that denies is told when the budget is full again, which is long enough.
+    if (asked.postpaid && decision.allowed) decision.retry_after = decision.reset_after;
     decision.allowed = !Denies(asked);
     never = never || asked.never;
     each.push_back(decision);

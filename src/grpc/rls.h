@@ -81,8 +81,9 @@ class RlsBatch {
     Kind kind = Kind::kFree;
     bool shadow = false;
     bool quota = false;
-    bool gives = false;  // The cost is refunded.
-    bool never = false;  // The cost can never be granted.
+    bool postpaid = false;  // The cost is taken as far as it is there; looks deny.
+    bool gives = false;     // The cost is refunded.
+    bool never = false;     // The cost can never be granted.
     std::int64_t cost = 1;
     const service::RlsMetrics* metrics = nullptr;
     rules::RlsMatch match;
@@ -96,7 +97,11 @@ class RlsBatch {
     // Neither looks nor refunds.
     bool takes() const { return cost > 0 && !gives; }
     // Charged on its own, regardless of the others.
-    bool apart() const { return shadow || quota || gives; }
+    bool apart() const { return shadow || quota || postpaid || gives; }
+    Action action() const {
+      if (gives) return Action::kGive;
+      return postpaid && cost > 0 ? Action::kDebit : Action::kCheck;
+    }
     const Limit& limit() const { return brought ? *brought : *match.limit->limit; }
     std::string_view state() const { return brought ? brought_state : rules::kRlsStateName; }
     // Denies whatever the store says.
@@ -136,6 +141,10 @@ class RlsBatch {
   Status CheckStore(const Asked& asked) const;
   bool IsOver(const Asked& asked) const;
   bool Denies(const Asked& asked) const { return !asked.shadow && IsOver(asked); }
+  // Looks and refunds are no requests of a client, except for looks that deny.
+  bool IsRequest(const Asked& asked) const {
+    return asked.takes() || (asked.postpaid && IsOver(asked));
+  }
   bool IsOver(const Call& call);
   void AddStatus(const Asked& asked);
   Micros DelayOf(const Call& call);

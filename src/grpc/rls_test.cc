@@ -56,6 +56,9 @@ descriptors:
     rate_limit: {algorithm: token_bucket, unit: day, requests_per_unit: 1, capacity: 1000000000}
   - key: leaky
     rate_limit: {algorithm: leaky_bucket, unit: second, requests_per_unit: 2, capacity: 3}
+  - key: spent
+    postpaid: true
+    rate_limit: {unit: minute, requests_per_unit: 10}
   - key: deep
     rate_limit: {algorithm: token_bucket, unit: second, requests_per_unit: 10, capacity: 50}
 )";
@@ -354,6 +357,24 @@ TEST_F(RlsTest, TakesHitsOfADescriptor) {
   const Result peek = Run(Builder().Ask({{"named", "x"}}).OwnHits(0));
   EXPECT_EQ(peek.response.overall_code(), Response::OK);
   EXPECT_EQ(peek.remaining(0), 0U);
+}
+
+TEST_F(RlsTest, ChargesAfterTheFactWhatWasUsed) {
+  const auto spend = [](std::uint64_t hits) {
+    return Builder().Ask({{"spent", "ann"}}).OwnHits(hits);
+  };
+  EXPECT_EQ(Run(spend(0)).response.overall_code(), Response::OK);
+  EXPECT_EQ(Run(spend(7)).remaining(0), 3U);
+  EXPECT_EQ(Run(spend(0)).response.overall_code(), Response::OK) << "something is left";
+  // More than is left, and than there ever is.
+  const Result over = Run(spend(1000));
+  EXPECT_EQ(over.response.overall_code(), Response::OK);
+  EXPECT_EQ(over.remaining(0), 0U);
+  const Result look = Run(spend(0));
+  EXPECT_EQ(look.response.overall_code(), Response::OVER_LIMIT);
+  EXPECT_GT(look.response.statuses(0).duration_until_reset().seconds(), 0);
+  EXPECT_EQ(Run(Builder().Ask({{"spent", "ann"}}).OwnHits(4).Negative()).remaining(0), 4U);
+  EXPECT_EQ(Run(spend(0)).response.overall_code(), Response::OK);
 }
 
 TEST_F(RlsTest, GivesNegativeHitsBack) {

@@ -10,6 +10,7 @@
 namespace sluice::rules {
 
 inline constexpr std::size_t kValueBytesMax = 16'384;  // Each value in a context, except the path.
+inline constexpr std::size_t kAttributesMax = 64;      // That a client may name.
 
 struct Attribute {
   std::string_view name;

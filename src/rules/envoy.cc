@@ -26,9 +26,10 @@ using std::chrono::minutes;
 using std::chrono::seconds;
 
 constexpr std::array<std::string_view, 3> kDomainKeys = {"domain", "descriptors", "all_or_nothing"};
-constexpr std::array<std::string_view, 10> kDescriptorKeys = {
+constexpr std::array<std::string_view, 11> kDescriptorKeys = {
     "key",        "value",           "rate_limit",      "descriptors",     "shadow_mode",
-    "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata"};
+    "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata",
+    "postpaid"};
 constexpr std::array<std::string_view, 1> kReplacesKeys = {"name"};
 constexpr std::size_t kReplacesMax = 1024;
 
@@ -294,6 +295,7 @@ class RlsParser {
     limit.line = node.line;
     ReadFlag(mapping, "shadow_mode", limit.shadow_mode);
     ReadFlag(mapping, "quota_mode", limit.quota_mode);
+    ReadFlag(mapping, "postpaid", limit.postpaid);
     ReadFlag(mapping, "detailed_metric", limit.detailed_metric);
     ReadFlag(mapping, "value_to_metric", limit.value_to_metric);
     ReadFlag(mapping, "share_threshold", limit.share_threshold);

@@ -65,6 +65,7 @@ struct RlsLimit {
   std::vector<std::string> replaces;  // Limits with these names in the same request are dropped.
   bool shadow_mode = false;
   bool quota_mode = false;
+  bool postpaid = false;  // Hits were used before they are charged: they never deny, but looks do.
   bool detailed_metric = false;
   bool value_to_metric = false;
   bool share_threshold = false;

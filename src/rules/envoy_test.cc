@@ -249,6 +249,7 @@ descriptors:
     value: v*
     shadow_mode: true
     quota_mode: true
+    postpaid: true
     detailed_metric: true
     value_to_metric: true
     share_threshold: true
@@ -264,7 +265,7 @@ descriptors:
   EXPECT_FALSE(Parse("domain: d")->Find("d")->all_or_nothing());
   EXPECT_EQ(domain.file(), "f");
   const RlsLimit& limit = domain.limits().at(0);
-  EXPECT_TRUE(limit.shadow_mode && limit.quota_mode && limit.detailed_metric &&
+  EXPECT_TRUE(limit.shadow_mode && limit.quota_mode && limit.postpaid && limit.detailed_metric &&
               limit.value_to_metric && limit.share_threshold);
   EXPECT_EQ(limit.name, "n");
   EXPECT_THAT(limit.replaces, ElementsAre("a", "b"));

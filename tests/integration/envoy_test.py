@@ -6,6 +6,7 @@ Usage: envoy_test.py PROGRAM
 
 import http.client
 import http.server
+import json
 import os
 import pathlib
 import re
@@ -22,13 +23,21 @@ SKIPPED = 77  # As tests/CMakeLists.txt has it.
 
 
 class Application(http.server.BaseHTTPRequestHandler):
+    """Answers "ok" or, like a language model, with as many tokens as it is told to use."""
+
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
+        body, used = b"ok", self.headers.get("x-use-tokens")
         self.send_response(200)
-        self.send_header("Content-Length", "2")
+        if used:
+            body = json.dumps({"choices": [], "usage": {"total_tokens": int(used)}}).encode()
+            self.send_header("Content-Type", "application/json")
+            if allowed := self.headers.get("x-max-tokens"):
+                self.send_header("x-tokens-unused", str(int(allowed) - int(used)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(b"ok")
+        self.wfile.write(body)
 
     do_POST = do_GET
 
@@ -47,7 +56,7 @@ def yearly(limits):
     return re.sub(r"\bunit: \w+", "unit: year", limits)
 
 
-class EnvoyTest(support.ServiceTest):
+class BehindEnvoy(support.ServiceTest):
     def setUp(self):
         super().setUp()
         self.files = self.folder()
@@ -56,17 +65,17 @@ class EnvoyTest(support.ServiceTest):
         self.addCleanup(self.application.server_close)
         self.addCleanup(self.application.shutdown)
         self.grpc_port = free_port()
-        self.limits = yearly((DEPLOY / "limits" / "edge.yaml").read_text())
-        self.files.write("limits/edge.yaml", self.limits)
+        for path in (DEPLOY / "limits").iterdir():
+            self.files.write(f"limits/{path.name}", yearly(path.read_text()))
 
     def start_sluice(self, *arguments):
         return self.start("--grpc", f"127.0.0.1:{self.grpc_port}", "--grpc-headers=true",
                           "--rls-config", self.files / "limits", *arguments)
 
-    def start_envoy(self, sluice_tls="", metadata=""):
+    def start_envoy(self, sluice_tls="", metadata="", config="envoy.yaml", change=lambda text: text):
         """Starts Envoy, and waits until it considers Sluice healthy."""
         self.front, admin = free_port(), free_port()
-        config = (DEPLOY / "envoy.yaml").read_text()
+        config = change((DEPLOY / config).read_text())
         config = replace_once(config, "port_value: 10000", f"port_value: {self.front}")
         config = replace_once(config, "port_value: 3000",
                               f"port_value: {self.application.server_port}")
@@ -115,6 +124,8 @@ class EnvoyTest(support.ServiceTest):
     def statuses(self, count, *arguments, **named):
         return [self.ask(*arguments, **named)[0] for _ in range(count)]
 
+
+class Edge(BehindEnvoy):
     def test_limits_what_envoy_describes(self):
         self.start_sluice()
         self.start_envoy()
@@ -149,8 +160,9 @@ class EnvoyTest(support.ServiceTest):
         sluice = self.start_sluice()
         self.start_envoy()
         self.assertEqual(self.statuses(6, "/login", "POST"), [200] * 5 + [429])
+        limits = yearly((DEPLOY / "limits" / "edge.yaml").read_text())
         self.files.replace("limits/edge.yaml",
-                            replace_once(self.limits, "requests_per_unit: 5}",
+                            replace_once(limits, "requests_per_unit: 5}",
                                          "requests_per_unit: 7}"))
         eventually(lambda: sluice.generation() == 2, "the change is in force")
         self.assertEqual(self.statuses(3, "/login", "POST"), [200] * 2 + [429])
@@ -203,6 +215,54 @@ class EnvoyTest(support.ServiceTest):
         self.start_sluice("--grpc-token-file", self.files.write("tokens", "envoy secret"))
         self.start_envoy()
         self.assertEqual(self.statuses(1, "/login", "POST"), [500])
+
+
+class LanguageModel(BehindEnvoy):
+    """Costs that only the answer tells."""
+
+    def left(self, user):
+        answer = self.sluice.admin("GET", f"/admin/v1/domains/llm/descriptor?user={user}")
+        return answer.json["remaining"]
+
+    def use(self, user, tokens, **headers):
+        return self.ask(x_user=user, x_use_tokens=str(tokens), **headers)[0]
+
+    def test_what_was_used_is_charged_when_the_answer_has_been_sent(self):
+        self.sluice = self.start_sluice()
+        self.start_envoy(config="llm.yaml")
+        self.assertEqual(self.use("ann", 3000), 200)
+        eventually(lambda: self.left("ann") == 7000, "ann's tokens are charged")
+        # An answer that does not tell costs nothing, and nobody else is charged.
+        self.assertEqual(self.ask(x_user="ann")[0], 200)
+        self.assertEqual(self.use("bob", 1), 200)
+        eventually(lambda: self.left("bob") == 9999, "bob's token is charged")
+        self.assertEqual(self.left("ann"), 7000)
+        # The last answer may use more than is left. After it, the next one waits.
+        self.assertEqual(self.use("ann", 9000), 200)
+        eventually(lambda: self.left("ann") == 0, "all that is left is charged")
+        status, headers = self.ask(x_user="ann", x_use_tokens="1")
+        self.assertEqual((status, headers["x-ratelimit-remaining"]), (429, "0"))
+        self.assertGreater(int(headers["retry-after"]), 0)
+        self.assertEqual(self.use("bob", 1), 200)
+
+    def test_what_was_reserved_and_not_used_is_given_back(self):
+        self.files.write("limits/llm.yaml", replace_once(
+            yearly((DEPLOY / "limits" / "llm.yaml").read_text()), "    postpaid: true\n", ""))
+        self.sluice = self.start_sluice()
+
+        def reserve(config):
+            config = replace_once(config, "hits_addend: {number: 0}",
+                                  'hits_addend: {format: "%REQ(x-max-tokens)%"}')
+            return replace_once(config, 'format: "%DYNAMIC_METADATA(llm:total_tokens)%"',
+                                'format: "%RESP(x-tokens-unused)%", is_negative_hits: true')
+        self.start_envoy(config="llm.yaml", change=reserve)
+        self.assertEqual(self.use("ann", 1000, x_max_tokens="8000"), 200)
+        eventually(lambda: self.left("ann") == 9000, "7000 of 8000 are given back")
+        # Of a request that is denied there is nothing to give back.
+        self.assertEqual(self.use("ann", 1, x_max_tokens="9001"), 429)
+        self.assertEqual(self.use("ann", 9000, x_max_tokens="9000"), 200)
+        self.assertEqual(self.use("ann", 1, x_max_tokens="1"), 429)
+        self.assertEqual(self.left("ann"), 0)
 
 
 if __name__ == "__main__":
