@@ -30,9 +30,23 @@ constexpr Method kReflectAlpha = {"/grpc.reflection.v1alpha.ServerReflection/Ser
 constexpr std::array<const Method*, 5> kMethods = {&kShouldRateLimit, &kCheck, &kWatch, &kReflect,
                                                    &kReflectAlpha};
 
-constexpr std::array<std::string_view, 4> kServiceNames = {
-    kRlsServiceName, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
-    "grpc.reflection.v1alpha.ServerReflection"};
+constexpr Method LimiterMethodAt(std::string_view path) {
+  return {path, Method::Requests::kOne, Method::For::kCallers};
+}
+// In the order of LimiterMethod.
+constexpr std::array kLimiterMethods = {
+    LimiterMethodAt("/sluice.v1.Limiter/Check"),   LimiterMethodAt("/sluice.v1.Limiter/CheckBatch"),
+    LimiterMethodAt("/sluice.v1.Limiter/Hold"),    LimiterMethodAt("/sluice.v1.Limiter/Settle"),
+    LimiterMethodAt("/sluice.v1.Limiter/Release"), LimiterMethodAt("/sluice.v1.Limiter/Extend"),
+    LimiterMethodAt("/sluice.v1.Limiter/Give"),
+};
+
+// So many checks of a batch weigh as much as a call: as the descriptors of a call do.
+constexpr std::size_t kChecksACall = kDescriptorsMax;
+
+constexpr std::array<std::string_view, 5> kServiceNames = {
+    kRlsServiceName, kLimiterServiceName, "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"};
 
 const Reflection& TheReflection() {
   static const Reflection reflection(kServiceNames);
@@ -52,7 +66,9 @@ Status NotHealthCheck() {
   return {StatusCode::kInternal, "the message is not a HealthCheckRequest"};
 }
 
-bool IsServed(std::string_view service) { return service.empty() || service == kRlsServiceName; }
+bool IsServed(std::string_view service) {
+  return service.empty() || service == kRlsServiceName || service == kLimiterServiceName;
+}
 
 std::string HealthReply(health::HealthCheckResponse::ServingStatus status) {
   health::HealthCheckResponse response;
@@ -79,8 +95,10 @@ Services::Services(service::Engine& engine, const Options& options, Counters& co
 Services::~Services() = default;
 
 void Services::Receive(std::string_view bytes, SteadyTime now) {
+  receiving_ = true;
   session_.Receive(bytes, now);
   Decide();
+  receiving_ = false;
 }
 
 void Services::SetServing(Serving serving) {
@@ -101,7 +119,9 @@ void Services::Drain() {
 
 const Method* Services::FindMethod(std::string_view path) {
   const auto found = std::ranges::find(kMethods, path, &Method::path);
-  return found == kMethods.end() ? nullptr : *found;
+  if (found != kMethods.end()) return *found;
+  const auto limiter = std::ranges::find(kLimiterMethods, path, &Method::path);
+  return limiter == kLimiterMethods.end() ? nullptr : &*limiter;
 }
 
 bool Services::LetsIn(std::string_view authorization) {
@@ -117,8 +137,10 @@ void Services::OnMessage(StreamId id, const Method& method, std::string_view mes
     CheckHealth(id, message);
   } else if (&method == &kWatch) {
     WatchHealth(id, message);
-  } else {
+  } else if (&method == &kReflect || &method == &kReflectAlpha) {
     Reflect(id, method, message);
+  } else {
+    AskLimiter(id, static_cast<LimiterMethod>(&method - kLimiterMethods.data()), message);
   }
 }
 
@@ -132,12 +154,15 @@ void Services::OnAbandoned(StreamId id, const Method& method) {
 
 void Services::OnError(StatusCode code) { engine_.metrics().Failed(ToString(code)); }
 
+// Streams are bounded, but clients can give up calls that the engine still has.
+bool Services::HasRoom(StreamId id) {
+  if (in_flight_ < options_.limits.streams_max) return true;
+  session_.Finish(id, {StatusCode::kResourceExhausted, "too many calls wait for the store"});
+  return false;
+}
+
 void Services::ShouldRateLimit(StreamId id, std::string_view message) {
-  // Streams are bounded, but clients can give up calls that the engine still has.
-  if (in_flight_ >= options_.limits.streams_max) {
-    session_.Finish(id, {StatusCode::kResourceExhausted, "too many calls wait for the store"});
-    return;
-  }
+  if (!HasRoom(id)) return;
   if (!batch_) {
     if (spare_.empty()) spare_.push_back(std::make_unique<Batch>(options_.rls));
     batch_ = std::move(spare_.back());
@@ -163,15 +188,10 @@ void Services::Decide() {
     if (!self) return;
     self->Answer(*batch);
     self->Keep(std::move(batch));
-    if (!self->deciding_) self->on_answered_();
+    if (!self->receiving_) self->on_answered_();
   };
-  deciding_ = true;
-  if (requests.empty()) {
-    conclude({});
-  } else {
-    engine_.ApplyParts(requests, std::move(conclude));
-  }
-  deciding_ = false;
+  if (requests.empty()) return conclude({});
+  engine_.ApplyParts(requests, std::move(conclude));
 }
 
 void Services::Answer(Batch& batch) {
@@ -191,6 +211,27 @@ void Services::Answer(Batch& batch) {
 void Services::Keep(std::unique_ptr<Batch> batch) {
   batch->rls.End();
   if (spare_.size() < kSpareBatchesMax) spare_.push_back(std::move(batch));
+}
+
+void Services::AskLimiter(StreamId id, LimiterMethod method, std::string_view message) {
+  if (!HasRoom(id)) return;
+  auto call =
+      LimiterCall::Read(engine_, options_.limiter, method, message, session_.RequestIdOf(id));
+  if (!call) return session_.Finish(id, std::move(call.error()));
+  const std::size_t weight = 1 + (*call)->checks() / kChecksACall;
+  in_flight_ += weight;
+  LimiterCall::Run(*std::move(call), engine_,
+                   [weak = weak_from_this(), id, weight](LimiterAnswer answer) {
+                     const std::shared_ptr<Services> self = weak.lock();
+                     if (!self) return;
+                     self->in_flight_ -= weight;
+                     if (answer) {
+                       self->session_.ReplyAndFinish(id, *answer);
+                     } else {
+                       self->session_.Finish(id, std::move(answer.error()));
+                     }
+                     if (!self->receiving_) self->on_answered_();
+                   });
 }
 
 void Services::CheckHealth(StreamId id, std::string_view message) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The services on a client's connection: the Rate Limit Service, grpc.health and grpc.reflection.
-// No I/O.
+// The services on a client's connection: the Rate Limit Service, sluice.v1.Limiter, grpc.health and
+// grpc.reflection. No I/O.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "grpc/counters.h"
+#include "grpc/limiter.h"
 #include "grpc/rls.h"
 #include "grpc/session.h"
 #include "net/access.h"
@@ -19,6 +20,7 @@
 namespace sluice::grpc {
 
 inline constexpr std::string_view kRlsServiceName = "envoy.service.ratelimit.v3.RateLimitService";
+inline constexpr std::string_view kLimiterServiceName = "sluice.v1.Limiter";
 
 enum class Serving { kNo, kYes };
 
@@ -32,6 +34,7 @@ class Services final : private Session::Handler, public std::enable_shared_from_
   struct Options {
     Session::Limits limits = {};
     RlsOptions rls = {};
+    LimiterOptions limiter = {};
     // The tokens of callers; health needs none. Null: open. Outlives the services.
     const net::Access* access = nullptr;
   };
@@ -81,10 +84,12 @@ class Services final : private Session::Handler, public std::enable_shared_from_
   void OnAbandoned(StreamId id, const Method& method) override;
   void OnError(StatusCode code) override;
 
+  bool HasRoom(StreamId id);
   void ShouldRateLimit(StreamId id, std::string_view message);
   void Decide();
   void Answer(Batch& batch);
   void Keep(std::unique_ptr<Batch> batch);
+  void AskLimiter(StreamId id, LimiterMethod method, std::string_view message);
   void CheckHealth(StreamId id, std::string_view message);
   void WatchHealth(StreamId id, std::string_view message);
   void Reflect(StreamId id, const Method& method, std::string_view message);
@@ -98,8 +103,9 @@ class Services final : private Session::Handler, public std::enable_shared_from_
   std::vector<Watcher> watchers_;
   std::unique_ptr<Batch> batch_;  // Of what is being received; null if there is none.
   std::vector<std::unique_ptr<Batch>> spare_;
-  bool deciding_ = false;
-  std::size_t in_flight_ = 0;  // Calls that the engine has, including those given up.
+  bool receiving_ = false;
+  // Calls that the engine has, including those given up; a large batch counts as several.
+  std::size_t in_flight_ = 0;
   std::string reply_;
 };
 

@@ -296,7 +296,7 @@ TEST_F(ServicesTest, ListsItsServices) {
     for (const auto& service : response.list_services_response().service()) {
       names.push_back(service.name());
     }
-    EXPECT_THAT(names, ElementsAre(kRlsServiceName, "grpc.health.v1.Health",
+    EXPECT_THAT(names, ElementsAre(kRlsServiceName, kLimiterServiceName, "grpc.health.v1.Health",
                                    "grpc.reflection.v1.ServerReflection",
                                    "grpc.reflection.v1alpha.ServerReflection"));
   }

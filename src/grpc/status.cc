@@ -6,8 +6,48 @@
 #include <utility>
 
 #include "base/percent.h"
+#include "base/text.h"
 
 namespace sluice::grpc {
+namespace {
+
+StatusCode CodeOf(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidLimit:
+    case ErrorCode::kInvalidKey:
+    case ErrorCode::kInvalidCost:
+    case ErrorCode::kCostExceedsLimit:
+    case ErrorCode::kInvalidTime:
+    case ErrorCode::kInvalidRequest:
+    case ErrorCode::kInvalidInput:
+      return StatusCode::kInvalidArgument;
+    case ErrorCode::kNotFound:
+      return StatusCode::kNotFound;
+    case ErrorCode::kHoldConflict:
+    case ErrorCode::kConflict:
+      return StatusCode::kAlreadyExists;
+    case ErrorCode::kNeedsHold:
+    case ErrorCode::kHoldLost:
+    case ErrorCode::kPreconditionFailed:
+      return StatusCode::kFailedPrecondition;
+    case ErrorCode::kTooManyHolds:
+    case ErrorCode::kTooLarge:
+      return StatusCode::kResourceExhausted;
+    case ErrorCode::kStoreFull:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kOutcomeUnknown:
+    case ErrorCode::kAccessDenied:
+    case ErrorCode::kStoreError:
+    case ErrorCode::kForeignState:
+    case ErrorCode::kIo:
+      return StatusCode::kUnavailable;
+    case ErrorCode::kSnapshotDamaged:
+      break;
+  }
+  return StatusCode::kInternal;
+}
+
+}  // namespace
 
 std::string_view ToText(StatusCode code) {
   static constexpr std::array<std::string_view, 17> kTexts = {
@@ -25,8 +65,12 @@ std::string_view ToString(StatusCode code) {
       return "DEADLINE_EXCEEDED";
     case StatusCode::kNotFound:
       return "NOT_FOUND";
+    case StatusCode::kAlreadyExists:
+      return "ALREADY_EXISTS";
     case StatusCode::kResourceExhausted:
       return "RESOURCE_EXHAUSTED";
+    case StatusCode::kFailedPrecondition:
+      return "FAILED_PRECONDITION";
     case StatusCode::kUnimplemented:
       return "UNIMPLEMENTED";
     case StatusCode::kInternal:
@@ -37,6 +81,10 @@ std::string_view ToString(StatusCode code) {
       return "UNAUTHENTICATED";
   }
   std::unreachable();
+}
+
+Status StatusOf(const Error& error) {
+  return {CodeOf(error.code), text::Cat(ToString(error.code), ": ", error.message)};
 }
 
 std::string PercentEncode(std::string_view text) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "sluice/error.h"
+
 namespace sluice::grpc {
 
 // The gRPC codes that this server uses; the numbers are those on the wire.
@@ -14,7 +16,9 @@ enum class StatusCode : std::uint8_t {
   kInvalidArgument = 3,
   kDeadlineExceeded = 4,
   kNotFound = 5,
+  kAlreadyExists = 6,
   kResourceExhausted = 8,
+  kFailedPrecondition = 9,
   kUnimplemented = 12,
   kInternal = 13,
   kUnavailable = 14,
@@ -34,6 +38,9 @@ std::string_view ToText(StatusCode code);
 
 // The gRPC name: "INVALID_ARGUMENT".
 std::string_view ToString(StatusCode code);
+
+// How sluice.v1.Limiter ends calls that fail; the message begins with the error's name.
+Status StatusOf(const Error& error);
 
 // The format of grpc-message: printable ASCII except '%' as it is, all else as %XX.
 std::string PercentEncode(std::string_view text);

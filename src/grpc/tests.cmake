@@ -5,7 +5,7 @@ target_include_directories(sluice_h2_client PUBLIC ${PROJECT_SOURCE_DIR}/tests)
 target_link_libraries(sluice_h2_client PUBLIC PkgConfig::NGHTTP2 ZLIB::ZLIB)
 
 sluice_test(grpc_test
-  SOURCES src/grpc/rls_test.cc src/grpc/server_test.cc src/grpc/services_test.cc
+  SOURCES src/grpc/limiter_test.cc src/grpc/rls_test.cc src/grpc/server_test.cc src/grpc/services_test.cc
           src/grpc/session_test.cc tests/conformance/rls_test.cc
   LIBRARIES sluice_grpc sluice_memory sluice_redis_store sluice_h2_client sluice_test_support)
 if(SLUICE_SANITIZE MATCHES thread)

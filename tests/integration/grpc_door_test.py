@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 import grpc
@@ -26,6 +27,7 @@ from support import eventually
 
 PROTO = pathlib.Path(__file__).resolve().parents[2] / "proto"
 RLS = "envoy.service.ratelimit.v3.RateLimitService"
+LIMITER = "sluice.v1.Limiter"
 CONFIG = """
 domain: edge
 descriptors:
@@ -74,11 +76,12 @@ def load_messages(folder):
     grpc.__path__.append(f"{folder}/grpc")
     return [importlib.import_module(name) for name in
             ("envoy.service.ratelimit.v3.rls_pb2", "grpc.health.v1.health_pb2",
-             "grpc.reflection.v1.reflection_pb2", "grpc.reflection.v1alpha.reflection_pb2")]
+             "grpc.reflection.v1.reflection_pb2", "grpc.reflection.v1alpha.reflection_pb2",
+             "sluice.v1.limiter_pb2")]
 
 
 FOLDER = tempfile.TemporaryDirectory()
-rls_pb2, health_pb2, reflection_pb2, reflection_alpha_pb2 = load_messages(FOLDER.name)
+rls_pb2, health_pb2, reflection_pb2, reflection_alpha_pb2, limiter_pb2 = load_messages(FOLDER.name)
 
 
 class Server(support.Service):
@@ -385,7 +388,7 @@ class DoorTest(unittest.TestCase):
     def test_says_how_it_is(self):
         check = method(self.channel, "unary_unary", "/grpc.health.v1.Health/Check",
                        health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse)
-        for service in ("", RLS):
+        for service in ("", RLS, LIMITER):
             answer = check(health_pb2.HealthCheckRequest(service=service), timeout=TIMEOUT)
             self.assertEqual(answer.status, health_pb2.HealthCheckResponse.SERVING)
         self.assertFails(grpc.StatusCode.NOT_FOUND, check,
@@ -406,16 +409,21 @@ class DoorTest(unittest.TestCase):
                      reflect(iter([messages.ServerReflectionRequest(list_services="")]),
                              timeout=TIMEOUT)
                      for service in answer.list_services_response.service]
-            self.assertIn(RLS, names)
-            answers = list(reflect(iter([
-                messages.ServerReflectionRequest(file_containing_symbol=RLS),
-                messages.ServerReflectionRequest(file_containing_symbol="no.such.Symbol"),
-            ]), timeout=TIMEOUT))
-            self.assertEqual(answers[1].error_response.error_code, 5)
-            self.call_by_description(answers[0].file_descriptor_response.file_descriptor_proto)
+            self.assertLessEqual({RLS, LIMITER}, set(names))
+            rls, limiter, unknown = reflect(iter([
+                messages.ServerReflectionRequest(file_containing_symbol=name)
+                for name in (RLS, LIMITER, "no.such.Symbol")]), timeout=TIMEOUT)
+            self.assertEqual(unknown.error_response.error_code, 5)
+            answer = self.call_by_description(rls, RLS, ask("free", "x"))
+            self.assertEqual(answer.overall_code, OK)
+            answer = self.call_by_description(
+                limiter, LIMITER, limiter_pb2.CheckRequest(limit="limit=5,window=1h", key=package))
+            self.assertTrue(answer.allowed)
+            self.assertEqual(answer.remaining, 4)
 
-    def call_by_description(self, files):
-        """Calls with nothing but what reflection gave, as a tool would."""
+    def call_by_description(self, reflected, service, message):
+        """Calls the first method with nothing but what reflection gave, as a tool would."""
+        files = reflected.file_descriptor_response.file_descriptor_proto
         files = [descriptor_pb2.FileDescriptorProto.FromString(file) for file in files]
         pool = descriptor_pool.DescriptorPool()
         while files:
@@ -425,13 +433,13 @@ class DoorTest(unittest.TestCase):
             for file in ready:
                 pool.Add(file)
                 files.remove(file)
-        described = pool.FindServiceByName(RLS).methods[0]
+        described = pool.FindServiceByName(service).methods[0]
         factory = message_factory.MessageFactory(pool)
         request = factory.GetPrototype(described.input_type)
         response = factory.GetPrototype(described.output_type)
-        call = method(self.channel, "unary_unary", f"/{RLS}/{described.name}", request, response)
-        sent = request.FromString(ask("free", "x").SerializeToString())
-        self.assertEqual(call(sent, timeout=TIMEOUT).overall_code, OK)
+        call = method(self.channel, "unary_unary", f"/{service}/{described.name}", request,
+                      response)
+        return call(request.FromString(message.SerializeToString()), timeout=TIMEOUT)
 
     def test_serves_others_beside_those_who_misbehave(self):
         preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -564,6 +572,181 @@ class RedisTest(unittest.TestCase):
         answer = server.post_json(
             {"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]})
         self.assertEqual(answer.status, 503)
+
+
+LIMITER_RULES = f"""
+ruleSets:
+  - id: llm
+    rules:
+      - id: requests
+        scope: PER_USER
+        onStoreFailure: FAIL_CLOSED
+        hold: {{ttl: 10m}}
+        bands: [{{label: rpm, algorithm: FIXED_WINDOW, limit: 5, window: {support.AGES}}}]
+      - id: tokens
+        scope: PER_USER
+        onStoreFailure: FAIL_CLOSED
+        cost: {{attribute: tokens, default: 1}}
+        bands: [{{label: tpm, algorithm: FIXED_WINDOW, limit: 1000, window: {support.AGES}}}]
+  - {{id: jobs, rules: [{{id: slots, scope: PER_USER, bands: [{{label: open, algorithm: CONCURRENCY, limit: 2, ttl: 10m}}]}}]}}
+"""
+
+
+class Limiter:
+    """A client of sluice.v1.Limiter, as protoc's own would be."""
+
+    def __init__(self, channel, metadata=()):
+        def call(name, request, response):
+            stub = method(channel, "unary_unary", f"/{LIMITER}/{name}", request, response)
+            return lambda message: stub(message, timeout=TIMEOUT, metadata=metadata)
+
+        messages = limiter_pb2
+        self.check = call("Check", messages.CheckRequest, messages.CheckResponse)
+        self.check_batch = call("CheckBatch", messages.CheckBatchRequest,
+                                messages.CheckBatchResponse)
+        self.hold = call("Hold", messages.HoldRequest, messages.HoldResponse)
+        self.settle = call("Settle", messages.SettleRequest, messages.SettleResponse)
+        self.release = call("Release", messages.ReleaseRequest, messages.SettleResponse)
+        self.extend = call("Extend", messages.ExtendRequest, messages.ExtendResponse)
+        self.give = call("Give", messages.GiveRequest, messages.GiveResponse)
+
+
+def by_rules(rule_set, message=limiter_pb2.CheckRequest, user="ann", tokens=None, **fields):
+    attributes = {"tokens": str(tokens)} if tokens is not None else {}
+    context = limiter_pb2.Context(user_id=user, attributes=attributes)
+    return message(rule_set=rule_set, context=context, **fields)
+
+
+class LimiterTest(unittest.TestCase):
+    """sluice.v1.Limiter: one limiter with the other doors, and over Redis with other instances."""
+
+    def serve(self, *options):
+        rules = support.Folder()
+        self.addCleanup(rules.remove)
+        server = Server("--rules", rules.write("rules.yaml", LIMITER_RULES), *options)
+        self.addCleanup(server.remove)
+        return server
+
+    def limiter(self, server, metadata=()):
+        channel = server.channel()
+        self.addCleanup(channel.close)
+        return Limiter(channel, metadata)
+
+    def assertFails(self, code, text, call, message):
+        with self.assertRaises(grpc.RpcError) as caught:
+            call(message)
+        self.assertEqual(caught.exception.code(), code, caught.exception.details())
+        self.assertIn(text, caught.exception.details())
+
+    def test_checks_and_gives_back(self):
+        server = self.serve()
+        limiter = self.limiter(server)
+        answers = [limiter.check(limiter_pb2.CheckRequest(
+            limit=f"algorithm=fixed_window,limit=3,window={support.AGES}", key="k", permits=2))
+            for _ in range(2)]
+        self.assertEqual([(answer.allowed, answer.limit, answer.remaining) for answer in answers],
+                         [(True, 3, 1), (False, 3, 1)])
+        self.assertGreater(answers[1].retry_after.ToTimedelta().days, 0)
+        answer = limiter.check(by_rules("llm", tokens=400, detail=True))
+        self.assertEqual([(band.rule, band.remaining) for band in answer.bands],
+                         [("requests", 4), ("tokens", 600)])
+        # One limiter with the other doors.
+        self.assertEqual(server.check("llm", userId="ann").json["remaining"], 3)
+        denied = limiter.check(by_rules("llm", tokens=900))
+        self.assertEqual((denied.allowed, denied.denied_by.rule, denied.denied_by.band),
+                         (False, "tokens", "tpm"))
+        given = limiter.give(by_rules("llm", limiter_pb2.GiveRequest, tokens=100))
+        self.assertEqual((given.limit, given.remaining), (5, 4))
+
+    def test_checks_many(self):
+        limiter = self.limiter(self.serve())
+        checks = [by_rules("llm", tokens=700), by_rules("other"), by_rules("llm", tokens=700),
+                  limiter_pb2.CheckRequest(limit="limit=1,window=1h", key="k")]
+        answer = limiter.check_batch(limiter_pb2.CheckBatchRequest(checks=checks))
+        self.assertEqual([result.WhichOneof("result") for result in answer.results],
+                         ["check", "error", "check", "check"])
+        self.assertEqual([result.check.allowed for result in answer.results],
+                         [True, False, False, True])
+        self.assertEqual(answer.results[1].error.code, grpc.StatusCode.NOT_FOUND.value[0])
+
+    def test_a_hold_is_one_at_every_door(self):
+        server = self.serve()
+        limiter = self.limiter(server)
+        request = by_rules("llm", limiter_pb2.HoldRequest, tokens=800, id="chat 1")
+        made = limiter.hold(request)
+        self.assertTrue(made.check.allowed and made.holds)
+        self.assertGreater(made.expires_at.seconds, time.time() + 500)
+        self.assertEqual(limiter.hold(request).id, made.id)
+        self.assertFalse(limiter.hold(by_rules("llm", limiter_pb2.HoldRequest, tokens=800))
+                         .check.allowed)
+        extended = limiter.extend(limiter_pb2.ExtendRequest(id=made.id, ttl={"seconds": 3600}))
+        self.assertGreater(extended.expires_at.seconds, made.expires_at.seconds)
+        settled = limiter.settle(limiter_pb2.SettleRequest(id=made.id, rules={"tokens": 250}))
+        self.assertEqual([(budget.name, budget.key, budget.cost, budget.remaining)
+                          for budget in settled.budgets],
+                         [("llm/requests/rpm", "user:ann", 1, 4),
+                          ("llm/tokens/tpm", "user:ann", 250, 750)])
+        self.assertFails(grpc.StatusCode.ALREADY_EXISTS, "HOLD_CONFLICT: ", limiter.hold, request)
+        self.assertFails(grpc.StatusCode.FAILED_PRECONDITION, "HOLD_LOST: ", limiter.extend,
+                         limiter_pb2.ExtendRequest(id=made.id))
+
+        slot = limiter.hold(by_rules("jobs", limiter_pb2.HoldRequest))
+        self.assertEqual(server.request("DELETE", f"/api/v1/holds/{slot.id}").json["released"],
+                         True)
+        made = server.request("POST", "/api/v1/holds",
+                              {"ruleSet": "jobs", "context": {"userId": "ann"}})
+        released = limiter.release(limiter_pb2.ReleaseRequest(id=made.json["id"]))
+        self.assertEqual((released.late, released.budgets[0].remaining), (False, 2))
+
+    def test_says_what_is_wrong(self):
+        server = self.serve()
+        limiter = self.limiter(server)
+        self.assertFails(grpc.StatusCode.INVALID_ARGUMENT, "expected rule_set", limiter.check,
+                         limiter_pb2.CheckRequest())
+        self.assertFails(grpc.StatusCode.NOT_FOUND, '"other"', limiter.check, by_rules("other"))
+        self.assertFails(grpc.StatusCode.FAILED_PRECONDITION, "NEEDS_HOLD: ", limiter.check,
+                         by_rules("jobs"))
+        self.assertFails(grpc.StatusCode.INVALID_ARGUMENT, "not the id of a hold", limiter.settle,
+                         limiter_pb2.SettleRequest(id="chat 1"))
+        self.assertEqual(server.metric("sluice_errors_total", code="FAILED_PRECONDITION"), 1)
+
+    def test_is_for_callers_with_a_token(self):
+        tokens = support.Folder()
+        self.addCleanup(tokens.remove)
+        server = self.serve("--grpc-token-file", tokens.write("tokens", "secret\n"))
+        check = limiter_pb2.CheckRequest(limit="limit=1,window=1h", key="k")
+        self.assertFails(grpc.StatusCode.UNAUTHENTICATED, "expected a token",
+                         self.limiter(server).check, check)
+        caller = self.limiter(server, (("authorization", "Bearer secret"),))
+        self.assertTrue(caller.check(check).allowed)
+
+    def test_denials_name_rule_and_request(self):
+        server = self.serve("--log-level", "debug", "--log-format", "json")
+        limiter = self.limiter(server, (("x-request-id", "mine"),))
+        limiter.hold(by_rules("llm", limiter_pb2.HoldRequest, tokens=1000))
+        limiter.check(by_rules("llm"))
+        server.stop()
+        lines = map(json.loads, server.log().splitlines())
+        self.assertEqual([(line["rule"], line["band"], line["key"], line["request_id"])
+                          for line in lines if line["message"] == "denied by a rule"],
+                         [("tokens", "tpm", "user:ann", "mine")])
+
+    def test_instances_share_holds_and_an_outage_is_an_error(self):
+        redis = support.Redis()
+        self.addCleanup(redis.remove)
+        one, two = [self.limiter(self.serve(*redis.patient_store(), "--grpc-on-store-failure",
+                                            "FAIL_CLOSED")) for _ in range(2)]
+        made = one.hold(by_rules("llm", limiter_pb2.HoldRequest, tokens=800))
+        look = two.check(by_rules("llm", permits=0, detail=True))
+        self.assertEqual([band.held for band in look.bands], [1, 800])
+        settled = two.settle(limiter_pb2.SettleRequest(id=made.id, rules={"tokens": 300}))
+        self.assertEqual([budget.remaining for budget in settled.budgets], [4, 700])
+        redis.kill()
+        for check in (by_rules("llm", user="bob"),
+                      limiter_pb2.CheckRequest(limit="limit=1,window=1h", key="k")):
+            self.assertFails(grpc.StatusCode.UNAVAILABLE, ": ", one.check, check)
+            answer = one.check_batch(limiter_pb2.CheckBatchRequest(checks=[check]))
+            self.assertEqual(answer.results[0].error.code, grpc.StatusCode.UNAVAILABLE.value[0])
 
 
 class ValidateTest(unittest.TestCase):
