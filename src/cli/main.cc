@@ -20,6 +20,7 @@
 #include "cli/config_command.h"
 #include "cli/exit_code.h"
 #include "cli/hide_secrets.h"
+#include "cli/hold_command.h"
 #include "cli/purge_command.h"
 #include "cli/replay_command.h"
 #include "cli/serve_command.h"
@@ -154,7 +155,11 @@ int Help(const CLI::App& app, std::span<char* const> topics) {
   return std::cout ? sluice::cli::kExitOk : sluice::cli::kExitError;
 }
 
-int Run(std::span<char*> arguments) {
+int Run(std::span<char*> all_arguments) {
+  // What follows is a command line of somebody else.
+  const std::vector<std::string> command = sluice::cli::CommandIn(all_arguments);
+  const auto arguments =
+      all_arguments.first(all_arguments.size() - (command.empty() ? 0 : command.size() + 1));
   CLI::App app(About(), "sluice");
   app.set_version_flag("--version", kVersion);
   app.failure_message([&](const CLI::App* failed, const CLI::Error& error) {
@@ -169,6 +174,7 @@ int Run(std::span<char*> arguments) {
   });
   const sluice::cli::ReplayCommand replay(app);
   const sluice::cli::CheckCommand check(app);
+  const sluice::cli::HoldCommand hold(app);
   const sluice::cli::PurgeCommand purge(app);
   const sluice::cli::ServeCommand serve(app);
   const sluice::cli::ValidateCommand validate(app);
@@ -180,7 +186,7 @@ int Run(std::span<char*> arguments) {
   }
   try {
     app.parse(ArgumentsOf(app, arguments));
-    sluice::cli::HideSecrets(arguments);
+    sluice::cli::HideSecrets(all_arguments);
   } catch (const CLI::ParseError& error) {
     const bool help_or_version = app.exit(error) == 0;
     return help_or_version && std::cout.flush() ? sluice::cli::kExitOk : sluice::cli::kExitError;
@@ -194,6 +200,7 @@ int Run(std::span<char*> arguments) {
     return std::cout ? sluice::cli::kExitOk : sluice::cli::kExitError;
   }
   if (app.got_subcommand(check.app())) return check.Run();
+  if (app.got_subcommand(hold.app())) return hold.Run(command);
   if (app.got_subcommand(purge.app())) return purge.Run();
   if (app.got_subcommand(serve.app())) return serve.Run();
   if (app.got_subcommand(validate.app())) return validate.Run();

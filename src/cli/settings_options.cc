@@ -86,7 +86,7 @@ telemetry::LogFormat SettingsOptions::LogFormat() const {
 }
 
 Problems UnknownVariables() {
-  std::vector<std::string> names = {"SLUICE_CONFIG"};
+  std::vector<std::string> names = {"SLUICE_CONFIG", "SLUICE_SERVER"};
   for (const config::Setting& setting : config::AllSettings()) {
     names.push_back(setting.Environment());
   }
