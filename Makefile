@@ -6,7 +6,7 @@
 JOBS ?= $(shell echo $$((2 * $$(nproc))))
 CTEST = ctest --output-on-failure -j $(JOBS) --test-dir
 
-.PHONY: help setup build test simulate chaos run bench-engine bench-redis bench-http bench-doors bench-guard bench-growth lint format asan tsan fuzz nightly clean
+.PHONY: help setup build test simulate chaos run bench-engine bench-redis bench-http bench-doors bench-guard bench-holds bench-growth lint format asan tsan fuzz nightly clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -54,6 +54,9 @@ bench-guard: build ## What the guard costs and what its deny cache gains
 bench-growth: build ## How a decision's cost grows with keys, rules, connections and more; SVG=FILE draws it
 	@bench/growth_bench.py $(if $(SVG),--svg '$(SVG)') build/release/sluice build/release/bench/growth_bench
 
+bench-holds: build ## What holds cost, and that checks without holds cost what they did before
+	@bench/bench-holds
+
 lint: setup ## Format, tidy and include-direction checks
 	@tools/lint
 
@@ -79,7 +82,7 @@ tsan: setup ## What runs on several threads, under the thread sanitizer; LONG=1 
 	@$(CTEST) build/tsan \
 		-R '^(lines$$|($(if $(LONG),.*_test,$(subst $(EMPTY) ,|,$(strip $(THREADED)))))\.)'
 
-fuzz: setup ## Every fuzz target, FUZZ_SECONDS=10 each
+fuzz: setup ## Every fuzz target, FUZZ_SECONDS=10 of processor time each
 	@tools/build fuzz all_fuzz
 	@tools/fuzz $(or $(FUZZ_SECONDS),10)
 

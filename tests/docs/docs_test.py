@@ -84,6 +84,7 @@ class HelpTexts(DocumentsTest):
 
     def test_examples_of_commands(self):
         reader = self.reader()
+        reader.type("sluice serve")  # For those that ask one.
         examples = []
         for command in subcommands():
             text = support.sluice(command, "--help").stdout

@@ -20,6 +20,11 @@ curl() {
   command curl "${arguments[@]}" "$@"
 }
 
+# The one that has Debian's packages.
+python3() {
+  /usr/bin/python3 "$@"
+}
+
 # The one that built the library.
 c++() {
   command "$COMPILER" "$@"
@@ -58,7 +63,7 @@ make() {
 
 sluice() {
   if [ "${1-}" != serve ]; then
-    command sluice "$@"
+    SLUICE_SERVER=${SLUICE_SERVER-http://$HTTP_LISTEN} command sluice "$@"
     return
   fi
   shift

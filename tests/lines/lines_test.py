@@ -87,6 +87,7 @@ class LinesTest(support.ServiceTest):
         for sock, key in itertools.islice(turns, KEYS):
             ask(sock, key)
         service.send(signal.SIGUSR1)
+        eventually(pathlib.Path(f"{self.counts}.begun").exists, "counting begins")
         for sock, key in itertools.islice(turns, REQUESTS):
             ask(sock, key)
         service.send(signal.SIGUSR2)

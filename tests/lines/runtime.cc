@@ -4,9 +4,10 @@
 // runtime of the thread sanitizer: the compiler has put a call before every access of the program.
 // What the libraries outside of it do, such as malloc, is not seen.
 //
-// SIGUSR1 begins a count, SIGUSR2 ends it and writes it to $SLUICE_LINES: a line `base ADDRESS`,
-// where the program was loaded, and for each thread `thread NAME` and lines of `ADDRESS MISSES
-// WHERE`, where WHERE is an address in the code of the last miss.
+// SIGUSR1 begins a count, and makes the file $SLUICE_LINES.begun. SIGUSR2 ends it and writes it to
+// $SLUICE_LINES: a line `base ADDRESS`, where the program was loaded, and for each thread `thread
+// NAME` and lines of `ADDRESS MISSES WHERE`, where WHERE is the address in the code of the last
+// miss.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -116,12 +117,15 @@ inline void Touch(const volatile void* address, std::size_t size, bool writes, c
   }
 }
 
-void Write(std::uint64_t count) {
-  const char* const path = std::getenv("SLUICE_LINES");
-  if (path == nullptr) std::abort();
-  const std::string temporary = std::string(path) + ".part";
-  std::FILE* const file = std::fopen(temporary.c_str(), "w");
+std::FILE* Create(const std::string& path) {
+  std::FILE* const file = std::fopen(path.c_str(), "w");
   if (file == nullptr) std::abort();
+  return file;
+}
+
+void Write(std::uint64_t count, const std::string& path) {
+  const std::string temporary = path + ".part";
+  std::FILE* const file = Create(temporary);
   std::fprintf(file, "base %p\n", static_cast<const void*>(&__executable_start));
   for (const auto& place : threads) {
     const Thread* const thread = place.load(std::memory_order_acquire);
@@ -133,7 +137,7 @@ void Write(std::uint64_t count) {
     }
   }
   std::fclose(file);
-  std::rename(temporary.c_str(), path);
+  std::rename(temporary.c_str(), path.c_str());
 }
 
 void* Serve(void*) {
@@ -144,8 +148,14 @@ void* Serve(void*) {
   for (int signal = 0; ::sigwait(&signals, &signal) == 0;) {
     const std::uint64_t count = current.load();
     if ((signal == SIGUSR1) == (count % 2 == 1)) continue;
+    const char* const path = std::getenv("SLUICE_LINES");
+    if (path == nullptr) std::abort();
     current.store(count + 1);
-    if (signal == SIGUSR2) Write(count);
+    if (signal == SIGUSR2) {
+      Write(count, path);
+    } else {
+      std::fclose(Create(std::string(path) + ".begun"));
+    }
   }
   return nullptr;
 }
