@@ -62,7 +62,8 @@ inline Decision Decide(const Limit& limit, const SeenState& seen, TimePoint now,
 // What a request of this cost, which the limit can grant, would get from a state that was only
 // peeked at. `look` is the decision of cost 0 on it. Only whether and when it would pass can differ
 // from `look`, since nothing is taken. The wait may be longer than necessary if the store did not
-// report its state, or if several units would have to leave a log.
+// report its state, if several units would have to leave a log, or if units would have to be
+// released.
 inline Decision Foresee(const Limit& limit, const Decision& look, const SeenState& seen,
                         std::int64_t cost) {
   Decision foreseen = look;
@@ -75,7 +76,8 @@ inline Decision Foresee(const Limit& limit, const Decision& look, const SeenStat
     foreseen.delay = exact.delay;
   } else if (!foreseen.allowed) {
     const auto log = StateOf<WindowLog>(seen);
-    const bool oldest_is_enough = is_known && log.used + cost - limit.amount() == 1;
+    const bool oldest_is_enough = is_known && KernelOf(limit) == KernelKind::kWindowLog &&
+                                  log.used + cost - limit.amount() == 1;
     const Micros oldest_leaves = limit.span() + Micros{log.oldest - WindowLog::MomentUs(log, now)};
     foreseen.retry_after = oldest_is_enough ? oldest_leaves : look.reset_after;
   }

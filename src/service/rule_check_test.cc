@@ -241,6 +241,28 @@ TEST_F(RuleCheckTest, ALookForeseesTheDecisionOfEveryAlgorithm) {
   }
 }
 
+// Only the records of the holds know when the first of them expires.
+TEST_F(RuleCheckTest, ALookAtSlotsThatAreAllTakenForeseesTheLongestWait) {
+  const auto limit = Limit::Parse("algorithm=concurrency,limit=2,ttl=30s");
+  const Charge slot{.key = "k", .limit = &*limit};
+  for (const char* id : {"first", "second"}) {
+    HoldTerms terms{.id = id};
+    Request hold{.charges = {&slot, 1}, .action = Action::kHold, .hold = &terms};
+    store_.Apply({&hold, 1}, [] {});
+    ASSERT_TRUE(hold.outcome && hold.outcome->allowed);
+    clock_.Advance(std::chrono::seconds{10});
+  }
+  const Charge look{.key = "k", .limit = &*limit, .cost = 0};
+  SeenState seen;
+  Request looked{.charges = {&look, 1}, .seen = {&seen, 1}};
+  store_.Apply({&looked, 1}, [] {});
+  ASSERT_TRUE(looked.outcome);
+  const Decision foreseen = core::Foresee(*limit, *looked.outcome, seen, 1);
+  EXPECT_FALSE(foreseen.allowed);
+  EXPECT_EQ(foreseen.retry_after, std::chrono::seconds{20});
+  EXPECT_EQ(foreseen.reset_after, std::chrono::seconds{20});
+}
+
 TEST_F(RuleCheckTest, OverridesPassAndBlockWithoutACharge) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(Check("api", {.user_id = "vip"})->decision()->allowed);
