@@ -83,7 +83,10 @@ class Shell {
   [[noreturn]] void Run() {
     ::signal(SIGCHLD, SIG_DFL);
     const sigset_t signals = SignalsToRead();
-    ::pthread_sigmask(SIG_BLOCK, &signals, &mask_before_);
+    sigset_t blocked = signals;
+    // Nobody may read what it says any more; the hold must go on.
+    sigaddset(&blocked, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &blocked, &mask_before_);
     const int fd = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd == -1) Fail("signalfd");
     signals_.assign(fd);
@@ -227,9 +230,10 @@ class Shell {
 
   void OnSignal() {
     if (signal_.ssi_signo == SIGCHLD) return Reap();
-    // A terminal sends its signals to the command as well, which is in the same group.
-    const bool from_terminal = signal_.ssi_code == SI_KERNEL;
-    if (from_terminal && child_ > 0) return;
+    // The keys of a terminal reach the command as well, which is in the same group. When it hangs
+    // up, only the leader of the session is told, and that may be this process.
+    const bool by_key = signal_.ssi_code == SI_KERNEL && signal_.ssi_signo != SIGHUP;
+    if (by_key && child_ > 0) return;
     Do(run_.OnSignal(static_cast<int>(signal_.ssi_signo)));
   }
 

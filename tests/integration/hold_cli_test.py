@@ -5,11 +5,14 @@ Usage: hold_cli_test.py PROGRAM
 """
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import re
 import signal
 import socket
+import subprocess
+import termios
 
 import support
 from support import eventually, eventually_get
@@ -198,6 +201,42 @@ class InMemory(HoldCommandTest):
         second.send(signal.SIGHUP)
         first.send(signal.SIGTERM)
         self.assertEqual((second.wait(), second.output()), (0, "second\n"))
+
+    def test_a_terminal_that_hangs_up(self):
+        """Only the leader of the session is told, which this is, as by `ssh -t`."""
+        terminal, its_side = os.openpty()
+        process = self.start_hold("--ttl", "10m", script=SLEEPER.replace("TERM", "HUP"),
+                                  stdin=its_side, stdout=its_side, start_new_session=True,
+                                  preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        os.close(its_side)
+        self.assertEqual(os.read(terminal, 7), b"running")
+        os.close(terminal)
+        self.assertEqual(process.wait(support.PATIENCE), 7)
+        self.assertEqual(self.held(self.service), 0)
+
+    def test_goes_on_when_nobody_reads_what_it_says(self):
+        ours, errors = os.pipe()
+        process = self.start_hold("--ttl", "3s", script=SLEEPER, stdout=subprocess.PIPE,
+                                  stderr=errors)
+        os.close(errors)
+        self.assertEqual(process.stdout.readline(), b"running\n")
+        os.close(ours)
+        self.service.kill()
+        # After it has said why.
+        self.assertEqual(process.wait(support.PATIENCE), 7)
+
+    def start_hold(self, *arguments, script, **options):
+        process = subprocess.Popen(
+            [support.PROGRAM, "hold", "--server", url(self.service), *SLOT, *arguments, "--", "sh",
+             "-c", script], env=support.clean_environment(), **options)
+
+        def remove():
+            process.kill()
+            process.wait()
+            if process.stdout:
+                process.stdout.close()
+        self.addCleanup(remove)
+        return process
 
     def test_kill_9_leaves_the_slot_until_its_ttl_and_ends_the_command(self):
         process = self.run_hold(self.service, *SLOT, "--ttl", "10s",
