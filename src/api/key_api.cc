@@ -137,6 +137,10 @@ std::shared_ptr<KeyCall> PrepareKey(service::Engine& engine, const Instruments& 
     return nullptr;
   }
   const auto& [key, rule, hold] = wanted;
+  if (hold.value && hold.value->empty()) {
+    call->reply.Fail(400, "INVALID_QUERY", "hold is empty; expected the id of one, or no hold");
+    return nullptr;
+  }
   call->hold = hold.value.value_or("");
   if (!key.value || key.value->empty()) {
     call->reply.Fail(400, "INVALID_KEY", text::Cat("expected ?key=", kKeysAsShown));
@@ -283,6 +287,11 @@ void KeyApi::Reset(const http::Request& request, http::Exchange exchange,
                    std::string_view rule_set) const {
   const auto call = PrepareKey(engine_, instruments_, request, std::move(exchange), rule_set);
   if (!call) return;
+  if (!call->hold.empty()) {
+    return call->reply.Fail(400, "INVALID_QUERY",
+                            "this resets whole budgets; expected no hold, or "
+                            "DELETE /admin/v1/keys/holds to release one");
+  }
   for (const Charge& charge : call->charges) {
     call->requests.push_back({.charges = {&charge, 1}, .action = Action::kReset});
   }

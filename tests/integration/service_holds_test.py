@@ -293,6 +293,15 @@ class InMemory(HoldTest):
         self.assertEqual(self.service.metric("sluice_rule_holds_total", rule_set="llm",
                                              rule="tokens", event="released"), 1)
 
+    def test_who_names_a_hold_resets_no_budget(self):
+        self.make(self.service, "llm", tokens=5, id="chat")
+        path = "/admin/v1/rule-sets/llm/keys"
+        for hold in ("chat", ""):
+            answer = self.service.admin("DELETE", target(path, key="user:ann", hold=hold))
+            self.assertEqual((answer.status, answer.json["error"]["code"]),
+                             (400, "INVALID_QUERY"), answer)
+        self.assertEqual(self.left(self.service, "llm")["tokens"], (995, 5))
+
     def test_many_are_listed_up_to_a_maximum(self):
         ids = [f"{number:03}" for number in range(120)]
         for number, identifier in enumerate(ids):
