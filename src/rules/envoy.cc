@@ -302,11 +302,21 @@ class RlsParser {
     child.shared = limit.share_threshold && is_wildcard;
     if (const auto* rate_limit = mapping.Find("rate_limit")) {
       ParseRateLimit(*rate_limit, limit);
+      CheckPostpaid(*rate_limit, limit);
       child.limit = &tree_.limits.emplace_back(std::move(limit));
     }
     if (const auto* descriptors = mapping.Find("descriptors")) {
       ParseDescriptors(*descriptors, child, path, depth + 1);
     }
+  }
+
+  // Everywhere else, units come back one by one, and each of them would let a look pass and be all
+  // that its request is charged.
+  void CheckPostpaid(const YamlNode& rate_limit, const RlsLimit& limit) {
+    if (!limit.postpaid || !limit.limit || limit.limit->algorithm() == Algorithm::kFixedWindow)
+      return;
+    reporter_.Add(rate_limit, text::Cat("a postpaid limit cannot be ", limit.limit->ToString(),
+                                        "; expected the algorithm fixed_window"));
   }
 
   void ParseRateLimit(const YamlNode& node, RlsLimit& limit) {

@@ -272,6 +272,21 @@ descriptors:
   EXPECT_EQ(limit.line, 5);
 }
 
+TEST(Rls, APostpaidLimitIsAFixedWindow) {
+  const auto problems = [](std::string_view rate_limit) {
+    return ProblemsOf(text::Cat("domain: d\ndescriptors: [{key: k, postpaid: true, rate_limit: {",
+                                rate_limit, "}}]"));
+  };
+  const std::string per_minute = "unit: minute, requests_per_unit: 6, algorithm: ";
+  EXPECT_THAT(problems(per_minute + "fixed_window"), ElementsAre());
+  EXPECT_THAT(problems("unlimited: true"), ElementsAre());
+  for (const std::string_view algorithm :
+       {"token_bucket", "leaky_bucket", "gcra", "sliding_window", "sliding_window_counter"}) {
+    EXPECT_THAT(problems(text::Cat(per_minute, algorithm)),
+                ElementsAre(HasSubstr("expected the algorithm fixed_window")));
+  }
+}
+
 TEST(Rls, AnyAlgorithmMayBeNamed) {
   const auto form = [](std::string_view rate_limit) {
     return LimitOf(rate_limit).limit->ToString();
