@@ -14,6 +14,27 @@ namespace sluice {
 // An id that nobody guesses: 128 random bits as 32 hexadecimal digits.
 std::string NewHoldId();
 
+// The operations on holds, one at a time: for those that outlive a scope, and for what each charge
+// has cost. Like ScopedHold, they work with every store and wait for its answer. `terms` names the
+// hold; what the store says of it is in there afterwards.
+//
+//   const sluice::Charge charges[] = {{.key = "ann", .limit = &*tokens, .cost = 800}};
+//   sluice::HoldTerms terms{.id = id, .ttl = 1min};
+//   if (const auto made = sluice::Hold(store, charges, terms); !made || !made->allowed) return;
+Expected<Decision> Hold(Store& store, std::span<const Charge> charges, HoldTerms& terms);
+
+// The cost of each charge is what it has really cost. Errors are those of the store.
+Expected<Decision> Settle(Store& store, std::span<const Charge> charges, HoldTerms& terms);
+
+// Settles for 0, whatever the costs are.
+Expected<Decision> Release(Store& store, std::span<const Charge> charges, HoldTerms& terms);
+
+// For another ttl of the terms. Error: kHoldLost.
+Expected<Decision> Extend(Store& store, std::span<const Charge> charges, HoldTerms& terms);
+
+// Gives back the costs without naming a hold; see Action::kGive.
+Expected<Decision> Give(Store& store, std::span<const Charge> charges);
+
 // Units that are held for as long as this object lives, and are then released or settled:
 //
 //   const auto jobs = sluice::Limit::Concurrency({.limit = 50, .ttl = 30s});

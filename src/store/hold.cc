@@ -9,6 +9,16 @@
 #include "store/hash.h"
 
 namespace sluice {
+namespace {
+
+Expected<Decision> Await(Store& store, Request request) {
+  std::promise<void> answered;
+  store.Apply({&request, 1}, [&] { answered.set_value(); });
+  answered.get_future().wait();
+  return std::move(request.outcome);
+}
+
+}  // namespace
 
 std::string NewHoldId() {
   std::string id;
@@ -18,6 +28,28 @@ std::string NewHoldId() {
     }
   }
   return id;
+}
+
+Expected<Decision> Hold(Store& store, std::span<const Charge> charges, HoldTerms& terms) {
+  return Await(store, {.charges = charges, .action = Action::kHold, .hold = &terms});
+}
+
+Expected<Decision> Settle(Store& store, std::span<const Charge> charges, HoldTerms& terms) {
+  return Await(store, {.charges = charges, .action = Action::kSettle, .hold = &terms});
+}
+
+Expected<Decision> Release(Store& store, std::span<const Charge> charges, HoldTerms& terms) {
+  std::vector<Charge> free(charges.begin(), charges.end());
+  for (Charge& charge : free) charge.cost = 0;
+  return Settle(store, free, terms);
+}
+
+Expected<Decision> Extend(Store& store, std::span<const Charge> charges, HoldTerms& terms) {
+  return Await(store, {.charges = charges, .action = Action::kExtend, .hold = &terms});
+}
+
+Expected<Decision> Give(Store& store, std::span<const Charge> charges) {
+  return Await(store, {.charges = charges, .action = Action::kGive});
 }
 
 // Copies of everything that a charge refers to.
@@ -53,13 +85,10 @@ struct ScopedHold::State {
     }
     HoldTerms terms{
         .id = options.id, .ttl = ttl, .on_expiry = options.on_expiry, .expires = expires};
-    Request request{.charges = charges, .action = action, .hold = &terms};
-    std::promise<void> answered;
-    store.Apply({&request, 1}, [&] { answered.set_value(); });
-    answered.get_future().wait();
-    if (request.outcome) expires = terms.expires;
-    if (action == Action::kHold) undecided = request.outcome && !terms.held;
-    return std::move(request.outcome);
+    auto outcome = Await(store, {.charges = charges, .action = action, .hold = &terms});
+    if (outcome) expires = terms.expires;
+    if (action == Action::kHold) undecided = outcome && !terms.held;
+    return outcome;
   }
 };
 

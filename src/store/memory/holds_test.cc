@@ -248,6 +248,33 @@ TEST_F(HoldsTest, OfManyThreadsNeverExceedTheLimit) {
   EXPECT_EQ(store_->Check({.key = "k", .limit = &limit_, .cost = 0})->held, 0);
 }
 
+TEST_F(HoldsTest, AreMadeAndEndedWithoutAScope) {
+  const auto slots = Limit::Concurrency({.limit = 2, .ttl = 30s});
+  const Charge held[] = {{.key = "k", .limit = &limit_, .name = "n", .cost = 10},
+                         {.key = "k", .limit = &*slots}};
+  HoldTerms terms{.id = "a", .ttl = 10s};
+  EXPECT_TRUE(Hold(*store_, held, terms)->allowed);
+  EXPECT_EQ(terms.expires, kStart + 10s);
+  clock_.Advance(4s);
+  EXPECT_TRUE(Extend(*store_, held, terms));
+  EXPECT_EQ(terms.expires, kStart + 14s);
+  EXPECT_EQ(Peek().held, 10);
+
+  // Each charge has a cost of its own.
+  const Charge used[] = {{.key = "k", .limit = &limit_, .name = "n", .cost = 12},
+                         {.key = "k", .limit = &*slots, .cost = 0}};
+  EXPECT_TRUE(Settle(*store_, used, terms));
+  EXPECT_TRUE(terms.overdrawn);
+  EXPECT_EQ(Peek().remaining, 9'988);
+  EXPECT_EQ(CodeOf(Extend(*store_, held, terms)), ErrorCode::kHoldLost);
+
+  terms = {.id = "b", .ttl = 10s};
+  EXPECT_TRUE(Hold(*store_, held, terms)->allowed);
+  EXPECT_EQ(Release(*store_, held, terms)->held, 0);
+  EXPECT_EQ(Peek().remaining, 9'988);
+  EXPECT_EQ(Give(*store_, {used, 1})->remaining, 10'000);
+}
+
 TEST_F(HoldsTest, OfAScopeAreReleasedOrSettledAtItsEnd) {
   const Charge charge{.key = "k", .limit = &limit_, .name = "n", .cost = 10};
   {
