@@ -404,7 +404,6 @@ class UnderLoad(ReloadTest):
         service = self.start("--rules", folder.write("rules.yaml", self.generation(1)),
                              *NO_POLLING)
         over = threading.Event()
-        answered = [0] * self.THREADS
         seen = [set() for _ in range(self.THREADS)]
         failures = []
 
@@ -418,7 +417,6 @@ class UnderLoad(ReloadTest):
                     number = self.assert_whole(answer)
                     self.assertGreaterEqual(number, max(seen[thread], default=1))
                     seen[thread].add(number)
-                    answered[thread] += 1
             except BaseException as error:  # pylint: disable=broad-except
                 failures.append(error)
             finally:
@@ -430,19 +428,16 @@ class UnderLoad(ReloadTest):
             thread.start()
         try:
             for number in range(2, self.GENERATIONS + 1):
-                before = sum(answered)
                 folder.replace("rules.yaml", self.generation(number))
-                eventually(lambda n=number: failures or service.generation() == n,
-                           f"generation {number}")
                 # There is load during every change.
-                eventually(lambda b=before: failures or sum(answered) > b, "answers")
+                eventually(lambda n=number: failures or any(n in numbers for numbers in seen),
+                           f"answers of generation {number}")
         finally:
             over.set()
             for thread in threads:
                 thread.join()
         if failures:
             raise failures[0]
-        self.assertGreater(len(set().union(*seen)), self.GENERATIONS / 2)
         # Nothing charged under one generation counts under another: all names differ.
         self.assertEqual(service.metric("sluice_reloads_total", result="invalid"), 0)
 
