@@ -183,6 +183,7 @@ class Daemon::Impl {
       each.door = *std::move(opened);
     }
     WatchConnections();
+    WatchCertificates();
     WatchRules();
     metrics_.WatchHolds([this] { return engine_->live_holds().Count(engine_->Now()); },
                         [this] { return engine_->live_holds().CountByRule(engine_->Now()); });
@@ -414,6 +415,23 @@ class Daemon::Impl {
                 .handshakes_failed = counts.handshakes_failed};
       });
     }
+  }
+
+  void WatchCertificates() {
+    registry_.AddSamples(telemetry::Registry::Type::kGauge, "sluice_certificate_expires_seconds",
+                         "When the certificate in use expires, as Unix time; of doors with TLS.",
+                         {"door"}, [this] {
+                           telemetry::Registry::Samples samples;
+                           for (const ServiceDoor& each : doors_) {
+                             if (!each.door) continue;
+                             const std::int64_t expires =
+                                 each.door->connections().certificate_expires;
+                             if (expires == 0) continue;
+                             samples.push_back({{std::string(each.plan.name)},
+                                                static_cast<double>(expires)});
+                           }
+                           return samples;
+                         });
   }
 
   void WatchRules() {

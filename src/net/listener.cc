@@ -272,11 +272,13 @@ void Listener::StopAccepting() {
 Expected<bool> Listener::ReloadCertificate() { return shared_->LoadCertificate(); }
 
 Listener::Counts Listener::counts() const {
+  const auto tls = shared_->tls.load(std::memory_order_acquire);
   return {.open = shared_->count->open(),
           .accepted = shared_->accepted.load(std::memory_order_relaxed),
           .refused = shared_->refused.load(std::memory_order_relaxed),
           .accept_errors = shared_->accept_errors.load(std::memory_order_relaxed),
-          .handshakes_failed = shared_->handshakes_failed.load(std::memory_order_relaxed)};
+          .handshakes_failed = shared_->handshakes_failed.load(std::memory_order_relaxed),
+          .certificate_expires = tls ? tls->expires() : 0};
 }
 
 }  // namespace sluice::net

@@ -38,6 +38,7 @@ class Listener {
     std::uint64_t refused = 0;            // Over the maximum.
     std::uint64_t accept_errors = 0;      // System errors, such as too many open files.
     std::uint64_t handshakes_failed = 0;  // Or too slow.
+    std::int64_t certificate_expires = 0;  // As Unix time; 0 without TLS.
   };
 
   // Binds immediately; an address in use is an error (kIo), even if its owner would share it.

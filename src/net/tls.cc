@@ -3,8 +3,10 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 
 #include <cassert>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -28,6 +30,12 @@ Expected<void> CheckReadable(std::string_view what, const std::string& path) {
     return Fail(ErrorCode::kIo, text::Cat("cannot read the ", what, " file ", text::Quote(path)));
   }
   return {};
+}
+
+std::int64_t ExpiryOf(const X509* certificate) {
+  std::tm time{};
+  ::ASN1_TIME_to_tm(::X509_get0_notAfter(certificate), &time);
+  return ::timegm(&time);
 }
 
 int ChooseProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
@@ -75,6 +83,7 @@ Expected<std::shared_ptr<TlsContext>> TlsContext::Make(const TlsFiles& files,
                           " has no private key in PEM format that belongs to the certificate in ",
                           text::Quote(files.cert), ": ", error.message()));
   }
+  made->expires_ = ExpiryOf(::SSL_CTX_get0_certificate(made->context_.native_handle()));
   if (!files.client_ca.empty()) {
     if (auto asks = made->AskClients(files); !asks) return std::unexpected(std::move(asks.error()));
   }

@@ -36,6 +36,8 @@ class TlsContext {
   boost::asio::ssl::context& context() { return context_; }
   // The protocols in wire format: each follows a byte with its length.
   const std::string& alpn() const { return alpn_; }
+  // When the certificate expires, as Unix time.
+  std::int64_t expires() const { return expires_; }
 
  private:
   TlsContext();
@@ -45,6 +47,7 @@ class TlsContext {
 
   boost::asio::ssl::context context_;
   std::string alpn_;
+  std::int64_t expires_ = 0;
 };
 
 }  // namespace sluice::net

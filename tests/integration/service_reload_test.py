@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import ssl
+import subprocess
 import threading
 
 import support
@@ -511,7 +512,7 @@ class Certificates(support.ServiceTest):
         self.service.send(signal.SIGHUP)
         eventually(lambda: len(self.service.log_lines("rules in force")) > lines, "it reloads")
 
-    def counts(self):
+    def samples(self):
         # The metrics are behind TLS, too: read them as a client would.
         context = ssl.create_default_context()
         context.check_hostname = False
@@ -520,19 +521,33 @@ class Certificates(support.ServiceTest):
                                                  timeout=support.PATIENCE)
         self.addCleanup(connection.close)
         connection.request("GET", "/metrics")
-        samples = support.parse_metrics(connection.getresponse().read().decode())
+        return support.parse_metrics(connection.getresponse().read().decode())
+
+    def counts(self):
+        samples = self.samples()
         return [samples["sluice_certificate_reloads_total", frozenset({("result", result)})]
                 for result in ("ok", "invalid")]
+
+    def assert_expiry_is_that_of(self, name):
+        shown = subprocess.run(["openssl", "x509", "-enddate", "-noout", "-in", self.files / name],
+                               check=True, capture_output=True, text=True).stdout
+        expires = ssl.cert_time_to_seconds(shown.strip().removeprefix("notAfter="))
+        told = {dict(labels)["door"]: value for (metric, labels), value in self.samples().items()
+                if metric == "sluice_certificate_expires_seconds"}
+        self.assertEqual(told, dict.fromkeys(self.DOORS, expires))
 
     def test_are_renewed_while_connections_stay(self):
         open_before = {door: self.connect(door, self.files / "served.pem") for door in self.DOORS}
         open_before["grpc"].sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        self.assert_expiry_is_that_of("served.pem")
         os.rename(self.files / "served.pem", self.files / "old.pem")
-        support.make_certificate(self.files, "served")
+        support.make_certificate(self.files, "served", days=3)
         self.assert_shows("old.pem")
+        self.assert_expiry_is_that_of("old.pem")
         self.reload_by_signal()
         eventually(lambda: len(self.service.log_lines("certificate in use")) == 3, "all doors did")
         self.assert_shows("served.pem")
+        self.assert_expiry_is_that_of("served.pem")
         for door, connection in open_before.items():
             self.converse(door, connection)
         self.assertEqual(self.counts(), [3, 0])

@@ -363,10 +363,10 @@ def parse_field(value):
         at = comma.end()
 
 
-def make_certificate(folder, name):
+def make_certificate(folder, name, days=2):
     """A self-signed one for 127.0.0.1: NAME.pem and NAME.key in the folder."""
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
-                    "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
+                    "ec_paramgen_curve:prime256v1", "-nodes", "-days", str(days), "-subj",
                     f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
                     folder / f"{name}.key", "-out", folder / f"{name}.pem"], check=True,
                    capture_output=True)
