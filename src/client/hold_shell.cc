@@ -35,11 +35,11 @@ using text::Cat;
 
 constexpr int kExitNotExecutable = 126;
 constexpr int kExitNotFound = 127;
-constexpr std::array kForwarded = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+constexpr std::array kForwarded = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 void Say(const std::string& message) { std::fprintf(stderr, "sluice hold: %s\n", message.c_str()); }
 
-// Those that ask this process to end, unless its caller ignores them (as nohup does), and SIGCHLD.
+// Those that are for the command, unless its caller ignores them (as nohup does), and SIGCHLD.
 sigset_t SignalsToRead() {
   sigset_t signals;
   sigemptyset(&signals);

@@ -283,7 +283,7 @@ TEST_F(HoldsTest, SaysWhatIsWrong) {
        "the key is missing; expected LIMIT limit key [COST cost] [TTL ttl] [ID id] "
        "[ONEXPIRY CHARGE|RELEASE]"},
       {{"SLUICE.HOLD", "LIMIT", "login", "k", "DETAIL"}, "syntax error at \"DETAIL\""},
-      {{"SLUICE.HOLD", "LIMIT", "login", "k"}, "the hold's ttl of 0s; expected 1ms to 1d"},
+      {{"SLUICE.HOLD", "LIMIT", "login", "k"}, "a hold without a ttl; expected 1ms to 1d"},
       {{"SLUICE.HOLD", "LIMIT", "login", "k", "TTL", "30"},
        "TTL is \"30\"; expected a duration such as 30s, from 1ms to 1d"},
       {{"SLUICE.HOLD", "LIMIT", "login", "k", "TTL", "25h"}, "TTL is \"25h\""},

@@ -90,8 +90,10 @@ std::optional<Error> InvalidTerms(const Request& request) {
   const auto has_ttl = [](const Charge& charge) { return core::NeedsHold(*charge.limit); };
   if (terms.ttl == Micros{0} && std::ranges::all_of(request.charges, has_ttl)) return std::nullopt;
   if (terms.ttl >= kHoldTtlMin && terms.ttl <= kHoldTtlMax) return std::nullopt;
-  return invalid(text::Cat("the hold's ttl of ", text::FormatDuration(terms.ttl), "; expected ",
-                           text::FormatDuration(kHoldTtlMin), " to ",
+  const std::string what = terms.ttl == Micros{0}
+                               ? "a hold without a ttl"
+                               : text::Cat("the hold's ttl of ", text::FormatDuration(terms.ttl));
+  return invalid(text::Cat(what, "; expected ", text::FormatDuration(kHoldTtlMin), " to ",
                            text::FormatDuration(kHoldTtlMax)));
 }
 

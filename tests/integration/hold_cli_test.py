@@ -165,7 +165,8 @@ class InMemory(HoldCommandTest):
         self.assertEqual(second.output(), "")
 
     def test_passes_signals_on_and_releases_when_the_command_has_ended(self):
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1,
+                       signal.SIGUSR2):
             script = SLEEPER.replace("TERM", number.name[3:])
             process = self.run_hold(self.service, *SLOT, command=("sh", "-c", script))
             process.wait_until_running()

@@ -200,7 +200,7 @@ class InMemory(HoldTest):
                 ({"limit": "pool"}, "INVALID_KEY", "expected 1 to 1024 bytes"),
                 ({"limit": "lake", "key": "k"}, "INVALID_REQUEST", 'no limit is named "lake"'),
                 ({"limit": "algorithm=x", "key": "k"}, "INVALID_LIMIT", "unknown algorithm"),
-                ({"limit": "limit=5,window=1m", "key": "k"}, "INVALID_REQUEST", "ttl of 0s"),
+                ({"limit": "limit=5,window=1m", "key": "k"}, "INVALID_REQUEST", "without a ttl"),
                 ({"limit": "pool", "key": "k", "permits": 4}, "COST_EXCEEDS_LIMIT", "4"),
                 ({"limit": "pool", "key": "k", "ttl": "2d"}, "INVALID_INPUT", "from 1ms to 1d"),
                 ({"limit": "pool", "key": "k", "ttl": 30}, "INVALID_INPUT", 'such as "30s"'),
