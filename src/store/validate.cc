@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/validate.h"
 
+#include <cstring>
+
 #include "base/duration.h"
 #include "base/text.h"
 
 namespace sluice {
 namespace {
+
+// In each byte.
+constexpr std::uint64_t kOnes = 0x0101'0101'0101'0101;
+constexpr std::uint64_t kSpaces = kOnes * ' ';
+constexpr std::uint64_t kTopBits = kOnes << 7;
 
 Error InvalidKey(const Charge& charge) {
   return {ErrorCode::kInvalidKey,
@@ -68,8 +75,23 @@ Error TooManyHolds(const Charge& charge) {
 }
 
 bool IsHoldId(std::string_view id) {
-  const auto is_printable = [](char c) { return c >= ' ' && c <= '~'; };
-  return !id.empty() && id.size() <= kHoldIdBytesMax && std::ranges::all_of(id, is_printable);
+  if (id.empty() || id.size() > kHoldIdBytesMax) return false;
+  // Eight bytes at once: one by one this would take as long as half a check. The last eight may
+  // overlap those before them.
+  std::uint64_t other = 0;
+  const auto look = [&](const char* bytes, std::size_t size) {
+    std::uint64_t word = kSpaces;
+    std::memcpy(&word, bytes, size);
+    const std::uint64_t low = word & ~kTopBits;
+    other |= word | ~(low + (kTopBits - kSpaces)) | (low + kOnes);
+  };
+  if (id.size() < 8) {
+    look(id.data(), id.size());
+  } else {
+    for (std::size_t at = 0; at < id.size() - 8; at += 8) look(id.data() + at, 8);
+    look(id.data() + id.size() - 8, 8);
+  }
+  return (other & kTopBits) == 0;
 }
 
 std::optional<Error> InvalidTerms(const Request& request) {

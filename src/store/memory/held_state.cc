@@ -20,7 +20,9 @@ inline constexpr bool kIsConcurrency = std::is_same_v<Kernel, Concurrency>;
 // The state that the kernel decides on at `now`: a bucket is full when it holds all that is not on
 // hold.
 template <typename Kernel>
-typename Kernel::State StateAt(const Limit& limit, const HeldState& state, TimePoint now) {
+[[gnu::always_inline]] inline typename Kernel::State StateAt(const Limit& limit,
+                                                             const HeldState& state,
+                                                             TimePoint now) {
   const auto known = Unpack<Kernel>(state.slot.state());
   if constexpr (kIsBucket<Kernel>) {
     return Kernel::Capped(limit, known, now, state.holds.units());
@@ -29,56 +31,36 @@ typename Kernel::State StateAt(const Limit& limit, const HeldState& state, TimeP
   }
 }
 
-// Gives back `units` that were taken at `taken`, at `now`; `held` will be on hold then.
-void Untake(const Limit& limit, HeldState& state, const core::Untaken& untaken) {
+// Ends a hold, and corrects what is taken on its account from `charged` to `actual` units.
+void End(const Limit& limit, HeldState& state, TimePoint now, HoldRecord& hold,
+         HoldRecord::Status status, std::int64_t charged, std::int64_t actual) {
   core::VisitKernel(limit, [&]<typename Kernel>(Kernel) {
+    // What a bucket has before the room that it has for more changes.
+    if constexpr (kIsBucket<Kernel>) state.slot.set_state(Pack(StateAt<Kernel>(limit, state, now)));
+    state.holds.End(hold, status);
+    if (actual > charged) return Overdraw(limit, state, now, actual - charged);
+    const core::Untaken untaken = {.now = now,
+                                   .taken = At(hold.taken_us),
+                                   .units = charged - actual,
+                                   .held = state.holds.units()};
     if constexpr (kIsLog<Kernel>) {
       LogIn(state.slot.state())->Untake(untaken.taken, untaken.units);
     } else {
-      const auto now = StateAt<Kernel>(limit, state, untaken.now);
-      state.slot.set_state(Pack(Kernel::Untake(limit, now, untaken)));
+      const auto known = Unpack<Kernel>(state.slot.state());
+      state.slot.set_state(Pack(Kernel::Untake(limit, known, untaken)));
     }
   });
-}
-
-// Stores what a bucket has at `now`, before the room that it has for more changes.
-void Advance(const Limit& limit, HeldState& state, TimePoint now) {
-  core::VisitKernel(limit, [&]<typename Kernel>(Kernel) {
-    if constexpr (kIsBucket<Kernel>) {
-      state.slot.set_state(Pack(StateAt<Kernel>(limit, state, now)));
-    }
-  });
-}
-
-// Corrects what is taken on a hold's account from `charged` to `actual` units.
-void Correct(const Limit& limit, HeldState& state, TimePoint now, const HoldRecord& record,
-             std::int64_t charged, std::int64_t actual) {
-  if (actual > charged) return Overdraw(limit, state, now, actual - charged);
-  Untake(limit, state,
-         {.now = now,
-          .taken = At(record.taken_us),
-          .units = charged - actual,
-          .held = state.holds.units()});
 }
 
 }  // namespace
 
-TimePoint MomentOf(const Limit& limit, const HeldState& state, TimePoint now) {
-  return core::VisitKernel(limit, [&]<typename Kernel>(Kernel) {
-    const auto known = StateIn<Kernel>(limit, state.slot.state(), now, 0);
-    return std::max(now, TimePoint{Kernel::NewestTick(limit, known) * limit.tick()});
-  });
-}
-
 std::size_t Expire(const Limit& limit, HeldState& state, TimePoint now) {
   Holds& holds = state.holds;
   const std::int64_t now_us = Us(MomentOf(limit, state, now));
-  while (Holds::Entry* const hold = holds.FirstExpired(now_us)) {
-    const HoldRecord& record = hold->record;
-    const TimePoint expires = At(record.expires_us);
-    Advance(limit, state, expires);
-    holds.End(*hold, HoldRecord::Status::kExpired);
-    Correct(limit, state, expires, record, record.units, record.Charged());
+  while (HoldRecord* const hold = holds.FirstExpired(now_us)) {
+    const bool released = hold->on_expiry == OnExpiry::kRelease;
+    End(limit, state, At(hold->expires_us), *hold, HoldRecord::Status::kExpired, hold->units,
+        released ? 0 : hold->units);
   }
   const std::size_t forgotten = holds.Forget(now_us);
   Summarize(limit, state);
@@ -122,7 +104,10 @@ void GiveBack(const Limit& limit, HeldState& state, TimePoint now, std::int64_t 
     if constexpr (kIsLog<Kernel>) {
       LogIn(state.slot.state())->GiveBack(limit.span(), now, units);
     } else if constexpr (kIsBucket<Kernel>) {
-      Untake(limit, state, {.now = now, .taken = now, .units = units, .held = state.holds.units()});
+      const core::Untaken untaken = {
+          .now = now, .taken = now, .units = units, .held = state.holds.units()};
+      const auto known = StateAt<Kernel>(limit, state, now);
+      state.slot.set_state(Pack(Kernel::Untake(limit, known, untaken)));
     } else {
       const auto next = Kernel::GiveBack(limit, Unpack<Kernel>(state.slot.state()), now, units);
       if (next) state.slot.set_state(Pack(*next));
@@ -130,16 +115,14 @@ void GiveBack(const Limit& limit, HeldState& state, TimePoint now, std::int64_t 
   });
 }
 
-bool Settle(const Limit& limit, HeldState& state, TimePoint now, Holds::Entry& hold,
+bool Settle(const Limit& limit, HeldState& state, TimePoint now, HoldRecord& hold,
             std::int64_t actual) {
-  HoldRecord& record = hold.record;
-  const std::int64_t charged = record.Charged();
-  const bool late = record.status == HoldRecord::Status::kExpired;
-  Advance(limit, state, now);
-  state.holds.End(hold, late ? HoldRecord::Status::kSettledLate : HoldRecord::Status::kSettled);
-  Correct(limit, state, now, record, charged, actual);
+  const std::int64_t charged = hold.Charged();
+  const bool late = hold.status == HoldRecord::Status::kExpired;
+  End(limit, state, now, hold,
+      late ? HoldRecord::Status::kSettledLate : HoldRecord::Status::kSettled, charged, actual);
   Summarize(limit, state);
-  return actual > record.units && !core::NeedsHold(limit);
+  return actual > hold.units && !core::NeedsHold(limit);
 }
 
 void Overdraw(const Limit& limit, HeldState& state, TimePoint now, std::int64_t units) {

@@ -3,6 +3,7 @@
 // small and as fast as if there were none.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "sluice/limit.h"
@@ -10,18 +11,36 @@
 #include "store/memory/evaluate.h"
 #include "store/memory/holds.h"
 #include "store/memory/slot.h"
+#include "store/memory/zeroed.h"
 
 namespace sluice::memory {
 
-// The functions below require that `limit` is that of the slot, and those with a `now` that Expire
-// was called for it.
-struct HeldState {
+struct alignas(kLineBytes) HeldState {
   Slot slot;  // As the table would have it without holds.
   Holds holds;
+
+  // A hint for the processor: what it is about, and its first hold.
+  void Prefetch() const {
+    __builtin_prefetch(this, 1);
+    __builtin_prefetch(reinterpret_cast<const char*>(this) + kLineBytes, 1);
+  }
 };
 
+// The functions below require that `limit` is that of the slot, and those with a `now` that Expire
+// was called for it if it is due.
+
 // The moment of a decision at `now`, which is not before the newest time in the state.
-TimePoint MomentOf(const Limit& limit, const HeldState& state, TimePoint now);
+inline TimePoint MomentOf(const Limit& limit, const HeldState& state, TimePoint now) {
+  return core::VisitKernel(limit, [&]<typename Kernel>(Kernel) {
+    const auto known = StateIn<Kernel>(limit, state.slot.state(), now, 0);
+    return std::max(now, TimePoint{Kernel::NewestTick(limit, known) * limit.tick()});
+  });
+}
+
+// Whether any hold may have expired by `now`, or any id's time be over.
+inline bool IsDue(const Limit& limit, const HeldState& state, TimePoint now) {
+  return state.holds.IsDue(core::Us(MomentOf(limit, state, now)));
+}
 
 // Lets every hold that has expired by `now` expire at its own moment, one after the other, and
 // forgets ids whose time is over. Returns how many ids.
@@ -37,7 +56,7 @@ void GiveBack(const Limit& limit, HeldState& state, TimePoint now, std::int64_t 
 
 // Ends a hold that was not settled yet: `actual` units were used. Returns whether more was taken
 // than was on hold.
-bool Settle(const Limit& limit, HeldState& state, TimePoint now, Holds::Entry& hold,
+bool Settle(const Limit& limit, HeldState& state, TimePoint now, HoldRecord& hold,
             std::int64_t actual);
 
 // Takes units even if they are not there.

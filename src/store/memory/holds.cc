@@ -1,124 +1,164 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/memory/holds.h"
 
-#include <algorithm>
+#include <memory>
+#include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
 
-#include "store/hash.h"
+#include <boost/container/static_vector.hpp>
 
 namespace sluice::memory {
 
-std::size_t Holds::HashOfId::operator()(std::string_view id) const {
-  static const Seed seed = RandomSeed();
-  return SipHasher<1, 3>(seed).Finish(id).low;
-}
-
-Holds::Entry* Holds::Find(std::string_view id) {
-  const auto found = by_id_.find(id);
-  return found == by_id_.end() ? nullptr : &*found;
-}
-
-Holds::Entry& Holds::Add(std::string_view id, const HoldRecord& record) {
-  if (by_id_.size() >= by_id_.bucket_count()) {
-    const std::size_t count = 4 * by_id_.bucket_count();
-    auto buckets = std::make_unique<ById::bucket_type[]>(count);
-    by_id_.rehash(ById::bucket_traits(buckets.get(), count));
-    many_buckets_ = std::move(buckets);
+HoldRecord* Holds::Find(std::string_view id) {
+  if (many_) return many_->Find(id);
+  for (FewHold& hold : few()) {
+    if (hold.id() == id) return &hold;
   }
-  auto* const entry = new Entry(id, record);
-  by_id_.insert(*entry);
-  if (record.status == HoldRecord::Status::kLive) {
-    live_.insert(live_.end(), *entry);
+  return nullptr;
+}
+
+HoldRecord& Holds::Add(std::string_view id, const HoldRecord& record) {
+  if (!many_ && (size_ == kFew || id.size() > kShortIdBytes)) {
+    auto many = std::make_unique<HoldIndex>();
+    for (const FewHold& hold : few()) many->Add(hold.id(), hold);
+    many_ = std::move(many);
+  }
+  HoldRecord& hold =
+      many_ ? many_->Add(id, record) : *std::construct_at(few_.data() + size_, id, record);
+  ++size_;
+  if (record.live()) {
+    ++live_;
     units_ += record.units;
+  }
+  due_us_ = std::min(due_us_, record.DueUs());
+  return hold;
+}
+
+void Holds::Extend(HoldRecord& hold, std::int64_t expires_us) {
+  if (many_) {
+    many_->Extend(hold, expires_us);
   } else {
-    ended_.insert(ended_.end(), *entry);
+    hold.expires_us = expires_us;
   }
-  return *entry;
+  due_us_ = std::min(due_us_, expires_us);
 }
 
-void Holds::Extend(Entry& entry, std::int64_t expires_us) {
-  live_.erase(live_.iterator_to(entry));
-  entry.record.expires_us = expires_us;
-  live_.insert(live_.end(), entry);  // Most likely the last.
-}
-
-void Holds::End(Entry& entry, HoldRecord::Status status) {
-  HoldRecord& record = entry.record;
-  if (record.status == HoldRecord::Status::kLive) {
-    live_.erase(live_.iterator_to(entry));
-    ended_.insert(ended_.end(), entry);
-    units_ -= record.units;
+void Holds::End(HoldRecord& hold, HoldRecord::Status status) {
+  if (hold.live()) {
+    --live_;
+    units_ -= hold.units;
   }
-  record.status = status;
+  if (many_) return many_->End(hold, status);
+  hold.status = status;
 }
 
-Holds::Entry* Holds::FirstExpired(std::int64_t now_us) {
-  if (live_.empty() || live_.begin()->record.expires_us > now_us) return nullptr;
-  return &*live_.begin();
+HoldRecord* Holds::FirstExpired(std::int64_t now_us) {
+  if (live_ == 0) return nullptr;
+  if (many_) return many_->FirstExpired(now_us);
+  HoldRecord* first = nullptr;
+  for (FewHold& hold : few()) {
+    const bool expired = hold.live() && hold.expires_us <= now_us;
+    if (expired && (!first || hold.expires_us < first->expires_us)) first = &hold;
+  }
+  return first;
 }
 
 std::size_t Holds::Forget(std::int64_t now_us) {
-  std::size_t forgotten = 0;
-  while (!ended_.empty() && ended_.begin()->record.ForgottenUs() <= now_us) {
-    const std::unique_ptr<Entry> entry(&*ended_.begin());
-    ended_.erase(ended_.begin());
-    by_id_.erase(by_id_.iterator_to(*entry));
-    ++forgotten;
+  const std::size_t before = size_;
+  due_us_ = kNever;
+  if (many_) {
+    size_ -= static_cast<std::uint32_t>(many_->Forget(now_us));
+    due_us_ = many_->DueUs();
+    return before - size_;
   }
-  return forgotten;
+  size_ = 0;
+  for (const FewHold& hold : std::span(few_).first(before)) {
+    const std::int64_t due_us = hold.DueUs();
+    if (!hold.live() && due_us <= now_us) continue;
+    due_us_ = std::min(due_us_, due_us);
+    few_[size_++] = hold;
+  }
+  return before - size_;
+}
+
+std::int64_t Holds::LastExpiry() const {
+  if (many_) return many_->LastExpiry();
+  std::int64_t last = 0;
+  for (const FewHold& hold : few()) {
+    if (hold.live()) last = std::max(last, hold.expires_us);
+  }
+  return last;
+}
+
+template <typename Function>
+void Holds::ForEachLive(Function function) const {
+  if (many_) return many_->ForEachLive(function);
+  boost::container::static_vector<const FewHold*, kFew> live;
+  for (const FewHold& hold : few()) {
+    if (hold.live()) live.push_back(&hold);
+  }
+  std::ranges::sort(live, {},
+                    [](const FewHold* hold) { return std::pair(hold->expires_us, hold); });
+  for (const FewHold* const hold : live) {
+    if (!function(hold->id(), *hold)) return;
+  }
 }
 
 std::int64_t Holds::ExpiredDownTo(std::int64_t units) const {
   std::int64_t held = units_;
   std::int64_t last = 0;
-  for (auto next = live_.begin(); next != live_.end() && held > units; ++next) {
-    held -= next->record.units;
-    last = next->record.expires_us;
-  }
+  ForEachLive([&](std::string_view, const HoldRecord& hold) {
+    if (held <= units) return false;
+    held -= hold.units;
+    last = hold.expires_us;
+    return true;
+  });
   return last;
 }
 
-void Holds::List(HoldList& list) const {
-  std::vector<const Entry*> found;
-  if (!list.only.empty()) {
-    const auto only = by_id_.find(list.only);
-    const bool lives = only != by_id_.end() && only->record.status == HoldRecord::Status::kLive;
-    if (lives) found.push_back(&*only);
-  } else {
-    // All that expire together, since `live_` has no order among those.
-    for (const Entry& entry : live_) {
-      if (found.size() >= kListedHoldsMax &&
-          entry.record.expires_us > found.back()->record.expires_us) {
-        break;
-      }
-      found.push_back(&entry);
-    }
-    std::ranges::sort(found, {}, [](const Entry* entry) {
-      return std::tuple(entry->record.expires_us, entry->id());
-    });
-    found.resize(std::min(found.size(), kListedHoldsMax));
-  }
-  list.live = live_.size();
+void Holds::List(HoldList& list) {
+  list.live = live_;
   list.holds.clear();
-  for (const Entry* const entry : found) {
-    const HoldRecord& record = entry->record;
-    list.holds.push_back({.id = std::string(entry->id()),
-                          .units = record.units,
-                          .taken = TimePoint{Micros{record.taken_us}},
-                          .expires = TimePoint{Micros{record.expires_us}},
-                          .on_expiry = record.on_expiry});
+  const auto add = [&](std::string_view id, const HoldRecord& hold) {
+    list.holds.push_back({.id = std::string(id),
+                          .units = hold.units,
+                          .taken = TimePoint{Micros{hold.taken_us}},
+                          .expires = TimePoint{Micros{hold.expires_us}},
+                          .on_expiry = hold.on_expiry});
+  };
+  if (!list.only.empty()) {
+    const HoldRecord* const only = Find(list.only);
+    if (only && only->live()) add(list.only, *only);
+    return;
   }
+  // All that expire together, since nothing orders those.
+  ForEachLive([&](std::string_view id, const HoldRecord& hold) {
+    const TimePoint expires{Micros{hold.expires_us}};
+    if (list.holds.size() >= kListedHoldsMax && expires > list.holds.back().expires) return false;
+    add(id, hold);
+    return true;
+  });
+  std::ranges::sort(list.holds, {},
+                    [](const HoldList::Hold& hold) { return std::tie(hold.expires, hold.id); });
+  list.holds.resize(std::min(list.holds.size(), kListedHoldsMax));
 }
 
 void Holds::Redate(std::int64_t taken_us, bool release) {
-  for (Entry& entry : by_id_) {
-    HoldRecord& record = entry.record;
-    record.taken_us = taken_us;
-    const bool live = record.status == HoldRecord::Status::kLive;
-    if (release && live) record.on_expiry = OnExpiry::kRelease;
-  }
+  const auto redate = [&](HoldRecord& hold) {
+    hold.taken_us = taken_us;
+    if (release && hold.live()) hold.on_expiry = OnExpiry::kRelease;
+  };
+  if (many_) return many_->ForEach([&](std::string_view, HoldRecord& hold) { redate(hold); });
+  std::ranges::for_each(few(), redate);
+}
+
+void Holds::Clear() {
+  many_.reset();
+  size_ = 0;
+  live_ = 0;
+  units_ = 0;
+  due_us_ = kNever;
 }
 
 }  // namespace sluice::memory

@@ -130,6 +130,43 @@ TEST_F(HoldsTest, NobodyAsksForAreForgottenByOtherTraffic) {
   EXPECT_EQ(store_->GetStats().holds, 0);
 }
 
+// A few with short ids are kept in another way than many, or than those with long ids.
+TEST_F(HoldsTest, AreTheSameHoweverManyThereAreAndHoweverLongTheirIds) {
+  for (const std::size_t id_bytes : {2UZ, 37UZ, 38UZ, kHoldIdBytesMax}) {
+    for (int count = 1; count <= 12; ++count) {
+      SCOPED_TRACE(testing::Message() << count << " holds, ids of " << id_bytes << " characters");
+      clock_.Set(kStart);
+      store_ = std::make_unique<MemoryStore>(options_);
+      const auto id_of = [&](int i) {
+        const std::string number = std::to_string(10 + i);
+        return std::string(id_bytes - number.size(), 'x') + number;
+      };
+      // The later ones expire first.
+      const auto ttl_of = [&](int i) { return 10s * (count - i); };
+      for (int i = 0; i < count; ++i) {
+        ASSERT_TRUE(Ask(Action::kHold, id_of(i), 10, ttl_of(i), OnExpiry::kRelease)->allowed);
+      }
+      EXPECT_EQ(Peek().held, 10 * count);
+      ASSERT_TRUE(Ask(Action::kSettle, id_of(0), 3));
+      EXPECT_EQ(CodeOf(Ask(Action::kHold, id_of(0), 10)), ErrorCode::kHoldConflict);
+      for (int i = count - 1; i > 0; --i) {
+        EXPECT_EQ(Peek().held, 10 * i);
+        EXPECT_EQ(Peek().remaining, 10'000 - 3 - 10 * i);
+        clock_.Advance(10s);
+      }
+      EXPECT_EQ(Peek().held, 0);
+      EXPECT_EQ(Peek().remaining, 9'997);
+      // The first would have expired last.
+      clock_.Advance(70s - 1us);
+      EXPECT_EQ(Peek().remaining, 9'997);
+      EXPECT_EQ(store_->GetStats().holds, 1);
+      clock_.Advance(1us);
+      EXPECT_EQ(Peek().remaining, 9'997);
+      EXPECT_EQ(store_->GetStats().holds, 0);
+    }
+  }
+}
+
 TEST_F(HoldsTest, AreBoundedInNumber) {
   options_.holds_max = 3;
   store_ = std::make_unique<MemoryStore>(options_);

@@ -48,6 +48,14 @@ class ShardLocks {
   std::bitset<MemoryStore::Impl::kShards> chosen_;
 };
 
+// Whether a request is a check, or is about a hold, of one state, of which only the outcome is
+// asked. Its charge is valid then.
+bool IsPlain(const Request& request, TimePoint now) {
+  return request.charges.size() == 1 && request.each.empty() && request.seen.empty() &&
+         (request.action == Action::kCheck || IsAboutHold(request.action)) &&
+         IsValid(request.charges.front(), now, request.action);
+}
+
 MemoryStore::Options WithinBounds(MemoryStore::Options options) {
   options.keys_max = std::max<std::int64_t>(1, options.keys_max);
   options.recovered_kept_for = std::max(Micros{0}, options.recovered_kept_for);
@@ -94,12 +102,13 @@ bool MemoryStore::Impl::MakeRoom(Shard& own, const Limit& limit, TimePoint now,
 // The slot to decide on. Null for an untouched budget, and for one that the sketch decides on
 // because there is no room for a new key. `new_keys` are new in the same request. Requires the
 // shard's lock.
-Slot* MemoryStore::Impl::Resolve(Place& place, const Limit& limit, TimePoint now,
-                                 std::int64_t new_keys) {
+[[gnu::noinline]] Slot* MemoryStore::Impl::Resolve(Place& place, const Limit& limit, TimePoint now,
+                                                   std::int64_t new_keys) {
   Shard& shard = shards_[place.shard];
   Slot* slot = shard.Find(place.identity);
   if (slot && slot->has_holds()) {
-    place.held = shard.HeldIn(slot, now);
+    slot->held()->Prefetch();
+    place.held = shard.HeldIn(slot, now, place.to_hold);
     slot = place.held ? &place.held->slot : shard.Find(place.identity);
   }
   if (slot && shard.LimitOf(*slot) == limit) return slot;
@@ -165,11 +174,7 @@ bool MemoryStore::Impl::Reclaim(Shard& own, TimePoint now) {
   }
   const Evaluation evaluation = Evaluate(limit, slot, now, charge.cost);
   if (evaluation.decision.allowed && charge.cost > 0) {
-    if (slot && !memory::IsLog(limit)) [[likely]] {
-      slot->set_state(evaluation.next);  // What Commit would do, without the call.
-    } else {
-      shard.Commit(slot, place.identity, limit, evaluation.next, now, charge.cost);
-    }
+    shard.Commit(slot, place.identity, limit, evaluation.next, now, charge.cost);
   }
   if (shard.CountDecision()) [[unlikely]] {
     lock.unlock();
@@ -206,14 +211,21 @@ bool MemoryStore::Impl::Reclaim(Shard& own, TimePoint now) {
 // Decides on whatever is known at a resolved place. Changes nothing.
 Evaluation MemoryStore::Impl::EvaluateAt(const Place& place, const Limit& limit, TimePoint now,
                                          std::int64_t cost) {
-  Shard& shard = shards_[place.shard];
   if (place.held) return memory::Evaluate(limit, *place.held, now, cost);
+  return EvaluateUnheld(place, limit, now, cost);
+}
+
+Evaluation MemoryStore::Impl::EvaluateUnheld(const Place& place, const Limit& limit, TimePoint now,
+                                             std::int64_t cost) {
+  Shard& shard = shards_[place.shard];
   if (!place.sketched) return Evaluate(limit, shard.Find(place.identity), now, cost);
   const memory::Bound bound = shard.BoundOf(place.identity, Horizon(now));
   return {memory::Decide(limit, bound, now, cost), {}};
 }
 
-Expected<Decision> MemoryStore::Impl::Check(const Charge& charge, std::optional<TimePoint> at) {
+// Hot: else GCC would rather inline what requests about holds need.
+[[gnu::hot]] Expected<Decision> MemoryStore::Impl::Check(const Charge& charge,
+                                                         std::optional<TimePoint> at) {
   const TimePoint now = at ? *at : options_.clock->Now();
   if (!IsValid(charge, now)) [[unlikely]] {
     return std::unexpected(Invalid(charge, now));
@@ -224,34 +236,34 @@ Expected<Decision> MemoryStore::Impl::Check(const Charge& charge, std::optional<
 }
 
 // A few at a time: while one is decided, the states of the next are being fetched from memory.
-void MemoryStore::Impl::Apply(std::span<Request> requests) {
+[[gnu::hot]] void MemoryStore::Impl::Apply(std::span<Request> requests) {
   constexpr std::size_t kAhead = 16;
-  const auto is_plain = [](const Request& request) {
-    return request.charges.size() == 1 && request.each.empty() && request.seen.empty() &&
-           request.action == Action::kCheck;
-  };
   const TimePoint clock_now = options_.clock->Now();
   std::array<Place, kAhead> places;
+  std::array<bool, kAhead> is_plain;
   StateHasher hasher(seed_);
   while (!requests.empty()) {
     const std::span<Request> some = requests.first(std::min(requests.size(), kAhead));
     requests = requests.subspan(some.size());
     for (std::size_t i = 0; i < some.size(); ++i) {
-      if (!is_plain(some[i])) continue;
-      const Charge& charge = some[i].charges.front();
-      if (!IsValid(charge, some[i].now.value_or(clock_now))) continue;
-      places[i] = PlaceOf(hasher.Of(charge));
+      const Request& request = some[i];
+      is_plain[i] = IsPlain(request, request.now.value_or(clock_now));
+      if (!is_plain[i]) continue;
+      places[i] = PlaceOf(hasher.Of(request.charges.front()));
       shards_[places[i].shard].Prefetch(places[i].identity.hash);
+      if (request.action == Action::kCheck) continue;
+      // Meanwhile the state is being fetched.
+      is_plain[i] = HasValidShape(request) && !InvalidTerms(request);
     }
     for (std::size_t i = 0; i < some.size(); ++i) {
       Request& request = some[i];
       const TimePoint now = request.now.value_or(clock_now);
-      if (!is_plain(request)) {
+      if (!is_plain[i]) {
         request.outcome = Decide(request, now);
-      } else if (const Charge& charge = request.charges.front(); IsValid(charge, now)) {
-        request.outcome = Decide(charge, places[i], now);
+      } else if (request.action == Action::kCheck) {
+        request.outcome = Decide(request.charges.front(), places[i], now);
       } else {
-        request.outcome = std::unexpected(Invalid(charge, now));
+        request.outcome = DecideHold(request, places[i], now);
       }
     }
   }
@@ -293,6 +305,7 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
       places[i] = places[group.first[i]];
       continue;
     }
+    places[i].to_hold = request.hold != nullptr;
     const Slot* const slot = Resolve(places[i], *charges[i].limit, now, new_keys);
     const bool takes = (group.cost[i] > 0 && action != Action::kGive) || request.hold;
     new_keys += !slot && !places[i].sketched && takes ? 1 : 0;
@@ -346,7 +359,7 @@ Expected<Decision> MemoryStore::Impl::Decide(Request& request, TimePoint now) {
   }
   sweep();
   if (request.listed) {
-    const memory::HeldState* const held = places.front().held;
+    memory::HeldState* const held = places.front().held;
     held ? held->holds.List(*request.listed) : memory::Holds().List(*request.listed);
   }
   for (std::size_t i = 0; i < request.seen.size(); ++i) {

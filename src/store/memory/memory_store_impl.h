@@ -40,6 +40,7 @@ class MemoryStore::Impl {
   struct Place {
     std::size_t shard;
     memory::Identity identity;
+    bool to_hold = false;               // The request is about a hold.
     bool sketched = false;              // No room for a slot: the shard's sketch decides.
     memory::HeldState* held = nullptr;  // The state, if it has holds.
   };
@@ -48,16 +49,16 @@ class MemoryStore::Impl {
   template <typename Type>
   using Few = boost::container::static_vector<Type, kChargesMax>;
 
-  // A request about a hold, while it is decided. Of charges that are the first of their state:
-  struct Holding {
-    Request& request;
-    std::span<Place> places;
-    const StateGroup& group;
-    TimePoint now;
-    // Null if the id is not remembered.
-    Few<memory::Holds::Entry*> known = Few<memory::Holds::Entry*>(places.size(), nullptr);
-    Few<Decision> decisions = Few<Decision>(places.size());
-    bool decided = false;  // Else the numbers are as they stand afterwards.
+  // A state that a request about a hold is about.
+  struct HoldPart {
+    Place& place;
+    const Charge& charge;
+    std::int64_t cost;                   // Of all charges of the state.
+    memory::HoldRecord* hold = nullptr;  // Null if the id is not remembered.
+    Decision decision = {};
+    memory::Packed next = {};  // If a hold is made.
+
+    const Limit& limit() const { return *charge.limit; }
   };
 
   static bool SameState(const Place& a, const Place& b) {
@@ -73,16 +74,21 @@ class MemoryStore::Impl {
   Decision DecideHeld(const Place& place, const Charge& charge, TimePoint now);
   memory::Evaluation EvaluateAt(const Place& place, const Limit& limit, TimePoint now,
                                 std::int64_t cost);
+  [[gnu::noinline]] memory::Evaluation EvaluateUnheld(const Place& place, const Limit& limit,
+                                                      TimePoint now, std::int64_t cost);
+  Expected<Decision> DecideHold(Request& request, Place& place, TimePoint now);
   Expected<Decision> DecideHold(Request& request, std::span<Place> places, const StateGroup& group,
                                 TimePoint now);
-  std::optional<Error> Hold(Holding& holding);
-  std::optional<Error> Settle(Holding& holding);
-  std::optional<Error> Extend(Holding& holding);
-  bool HasRoomForHolds(const Place& place, std::int64_t count) const;
+  std::optional<Error> DecideHold(Action action, HoldTerms& terms, std::span<HoldPart> parts,
+                                  TimePoint now);
+  std::optional<Error> Hold(HoldTerms& terms, std::span<HoldPart> parts, TimePoint now);
+  std::optional<Error> Settle(HoldTerms& terms, std::span<HoldPart> parts, TimePoint now);
+  std::optional<Error> Extend(HoldTerms& terms, std::span<HoldPart> parts, TimePoint now);
+  void Look(std::span<HoldPart> parts, TimePoint now);
+  bool HasRoomForHolds(const Place& place, std::size_t count) const;
   memory::HeldState& MakeHeld(Place& place, const Limit& limit, TimePoint now);
-  static std::int64_t ExpiryOf(const HoldTerms& terms, const Limit& limit,
-                               const memory::HeldState& state, TimePoint now);
-  static TimePoint EarliestExpiry(const Holding& holding);
+  static std::int64_t ExpiryOf(const HoldTerms& terms, const Limit& limit, TimePoint moment);
+  static TimePoint EarliestExpiry(std::span<const HoldPart> parts);
   SeenState SeeAt(const Place& place, const Limit& limit, TimePoint now);
   void GiveBack(std::span<const Charge> charges, std::span<const Place> places, TimePoint now);
   Expected<bool> Forget(std::span<const Place> places, TimePoint now);

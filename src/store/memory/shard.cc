@@ -98,30 +98,46 @@ void Shard::Convert(HeldState& state, const Limit& limit, TimePoint now) {
 // Requires that `change` changes nothing but this slot's log, if it has one.
 template <typename Change>
 void Shard::CountingLog(const Slot& slot, const Change& change) {
-  const Limit limit = LimitOf(slot);
+  const Limit& limit = LimitOf(slot);
   const auto capacity = [&] { return IsLog(limit) ? LogIn(slot.state())->capacity() : 0; };
   const std::size_t before = capacity();
   change(limit);
   CountLogEntries(before, capacity());
 }
 
-HeldState* Shard::HeldIn(Slot* slot, TimePoint now) {
-  if (!slot || !slot->has_holds()) return nullptr;
-  if (ExpireHolds(slot, now)) return slot->held();
+HeldState* Shard::HeldIn(Slot* slot, TimePoint now, bool to_hold) {
+  if (ExpireHolds(slot, now) || to_hold) return slot->held();
+  DropHeld(slot);
   if (core::NeedsHold(LimitOf(*slot))) Erase(slot);
   return nullptr;
 }
 
 bool Shard::ExpireHolds(Slot* slot, TimePoint now) {
   HeldState* const state = slot->held();
-  const Limit limit = LimitOf(state->slot);
-  CountingLog(state->slot, [&](const Limit&) {
-    holds_.Add(-static_cast<std::int64_t>(Expire(limit, *state, now)), totals_->holds);
-  });
-  if (!state->holds.empty()) return true;
+  if (IsDue(LimitOf(state->slot), *state, now)) {
+    CountingLog(state->slot, [&](const Limit& limit) {
+      holds_.Add(-static_cast<std::int64_t>(Expire(limit, *state, now)), totals_->holds);
+    });
+  }
+  return !state->holds.empty();
+}
+
+HeldState* Shard::NewHeld(const Slot& slot) {
+  if (spare_.empty()) spare_.push_back(std::make_unique<HeldState>());
+  HeldState* const state = spare_.back().release();
+  spare_.pop_back();
+  state->slot = slot;
+  ++held_;
+  return state;
+}
+
+void Shard::DropHeld(Slot* slot) {
+  std::unique_ptr<HeldState> state(slot->held());
   *slot = state->slot;
-  delete state;
-  return false;
+  --held_;
+  if (spare_.size() > held_ + kSlotsPerSweep) return;
+  state->holds.Clear();
+  spare_.push_back(std::move(state));
 }
 
 HeldState& Shard::MakeHeld(Slot* slot, const Identity& identity, const Limit& limit,
@@ -139,20 +155,20 @@ HeldState& Shard::MakeHeld(Slot* slot, const Identity& identity, const Limit& li
   } else if (slot->has_holds()) {
     return *slot->held();
   }
-  auto* const state = new HeldState{.slot = *slot, .holds = {}};
+  HeldState* const state = NewHeld(*slot);
   slot->limit = Slot::kHeld;
   slot->set_state({.b = reinterpret_cast<std::uintptr_t>(state)});
   return *state;
 }
 
-Holds::Entry& Shard::AddHold(HeldState& state, std::string_view id, const HoldRecord& record) {
+HoldRecord& Shard::AddHold(HeldState& state, std::string_view id, const HoldRecord& record) {
   holds_.Add(1, totals_->holds);
-  Holds::Entry& hold = state.holds.Add(id, record);
+  HoldRecord& hold = state.holds.Add(id, record);
   Summarize(LimitOf(state.slot), state);
   return hold;
 }
 
-bool Shard::Settle(HeldState& state, TimePoint now, Holds::Entry& hold, std::int64_t actual) {
+bool Shard::Settle(HeldState& state, TimePoint now, HoldRecord& hold, std::int64_t actual) {
   bool overdrawn = false;
   CountingLog(state.slot, [&](const Limit& limit) {
     overdrawn = memory::Settle(limit, state, now, hold, actual);
@@ -174,8 +190,8 @@ void Shard::FreeLog(const Slot& slot) {
   CountLogEntries(log->capacity(), 0);
 }
 
-void Shard::Commit(Slot* slot, const Identity& identity, const Limit& limit, const Packed& next,
-                   TimePoint now, std::int64_t cost) {
+void Shard::CommitSlowly(Slot* slot, const Identity& identity, const Limit& limit,
+                         const Packed& next, TimePoint now, std::int64_t cost) {
   if (!slot) {
     // Everything that allocates comes before the first change.
     Packed state = next;
@@ -189,7 +205,6 @@ void Shard::Commit(Slot* slot, const Identity& identity, const Limit& limit, con
     static_cast<void>(log.release());
     return;
   }
-  if (!IsLog(limit)) return slot->set_state(next);
   Log* const log = LogIn(slot->state());
   const std::size_t before = log->capacity();
   if (totals_->LogsFull() && !log->HasRoom(limit.span(), now)) log->MoveNewest(now);
@@ -220,12 +235,14 @@ void Shard::Restore(const Identity& identity, const Limit& limit, const Packed& 
   if (IsLog(limit)) CountLogEntries(0, LogIn(state)->capacity());
 }
 
+void Shard::LoseHolds(Slot* slot) {
+  if (!slot->has_holds()) return;
+  holds_.Add(-static_cast<std::int64_t>(slot->held()->holds.size()), totals_->holds);
+  DropHeld(slot);
+}
+
 void Shard::Erase(Slot* slot) {
-  if (slot->has_holds()) {
-    const std::unique_ptr<HeldState> held(slot->held());
-    holds_.Add(-static_cast<std::int64_t>(held->holds.size()), totals_->holds);
-    *slot = held->slot;
-  }
+  LoseHolds(slot);
   FreeLog(*slot);
   limits_.Release(slot->limit);
   table_.Erase(slot);
@@ -256,6 +273,7 @@ Slot* Shard::MoveFromSketch(const Identity& identity, const Limit& limit, TimePo
 }
 
 void Shard::MoveToSketch(Slot* slot, const Limit& limit, TimePoint now, TimePoint horizon) {
+  LoseHolds(slot);
   const Usage usage = UsageOf(LimitOf(*slot), slot->state(), now);
   if (usage.used > 0) {
     TakeFromSketch(slot->identity(), limit, usage.now, horizon, usage.used);
@@ -264,8 +282,20 @@ void Shard::MoveToSketch(Slot* slot, const Limit& limit, TimePoint now, TimePoin
 }
 
 bool Shard::IsRecovered(Slot* slot, TimePoint horizon) {
-  if (slot->has_holds() && ExpireHolds(slot, horizon)) return false;
+  if (slot->has_holds()) {
+    if (ExpireHolds(slot, horizon)) return false;
+    DropHeld(slot);
+  }
   return Recovered(LimitOf(*slot), slot->state(), horizon);
+}
+
+// Those of the next `count` slots.
+void Shard::PrefetchHeld(std::size_t count) const {
+  const auto slots = table_.slots();
+  const std::size_t begin = std::min(hand_, slots.size());
+  for (const Slot& slot : slots.subspan(begin, std::min(count, slots.size() - begin))) {
+    if (slot.has_holds()) slot.held()->Prefetch();
+  }
 }
 
 std::int64_t Shard::Sweep(TimePoint horizon, std::size_t count) {
@@ -273,6 +303,7 @@ std::int64_t Shard::Sweep(TimePoint horizon, std::size_t count) {
   // What was booked ahead, when there was more room.
   std::int64_t freed = keys_.Add(0, totals_->keys);
   holds_.Add(0, totals_->holds);
+  PrefetchHeld(count);
   for (; count > 0; --count) {
     const auto slots = table_.slots();
     if (slots.empty()) break;

@@ -55,7 +55,7 @@ class alignas(128) Shard {
 
   // Whatever there is under an identity: a slot of the table, which may only refer to a state with
   // holds.
-  Slot* Find(const Identity& identity) { return table_.Find(identity); }
+  [[gnu::always_inline]] Slot* Find(const Identity& identity) { return table_.Find(identity); }
 
   // Requires a slot with a limit's number.
   const Limit& LimitOf(const Slot& slot) const { return limits_[slot.limit]; }
@@ -67,16 +67,16 @@ class alignas(128) Shard {
   void Convert(Slot* slot, const Limit& limit, TimePoint now);
   void Convert(HeldState& state, const Limit& limit, TimePoint now);
 
-  // The state with holds in a slot, after those that have expired; null if the slot has none, or
-  // none any more. It may be moved or gone after that: look it up again.
-  HeldState* HeldIn(Slot* slot, TimePoint now);
+  // The state in a slot that has holds, after those that have expired. Null if none is left, unless
+  // it is `to_hold` again; the state is in a slot or gone then: look it up again.
+  HeldState* HeldIn(Slot* slot, TimePoint now, bool to_hold);
 
   // Moves what is in a slot to where it can have holds. If the slot is null, the state is that of
   // an untouched budget. Valid until HeldIn finds no hold there.
   HeldState& MakeHeld(Slot* slot, const Identity& identity, const Limit& limit, TimePoint now);
 
-  Holds::Entry& AddHold(HeldState& state, std::string_view id, const HoldRecord& record);
-  bool Settle(HeldState& state, TimePoint now, Holds::Entry& hold, std::int64_t actual);
+  HoldRecord& AddHold(HeldState& state, std::string_view id, const HoldRecord& record);
+  bool Settle(HeldState& state, TimePoint now, HoldRecord& hold, std::int64_t actual);
   void Overdraw(HeldState& state, TimePoint now, std::int64_t units);
   void GiveBack(HeldState& state, TimePoint now, std::int64_t units);
 
@@ -84,7 +84,11 @@ class alignas(128) Shard {
   // together remember as much as they may, a log that would grow adds the request to its newest
   // entry, which then counts from now on: it grants less than it could, and never more.
   void Commit(Slot* slot, const Identity& identity, const Limit& limit, const Packed& next,
-              TimePoint now, std::int64_t cost);
+              TimePoint now, std::int64_t cost) {
+    if (slot && !IsLog(limit)) [[likely]]
+      return slot->set_state(next);
+    CommitSlowly(slot, identity, limit, next, now, cost);
+  }
 
   // Gives back up to `units` of what was taken from the state in `slot`, which has this limit.
   void GiveBack(Slot* slot, const Limit& limit, TimePoint now, std::int64_t units);
@@ -134,13 +138,20 @@ class alignas(128) Shard {
   std::int64_t overflow_decisions = 0;  // By the sketch.
 
  private:
+  void CommitSlowly(Slot* slot, const Identity& identity, const Limit& limit, const Packed& next,
+                    TimePoint now, std::int64_t cost);
   void FreeLog(const Slot& slot);
   void CountLogEntries(std::size_t before, std::size_t after);
   template <typename Change>
   void CountingLog(const Slot& slot, const Change& change);
-  // Whether the state in the slot still has holds; if not, it is back in the slot.
+  // A slot's state with holds: made, and put back into the slot without them.
+  HeldState* NewHeld(const Slot& slot);
+  void DropHeld(Slot* slot);
+  void LoseHolds(Slot* slot);
+  // Whether the state in the slot still has holds.
   bool ExpireHolds(Slot* slot, TimePoint now);
   bool IsRecovered(Slot* slot, TimePoint horizon);
+  void PrefetchHeld(std::size_t count) const;
 
   mutable SpinLock lock_;
   std::uint32_t decisions_ = 0;
@@ -151,6 +162,8 @@ class alignas(128) Shard {
   Total::Part holds_;
   Totals* totals_ = nullptr;
   std::unique_ptr<Sketch> sketch_;
+  std::size_t held_ = 0;                           // States with holds.
+  std::vector<std::unique_ptr<HeldState>> spare_;  // For the next ones; hardly more than those.
 };
 
 }  // namespace sluice::memory

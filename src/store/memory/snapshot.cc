@@ -67,8 +67,8 @@ struct Image {
       if (place.has_holds()) {
         slot.limit = place.held()->slot.limit;
         slot.set_state(place.held()->slot.state());
-        place.held()->holds.ForEach([&](const Holds::Entry& hold) {
-          holds_.push_back({slots.size(), std::string(hold.id()), hold.record});
+        place.held()->holds.ForEach([&](std::string_view id, const HoldRecord& hold) {
+          holds_.push_back({slots.size(), std::string(id), hold});
         });
       }
       slots.push_back(slot);

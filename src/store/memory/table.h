@@ -34,8 +34,9 @@ class Table {
   // Whether more slots lie past the last home than chance would ever put there.
   bool crowded() const { return slack_ > 1024; }
 
-  // Null if absent. Valid until the next Insert or Erase.
-  Slot* Find(const Identity& identity) {
+  // Null if absent. Valid until the next Insert or Erase. Always inlined: a call is noticeable in
+  // the cost of a check.
+  [[gnu::always_inline]] Slot* Find(const Identity& identity) {
     if (capacity_ == 0) return nullptr;
     Slot* slot = slots_ + Home(identity.hash, capacity_);
     while (!slot->empty() && slot->hash < identity.hash) ++slot;
