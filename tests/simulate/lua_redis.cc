@@ -51,6 +51,77 @@ std::pair<std::size_t, std::size_t> Ranks(std::int64_t first, std::int64_t last,
 
 std::int64_t Integer(const std::string& text) { return std::strtoll(text.c_str(), nullptr, 10); }
 
+// The parts of Redis' struct library that the script uses: 'c' and 'I', each with its size, and 'B',
+// in formats of little endian.
+class Format {
+ public:
+  explicit Format(lua_State* lua) : lua_(lua), text_(luaL_checkstring(lua, 1)) {
+    luaL_argcheck(lua, *text_++ == '<', 1, "expected little endian");
+  }
+
+  char kind() const { return kind_; }
+  std::size_t size() const { return size_; }
+  bool Next() {
+    if (*text_ == 0) return false;
+    kind_ = *text_++;
+    char* end = nullptr;
+    size_ = kind_ == 'B' ? 1 : std::strtoul(text_, &end, 10);
+    if (end) text_ = end;
+    luaL_argcheck(lua_, (kind_ == 'B' || kind_ == 'I' || kind_ == 'c') && size_ > 0, 1, "unknown");
+    return true;
+  }
+
+ private:
+  lua_State* lua_;
+  const char* text_;
+  char kind_ = 0;
+  std::size_t size_ = 0;
+};
+
+int Pack(lua_State* lua) {
+  Format format(lua);
+  luaL_Buffer out;
+  luaL_buffinit(lua, &out);
+  for (int argument = 2; format.Next(); ++argument) {
+    if (format.kind() == 'c') {
+      std::size_t size = 0;
+      const char* const text = luaL_checklstring(lua, argument, &size);
+      luaL_argcheck(lua, size >= format.size(), argument, "string too short");
+      luaL_addlstring(&out, text, format.size());
+      continue;
+    }
+    auto value = static_cast<std::uint64_t>(luaL_checknumber(lua, argument));
+    for (std::size_t i = 0; i < format.size(); ++i, value >>= 8) {
+      luaL_addchar(&out, static_cast<char>(value));
+    }
+  }
+  luaL_pushresult(&out);
+  return 1;
+}
+
+int Unpack(lua_State* lua) {
+  Format format(lua);
+  std::size_t size = 0;
+  const char* const text = luaL_checklstring(lua, 2, &size);
+  auto at = static_cast<std::size_t>(luaL_optnumber(lua, 3, 1)) - 1;
+  int count = 0;
+  for (; format.Next(); ++count, at += format.size()) {
+    luaL_argcheck(lua, at + format.size() <= size, 2, "data string too short");
+    luaL_checkstack(lua, 1, "too many results");
+    if (format.kind() == 'c') {
+      lua_pushlstring(lua, text + at, format.size());
+      continue;
+    }
+    std::uint64_t value = 0;
+    for (std::size_t i = format.size(); i > 0; --i) {
+      value = value << 8 | static_cast<unsigned char>(text[at + i - 1]);
+    }
+    lua_pushnumber(lua, static_cast<double>(value));
+  }
+  lua_pushnumber(lua, static_cast<double>(at + 1));
+  return count + 1;
+}
+
 }  // namespace
 
 LuaRedis::LuaRedis(Edit edit) : edit_(std::move(edit)), lua_(luaL_newstate()) {
@@ -66,6 +137,12 @@ LuaRedis::LuaRedis(Edit edit) : edit_(std::move(edit)), lua_(luaL_newstate()) {
   lua_pushcfunction(lua_, &LuaRedis::LuaRegister);
   lua_setfield(lua_, -2, "register_function");
   lua_setglobal(lua_, "redis");
+  lua_newtable(lua_);
+  lua_pushcfunction(lua_, &Pack);
+  lua_setfield(lua_, -2, "pack");
+  lua_pushcfunction(lua_, &Unpack);
+  lua_setfield(lua_, -2, "unpack");
+  lua_setglobal(lua_, "struct");
 }
 
 LuaRedis::~LuaRedis() { lua_close(lua_); }

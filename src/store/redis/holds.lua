@@ -27,7 +27,16 @@
 --          held      units on hold, of each state
 --          fits      of a concurrency limit that denies: when the cost would fit; else 0
 --
--- A state with holds is a sorted set.
+-- A state that remembers few holds, and is not a log, is a string:
+--   'h', and HEAD: how many holds it remembers, up to FEW_MAX; which of them are live, as bits; units
+--           on hold; when the last id expires; until when expiries have been applied; when the next
+--           live hold expires, and the last, 0 if none is live; and when the key expires
+--   the state as it would be stored without holds, of concurrency nothing, and '\3'
+--   of each hold '<128 + its number>\2<id>\3expires taken units flag', where the flag is
+--           c r   live if its bit says so, or else settled    C R   expired, and what that did
+--           l     settled late
+-- So a hold or settle of one state reads one string and writes one. With more holds than FEW_MAX the
+-- state becomes a sorted set, and when it has forgotten all but FEW_AGAIN, a string again.
 --   'h units live last at era redated forced state', at +inf
 --           the head: units on hold, and how many holds are live; when the last id expires; until
 --           when expiries have been applied; three fields about changed limits; and the state as it
@@ -37,13 +46,13 @@
 --           a hold that was not settled: live if its expiry is after `at`, else expired
 --   'i<id>' and 'i<id>\1s', or \1l if it was late, both at the hold's expiry - ENDED
 --           a hold that was settled
--- So a hold is found by its id, and live holds are ordered by their expiry, both in O(log n); and
+-- There a hold is found by its id, and live holds are ordered by their expiry, both in O(log n); and
 -- letting a hold expire writes nothing but the head. What a log holds is the exception: its entries
 -- shrink at once, whoever notices it, which rewrites all newer ones.
 --
 -- When a limit is replaced by one that counts in other units, all units on hold count as taken at
 -- that moment, and under a concurrency limit are released at their expiry; see Holds::Redate.
--- Instead of rewriting all holds, the head counts such moments: holds of an earlier era were taken
+-- Instead of rewriting all holds, the head of a sorted set counts such moments: holds of an earlier era were taken
 -- at `redated`; and those of an era before one in `forced`, which is '-' or 'era@moment,…', are
 -- released if they were live at its moment.
 
@@ -67,6 +76,11 @@ make_holding = function(tools)
   -- many at once when no others are left.
   local FORGOTTEN_MAX, LAST_FORGOTTEN_MAX = 64, 512
   local LISTED_MAX = 100  -- kListedHoldsMax
+  -- A state is rewritten with all its holds, some 75 bytes each: with 32 of them that takes Redis about
+  -- as long as one look at a sorted set.
+  local FEW_MAX, FEW_AGAIN = FEW_HOLDS_MAX, 16
+  -- A state under a concurrency limit is the same under all of them.
+  local ANY_SLOTS = {kind = 'n', signature = '', tick = 1}
 
   -- Buckets: core/bucket.h
 
@@ -154,6 +168,57 @@ make_holding = function(tools)
     return from
   end
 
+  local function by_expiry(x, y)
+    if x.expires ~= y.expires then return x.expires < y.expires end
+    return x.id < y.id
+  end
+
+  -- The same of a string, and its holds.
+  local function read_few(text)
+    if #text < FEW_HEAD_SIZE then error(FOREIGN, 0) end
+    local _, count, live, units, last, at, due, latest = unpack_few(FEW_HEAD, text)
+    local value, records = match(text:sub(FEW_HEAD_SIZE + 1), '^([^\3]*)\3(.*)$')
+    if not value or count > FEW_MAX then error(FOREIGN, 0) end
+    local held = {units = units, live = 0, last = checked(last, TIME_MAX), at = checked(at, TIME_MAX),
+                  era = 0, redated = 0, forced = {}, ends = 0, few = {}}
+    local known, left = 0, units
+    for number, id, expires, taken, own, flag in
+        gmatch(records, '([\128-\255])\2([ -~]+)\3(%d+) (%d+) (%d+) ([crCRl])') do
+      local hold = {id = id, expires = checked(expires, TIME_MAX), taken = checked(taken, TIME_MAX),
+                    units = checked(own, EXACT_MAX), flag = flag}
+      if number:byte() ~= 128 + #held.few or #id > 64 then error(FOREIGN, 0) end
+      held.few[#held.few + 1] = hold
+      hold.live = live % 2 == 1
+      if hold.live then
+        left, held.live = left - hold.units, held.live + 1
+        if (flag ~= 'c' and flag ~= 'r') or hold.expires <= held.at or hold.expires < due or
+           hold.expires > latest then
+          error(FOREIGN, 0)
+        end
+      end
+      live, known = floor(live / 2), known + 7 + #id + #expires + #taken + #own
+    end
+    if #held.few ~= count or known ~= #records or left ~= 0 or live ~= 0 then error(FOREIGN, 0) end
+    return held, value
+  end
+
+  -- As read_hold.
+  local function hold_of(few)
+    return {status = few.live and 'live' or few.flag == 'l' and 'late' or
+                     (few.flag == 'C' or few.flag == 'R') and 'expired' or 'settled',
+            expires = few.expires, units = few.units, taken = few.taken,
+            releases = few.flag == 'r' or few.flag == 'R', few = few}
+  end
+
+  local function live_few(held)
+    local live = {}
+    for _, hold in ipairs(held.few) do
+      if hold.live then live[#live + 1] = hold end
+    end
+    table.sort(live, by_expiry)
+    return live
+  end
+
   local function is_forced(held, era, expires)
     for _, forced in ipairs(held.forced) do
       if era < forced[1] and forced[2] < expires then return true end
@@ -183,6 +248,12 @@ make_holding = function(tools)
 
   -- The hold of this id; nothing if it is not remembered. Then perhaps what is still stored of it.
   local function find(key, held, id)
+    if held.few then
+      for _, hold in ipairs(held.few) do
+        if hold.id == id and hold.expires + REMEMBERED > held.moment then return hold_of(hold) end
+      end
+      return
+    end
     local name = 'i' .. id
     local rank = ask('ZRANK', key, name)
     if not rank then return end
@@ -202,7 +273,21 @@ make_holding = function(tools)
     return last[2] and tonumber(last[2]) + offset or 0
   end
 
+  local function last_of_all(key, held)
+    if not held.few then return larger(last_expiry(key, 0, LIVE), last_expiry(key, -LIVE, ENDED)) end
+    local last = 0
+    for _, hold in ipairs(held.few) do last = larger(last, hold.expires) end
+    return last
+  end
+
   local function last_live(key, held)
+    if held.few then
+      local last = 0
+      for _, hold in ipairs(held.few) do
+        if hold.live then last = larger(last, hold.expires) end
+      end
+      return last
+    end
     local last = held.live > 0 and last_expiry(key, 0, LIVE) or 0
     return last > held.at and last or 0
   end
@@ -241,15 +326,36 @@ make_holding = function(tools)
                   held.redated) .. (forced[1] and concat(forced, ',') or '-') .. ' ' .. value
   end
 
+  -- Goes through the live holds that have expired by held.moment, in that order.
+  local function due_holds(key, held)
+    local next_due = 1
+    if held.few then
+      local live = live_few(held)
+      return function()
+        local few = live[next_due]
+        if not few or few.expires > held.moment then return end
+        next_due, few.live, few.flag = next_due + 1, false, few.flag:upper()
+        return hold_of(few)
+      end
+    end
+    local due = ask('ZRANGEBYSCORE', key, format('(%d', held.at - LIVE),
+                    format('%d', held.moment - LIVE), 'WITHSCORES')
+    return function()
+      local i = next_due
+      if not due[i] then return end
+      next_due = i + 4
+      return read_hold(held, due[i], due[i + 1], due[i + 2] or '', due[i + 3])
+    end
+  end
+
   -- Lets every hold that has expired by held.moment expire at its own moment. Returns the state
   -- afterwards, and what was released of a log.
   local function expire(key, limit, held, a, b, c)
     local releases = {}
     if held.moment <= held.at then return a, b, c, releases end
-    local due = ask('ZRANGEBYSCORE', key, format('(%d', held.at - LIVE),
-                    format('%d', held.moment - LIVE), 'WITHSCORES')
-    for i = 1, #due, 4 do
-      local hold = read_hold(held, due[i], due[i + 1], due[i + 2] or '', due[i + 3])
+    local count = 0
+    for hold in due_holds(key, held) do
+      count = count + 1
       if limit.kind == 'b' then
         a, b = capped(limit, held.units, a, b, floor(hold.expires / limit.tick))
       end
@@ -263,7 +369,7 @@ make_holding = function(tools)
         end
       end
     end
-    held.at, held.due = held.moment, #due / 4
+    held.at, held.due = held.moment, count
     return a, b, c, releases
   end
 
@@ -287,29 +393,46 @@ make_holding = function(tools)
       used, newest = kernel[from.kind].used(from, a, b, c)
     end
     local at = larger(newest, now)
-    held.era, held.redated = held.era + 1, at
+    if held.few then
+      for _, hold in ipairs(held.few) do
+        hold.taken = at
+        if hold.live and limit.kind == 'n' then hold.flag = 'r' end
+      end
+    else
+      held.era, held.redated = held.era + 1, at
+    end
     if limit.kind == 'n' then
+      if held.few then return end
       if #held.forced == FORCED_MAX then table.remove(held.forced, 1) end
       held.forced[#held.forced + 1] = {held.era, at}
     elseif limit.kind ~= 'l' then
       return start_at(newest, limit, used)
     else
       local log = no_log(true)
-      log.moved, log.keep = true, held.last + REMEMBERED
+      log.moved = true
+      -- A string is replaced by the log, and its holds are added to that afterwards.
+      if not held.few then log.keep = held.last + REMEMBERED end
       if used > 0 then log.now, log.used, log.newest, log.oldest = at, used, at, at end
       state.log = log
     end
   end
 
-  -- Reads a state with holds, whose head this is, into `state`: as read does without holds, and
+  -- Reads a state with holds, a string or a sorted set whose head this is, into `state`: as read does without holds, and
   --   held      the numbers of the head, after all that has expired by now; moment: now, not before
   --             the state's newest time; ends: of concurrency, when the last live hold expires
   --   log       of a log
   --   moved     the state must be written, even if nothing is taken
   -- A bucket's level is that of now: a bucket is full when it holds all that is not on hold.
-  local function read(key, limit, state, member)
-    local held, value = read_head(member)
-    local from, a, b, c, journal = read_value(limit, value)
+  local function read(key, limit, state, member, text)
+    local held, value
+    if text then held, value = read_few(text) else held, value = read_head(member) end
+    local from, a, b, c, journal = nil, nil, nil, nil, nil
+    if text and value == '' then
+      from = limit.kind == 'n' and limit or ANY_SLOTS
+    else
+      from, a, b, c, journal = read_value(limit, value)
+      if text and not a then error(FOREIGN, 0) end
+    end
     state.a, state.b, state.c, state.journal, state.moved, state.was_log = nil, nil, nil, nil, nil, nil
     local newest, is_foretold = 0, held.last - now > TTL_MAX + 1000000 and not injected
     if from.kind == 'l' then
@@ -359,12 +482,14 @@ make_holding = function(tools)
 
   -- Reads the state of a concurrency limit. It has none but its holds.
   local function read_slots(key, limit, state)
-    local last = try('ZRANGE', key, -1, -1, 'WITHSCORES')
-    if last and not last[1] then return end
+    local text = try('GET', key)
+    if text == false then return end
+    if text and is_few(text) then return read(key, limit, state, nil, text) end
+    local last = not text and ask('ZRANGE', key, -1, -1, 'WITHSCORES')
     if last and last[2] == 'inf' then return read(key, limit, state, last[1]) end
     -- Another limit's state.
-    if last then read_entries(key, nil, last, 0) else parse(ask('GET', key) or '') end
-    state.moved, state.was_log = true, last ~= nil
+    if last then read_entries(key, nil, last, 0) else parse(text) end
+    state.moved, state.was_log = true, last ~= false
   end
 
   -- Writing
@@ -377,10 +502,10 @@ make_holding = function(tools)
     return moment(limit, limit.kind == 'c' and newest * limit.unit or newest)
   end
 
-  -- Forgets some of the ids whose time is over.
+  -- Forgets some of the ids in a sorted set whose time is over. Returns whether there were any.
   local function forget(key, held)
     local until_ = held.moment - REMEMBERED
-    if until_ < 0 then return end
+    if until_ < 0 then return false end
     local settled = ask('ZCOUNT', key, '-inf', format('%d', until_ - ENDED))
     if settled > 1 then
       ask('ZREMRANGEBYRANK', key, 0, 2 * smaller(floor(settled / 2), FORGOTTEN_MAX) - 1)
@@ -391,6 +516,7 @@ make_holding = function(tools)
       ask('ZREMRANGEBYRANK', key, first,
           first + 2 * smaller(floor(expired / 2), FORGOTTEN_MAX) - 1)
     end
+    return settled > 1 or expired > 1
   end
 
   -- When the key may expire: no earlier than when the state would be untouched and no id remembered.
@@ -415,6 +541,8 @@ make_holding = function(tools)
   local function write_plain(key, limit, state, ...)
     if limit.kind == 'n' then
       ask('UNLINK', key)
+    elseif limit.kind == 'l' and state.held.few then
+      return true  -- The log was written already.
     elseif limit.kind == 'l' then
       local below = ask('ZCOUNT', key, '-inf', '(0')
       if below > 0 then
@@ -429,34 +557,111 @@ make_holding = function(tools)
     return true
   end
 
-  -- Writes a state with holds, except for the entries of a log. `adds` has scores and members, and
-  -- `removes` members.
-  local function save(key, limit, state, adds, removes, a, b, c, journal)
+  -- The members of a hold, with their scores.
+  local function pair_of(id, at, data)
+    local name, score = 'i' .. id, format('%d', at)
+    return score, name, score, name .. '\1' .. data
+  end
+
+  -- What a sorted set stores of a hold, and its score.
+  local function data_of(hold, era)
+    if not hold.live and (hold.flag == 'c' or hold.flag == 'r') then return hold.expires - ENDED, 's' end
+    if hold.flag == 'l' then return hold.expires - ENDED, 'l' end
+    return hold.expires - LIVE,
+           format('%d %d %d %s', hold.units, hold.taken, era, hold.flag:lower())
+  end
+
+  local function write_few(key, limit, state, needed, value)
+    local held, live, due, latest = state.held, 0, 0, 0
+    local parts = {'', value .. '\3'}
+    for i, hold in ipairs(held.few) do
+      if hold.live then
+        live = live + 2 ^ (i - 1)
+        due = due == 0 and hold.expires or smaller(due, hold.expires)
+        latest = larger(latest, hold.expires)
+      end
+      parts[i + 2] = few_record(i - 1, '\2' .. hold.id .. '\3',
+                                few_data(hold.expires, hold.taken, hold.units, hold.flag))
+    end
+    local lives_until = few_lives_until(needed, server_now)
+    parts[1] = pack_few(FEW_HEAD, 'h', #held.few, live, held.units, held.last, held.at, due, latest,
+                        lives_until)
+    if held.is_new and state.was_log then ask('UNLINK', key) end
+    ask('PSETEX', key, ttl(lives_until), concat(parts))
+    held.is_new = nil
+  end
+
+  -- Puts a hold in the place of the one with its id, if there is one, and drops those that are
+  -- forgotten.
+  local function change_few(held, change)
+    local kept = {}
+    for _, hold in ipairs(held.few) do
+      if hold.expires + REMEMBERED > held.moment and not (change and hold.id == change.id) then
+        kept[#kept + 1] = hold
+      end
+    end
+    if change then kept[#kept + 1] = change end
+    held.few = kept
+  end
+
+  -- Turns a sorted set with few holds into a string. Nobody misses `forced` and eras there.
+  local function shrink_to_few(key, limit, state, needed, value)
     local held = state.held
+    if limit.kind == 'l' or ask('ZCARD', key) > 2 * FEW_AGAIN + 1 then return end
+    local all, few = ask('ZRANGE', key, 0, -2, 'WITHSCORES'), {}
+    for i = 1, #all, 4 do
+      local hold = read_hold(held, all[i], all[i + 1], all[i + 2] or '', all[i + 3])
+      local flag = hold.status == 'late' and 'l' or hold.releases and 'r' or 'c'
+      if hold.status == 'expired' then flag = flag:upper() end
+      few[#few + 1] = {id = all[i]:sub(2), expires = hold.expires, taken = hold.taken or 0,
+                       units = hold.units or 0, flag = flag, live = hold.status == 'live'}
+    end
+    held.few, held.era, held.redated, held.forced = few, 0, 0, {}
+    ask('UNLINK', key)
+    write_few(key, limit, state, needed, value)
+  end
+
+  -- Writes a state with holds, except for the entries of a log. `change` is a hold as it is from now
+  -- on, and `removes` has members of a sorted set that say otherwise.
+  local function save(key, limit, state, change, removes, a, b, c, journal)
+    local held = state.held
+    if held.few then change_few(held, change) end
     local none_left = held.last + REMEMBERED <= held.moment
     if none_left and write_plain(key, limit, state, a, b, c, journal) then return end
-    local value = kernel[limit.kind] and kernel[limit.kind].encode(limit, a, b, c, journal) or
-                  limit.signature
-    local head = head_of(held, value)
+    local needed = needed_until(limit, state, a, b)
+    local value = kernel[limit.kind] and kernel[limit.kind].encode(limit, a, b, c, journal)
+    if held.few and #held.few <= FEW_MAX and limit.kind ~= 'l' then
+      return write_few(key, limit, state, needed, value or '')
+    end
+    local adds = {}
+    if held.few then
+      for _, hold in ipairs(held.few) do
+        local score, data = data_of(hold, 0)
+        local at = #adds
+        adds[at + 1], adds[at + 2], adds[at + 3], adds[at + 4] = pair_of(hold.id, score, data)
+      end
+      if limit.kind ~= 'l' then ask('UNLINK', key) end
+      held.few, held.is_new = nil, limit.kind ~= 'l' or not state.log.member
+    elseif change then
+      adds = {pair_of(change.id, data_of(change, held.era))}
+    end
+    local head = head_of(held, value or limit.signature)
     if head ~= held.member then
       adds[#adds + 1], adds[#adds + 2] = 'inf', head
       if held.member then removes[#removes + 1] = held.member end
     end
-    if held.is_new and state.was_log then ask('UNLINK', key) end
-    if adds[1] and not try('ZADD', key, unpack(adds)) then
-      ask('UNLINK', key)
-      ask('ZADD', key, unpack(adds))
-    end
+    if adds[1] then ask('ZADD', key, unpack(adds)) end
     if removes[1] and removes[1] == adds[4] then removes[1] = 'i' end  -- Written again just now.
     if removes[1] then ask('ZREM', key, unpack(removes)) end
     if held.clears then ask('ZREMRANGEBYSCORE', key, '0', ENTRIES_END) end
-    forget(key, held)
-    local reply = rpcall('PEXPIRE', key, ttl(needed_until(limit, state, a, b)))
+    local some_forgotten = forget(key, held)
+    local reply = rpcall('PEXPIRE', key, ttl(needed))
     if reply ~= 1 then
       if held.is_new then ask('UNLINK', key) end  -- Nothing may stay that does not expire.
       error(type(reply) == 'table' and reply.err or 'ERR a state vanished', 0)
     end
     held.member, held.is_new, held.clears = head, nil, nil
+    if some_forgotten then shrink_to_few(key, limit, state, needed, value or '') end
   end
 
   -- Takes units from a log, and keeps `state.log` good enough for what follows.
@@ -485,7 +690,7 @@ make_holding = function(tools)
     -- What a bucket would have lost while it was full depends on its holds; so what is taken from it
     -- cannot be refunded.
     local for_now = action == 'hold' and limit.kind ~= 'b'
-    save(key, limit, state, {}, {}, taken_from(limit, state, units, for_now))
+    save(key, limit, state, nil, {}, taken_from(limit, state, units, for_now))
   end
 
   -- Gives back to a window or a bucket, and returns the state afterwards.
@@ -499,22 +704,22 @@ make_holding = function(tools)
       if given_a then journal = nil else given_a, given_b, given_c = a, b, c end
     end
     if given_a ~= a or given_b ~= b or given_c ~= c or state.moved then
-      save(key, limit, state, {}, {}, given_a, given_b, given_c, journal)
+      save(key, limit, state, nil, {}, given_a, given_b, given_c, journal)
     end
     return given_a, given_b, given_c
   end
 
   -- Refunds what was taken from a state that has holds by now.
-  local function refund(key, limit, units, when)
-    local state, last = {}, ask('ZRANGE', key, -1, -1, 'WITHSCORES')
-    if last[2] ~= 'inf' or limit.kind == 'b' then return false end
-    read(key, limit, state, last[1])
+  local function refund(key, limit, units, when, text)
+    local state, last = {}, text and {} or ask('ZRANGE', key, -1, -1, 'WITHSCORES')
+    if not (text or last[2] == 'inf') or limit.kind == 'b' then return false end
+    read(key, limit, state, last[1], text)
     local own = kernel[limit.kind]
     if not state.held or state.moved then return false end
     local _, a, b, c, journal = own.look(limit, state.a, state.b, state.c, state.journal)
     a, b, c, journal = own.refund(limit, units, when, a, b, c, journal)
     if not a or not own.sound(limit, a, b, c) then return false end
-    save(key, limit, state, {}, {}, a, b, c, journal)
+    save(key, limit, state, nil, {}, a, b, c, journal)
     return true
   end
 
@@ -537,7 +742,7 @@ make_holding = function(tools)
     if not state.held then
       local at = moment_of(limit, state)
       state.held = {units = 0, live = 0, last = 0, at = at, era = 0, redated = 0, forced = {}, ends = 0,
-                    moment = at, is_new = true}
+                    moment = at, is_new = true, few = limit.kind ~= 'l' and {} or nil}
     end
     return state.held
   end
@@ -556,12 +761,6 @@ make_holding = function(tools)
       end
     end
     return all
-  end
-
-  -- Both members of a hold.
-  local function pair_of(id, at, data)
-    local name, score = 'i' .. id, format('%d', at)
-    return {score, name, score, name .. '\1' .. data}
   end
 
   local function answer_of(outcome, part, expires, late, overdrawn, fits)
@@ -593,6 +792,13 @@ make_holding = function(tools)
   -- Holds::ExpiredDownTo
   local function expired_down_to(key, held, units)
     local left, last, score, skip = held.units, held.at, held.at, 0
+    if held.few then
+      for _, hold in ipairs(live_few(held)) do
+        if left <= units then break end
+        left, last = left - hold.units, hold.expires
+      end
+      return last
+    end
     while left > units do
       local some = ask('ZRANGEBYSCORE', key, format('(%d', score - LIVE), '(0', 'WITHSCORES', 'LIMIT',
                        skip, 2 * FORGOTTEN_MAX)
@@ -646,10 +852,9 @@ make_holding = function(tools)
       if limit.kind == 'l' then write_entries(key, limit, state, units) end
       local taken = moment_of(limit, state)
       held.units, held.live, held.last = held.units + units, held.live + 1, larger(held.last, at)
-      save(key, limit, state,
-           pair_of(id, at - LIVE, format('%d %d %d %s', units, taken, held.era,
-                                       ARGV[first + 4 * i - 1])),
-           {stale[i]}, taken_from(limit, state, units))
+      local hold = {id = id, expires = at, taken = taken, units = units, flag = ARGV[first + 4 * i - 1],
+                    live = true}
+      save(key, limit, state, hold, {stale[i]}, taken_from(limit, state, units))
       expires = smaller(expires, at)
       if limit.kind == 'n' then
         reply[filling + 1], reply[filling + 2] = held.units, larger(held.ends, at)
@@ -693,17 +898,17 @@ make_holding = function(tools)
         local held = held_of(limit, state)
         local charged, was_live, removes = 0, false, {stale[i]}
         local at, taken = moment_of(limit, state), 0
-        local data = 'l'
+        local ended = {id = id, expires = at, taken = 0, units = 0, flag = 'l', live = false}
         if hold then
           was_live = hold.status == 'live'
-          at, taken = hold.expires, hold.taken
+          taken, ended.expires = hold.taken, hold.expires
           if was_live or not hold.releases then charged = hold.units end
           if was_live then
-            held.units, held.live, data = held.units - hold.units, held.live - 1, 's'
+            held.units, held.live, ended.flag = held.units - hold.units, held.live - 1, 'c'
           end
-          removes = {'i' .. id .. '\1' .. hold.data}
+          if hold.data then removes = {'i' .. id .. '\1' .. hold.data} end
         end
-        held.last = larger(held.last, at)
+        held.last = larger(held.last, ended.expires)
         local a, b, c, journal = taken_from(limit, state, 0)
         local more = actual - charged
         if limit.kind == 'l' then
@@ -714,7 +919,7 @@ make_holding = function(tools)
           a, b, c = overdraw[limit.kind](limit, more, a, b, c)
         end
         overdrawn = overdrawn or (limit.kind ~= 'n' and actual > (hold and hold.units or 0))
-        save(key, limit, state, pair_of(id, at - ENDED, data), removes, a, b, c, journal)
+        save(key, limit, state, ended, removes, a, b, c, journal)
         local log = state.log
         if limit.kind == 'l' then
           reply[filling + 1], reply[filling + 2], reply[filling + 3] = log.used, log.newest, log.oldest
@@ -747,10 +952,13 @@ make_holding = function(tools)
       if limit.kind == 'l' then write_entries(key, limit, state, 0) end
       local was_last = hold.expires == held.last
       held.last = larger(held.last, at)
-      save(key, limit, state, pair_of(id, at - LIVE, hold.data), {}, taken_from(limit, state, 0))
+      local extended = {id = id, expires = at, taken = hold.taken, units = hold.units,
+                        flag = hold.releases and 'r' or 'c', live = true}
+      save(key, limit, state, extended, {hold.data and 'i' .. id .. '\1' .. hold.data},
+           taken_from(limit, state, 0))
       if was_last and at < held.last then
-        held.last = larger(last_expiry(key, 0, LIVE), last_expiry(key, -LIVE, ENDED))
-        save(key, limit, state, {}, {}, taken_from(limit, state, 0))
+        held.last = last_of_all(key, held)
+        save(key, limit, state, nil, {}, taken_from(limit, state, 0))
       end
       expires = smaller(expires, at)
       if limit.kind == 'n' then
@@ -778,6 +986,8 @@ make_holding = function(tools)
     if id ~= '' then
       local hold = find(key, held, id)
       if hold and hold.status == 'live' then add('i' .. id, hold) end
+    elseif held.few then
+      for _, hold in ipairs(live_few(held)) do add('i' .. hold.id, hold_of(hold)) end
     else
       local some = ask('ZRANGEBYSCORE', key, format('(%d', held.at - LIVE), '(0', 'WITHSCORES', 'LIMIT',
                        0, 2 * LISTED_MAX)

@@ -29,7 +29,8 @@ Program MakeScript() {
                 "local called_keys, called_args = KEYS, ARGV\n"
                 "local decided = decide_plain(KEYS, ARGV)\n"
                 "if decided then return decided end\n",
-                kSluiceSource, kHoldsSource, "return decide_all(called_keys, called_args)\n");
+                kSlotsSource, kSluiceSource, kHoldsSource,
+                "return decide_all(called_keys, called_args)\n");
   program.name = Sha1(program.source);
   program.load = Command("SCRIPT", "LOAD", program.source);
   return program;
@@ -39,7 +40,7 @@ Program MakeScript() {
 // a library is loaded it has no Lua functions and no redis.call, so its first call builds it.
 Program MakeFunction() {
   Program program{.command = "FCALL", .name = {}, .source = {}, .load = {}};
-  const std::string body = text::Cat(kSingleSource, kSluiceSource, kHoldsSource);
+  const std::string body = text::Cat(kSingleSource, kSlotsSource, kSluiceSource, kHoldsSource);
   program.name = text::Cat("sluice_", Sha1(body).substr(0, 16));
   program.source = text::Cat("#!lua name=", program.name,
                              "\n"

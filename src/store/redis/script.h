@@ -7,8 +7,9 @@
 
 namespace sluice::redis {
 
-// single.lua, sluice.lua and holds.lua, embedded at build time.
+// single.lua, slots.lua, sluice.lua and holds.lua, embedded at build time.
 extern const std::string_view kSingleSource;
+extern const std::string_view kSlotsSource;
 extern const std::string_view kSluiceSource;
 extern const std::string_view kHoldsSource;
 

@@ -70,7 +70,7 @@
 -- under other numbers is carried over when it is next looked at: what was used stays used. See
 -- core/kernel.h, Shard::Convert and docs/adr/0009.
 
-local gmatch, gsub, find = string.gmatch, string.gsub, string.find
+local gmatch, gsub = string.gmatch, string.gsub
 local SPAN_MAX = 4503599627370496  -- core::kSpanMax
 
 -- The call: its keys and arguments, the moment in microseconds and whether the caller gave it, and
@@ -792,6 +792,7 @@ local function make_general()
     else
       a, b, c, journal = decode(limit, value)
       if not a then
+        if is_few(value) then return holding().read(key, limit, state, nil, value) end
         local from
         from, a, b, c, journal = parse(value)
         if same_units(from, limit) then
@@ -818,7 +819,12 @@ local function make_general()
       holding().read(key, limit, state, log.head)
       return state.log
     elseif not log then
-      local from, a, b, c = parse(ask('GET', key) or '')
+      local value = ask('GET', key) or ''
+      if is_few(value) then
+        holding().read(key, limit, state, nil, value)
+        return state.log
+      end
+      local from, a, b, c = parse(value)
       local used, newest = kernel[from.kind].used(from, a, b, c)
       log = no_log(true)
       if not was_set_back(newest - now, limit.unit, 1) then
@@ -840,7 +846,7 @@ local function make_general()
     if limit.kind == 'l' then return give_log(key, units, when) end
     local value = try('GET', key)
     if value == false then return true end
-    if value == nil then return holding().refund(key, limit, units, when) end
+    if value == nil or is_few(value) then return holding().refund(key, limit, units, when, value) end
     local under, a, b, c, journal = parse(value)
     if not same_units(under, limit) then return false end
     local own = kernel[limit.kind]
