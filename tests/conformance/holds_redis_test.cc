@@ -588,15 +588,16 @@ TEST_F(HoldsOfRedis, AreToldToChecksThatGoTogether) {
 }
 
 TEST_F(HoldsOfRedis, AreAnnouncedWhenTheyGiveBack) {
-  const Limit limit = *Limit::Parse("algorithm=concurrency,limit=1,ttl=30s");
+  const Limit limit = *Limit::Parse("algorithm=token_bucket,capacity=1,refill=1,period=24h");
   const Charge charge{.key = "k", .limit = &limit};
+  const Charge nothing{.key = "k", .limit = &limit, .cost = 0};
   const auto heard = std::make_shared<std::atomic<int>>(0);
   store_->Watch([heard](const Charge* raised) { *heard += raised && raised->key == "k"; });
   while (store_->GetStats().listening == 0) std::this_thread::yield();
   EXPECT_TRUE(Ask(Action::kHold, charge, "a")->allowed);
   EXPECT_FALSE(Ask(Action::kHold, charge, "b")->allowed);
   EXPECT_EQ(*heard, 0);
-  EXPECT_TRUE(Ask(Action::kSettle, charge, "a")->allowed);
+  EXPECT_TRUE(Ask(Action::kSettle, nothing, "a")->allowed);
   while (*heard == 0) std::this_thread::yield();
   EXPECT_TRUE(Ask(Action::kHold, charge, "b")->allowed);
 }

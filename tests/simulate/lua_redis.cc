@@ -51,8 +51,8 @@ std::pair<std::size_t, std::size_t> Ranks(std::int64_t first, std::int64_t last,
 
 std::int64_t Integer(const std::string& text) { return std::strtoll(text.c_str(), nullptr, 10); }
 
-// The parts of Redis' struct library that the script uses: 'c' and 'I', each with its size, and 'B',
-// in formats of little endian.
+// The parts of Redis' struct library that the script uses: 'c' and 'I', each with its size, and
+// 'B', in formats of little endian.
 class Format {
  public:
   explicit Format(lua_State* lua) : lua_(lua), text_(luaL_checkstring(lua, 1)) {
@@ -410,7 +410,8 @@ void LuaRedis::Move(const std::string& key, LuaRedis& to) {
 // Why a script may not write: memory was full when it began. Once it has written, Redis lets it go
 // on.
 std::optional<LuaRedis::Failure> LuaRedis::Refusal(const std::string& name) const {
-  const bool needs_memory = name == "SET" || name == "PSETEX" || name == "ZADD";
+  const bool needs_memory =
+      name == "SET" || name == "PSETEX" || name == "SETRANGE" || name == "ZADD";
   if (refuses_ && needs_memory && !has_written_) return Failure{kFull};
   return std::nullopt;
 }
@@ -517,6 +518,23 @@ LuaRedis::Reply LuaRedis::Write(const Words& words) {
     Remember(words[1]);
     keys_.insert_or_assign(words[1], Value{words[3], now_us_ / 1000 + Integer(words[2])});
     return Status{"OK"};
+  }
+  if (name == "SETRANGE") {
+    Value* const value = Find(words[1]);
+    auto* const text = value ? std::get_if<std::string>(&value->data) : nullptr;
+    if (value && !text) return Failure{kWrongType};
+    Remember(words[1]);
+    std::string changed = text ? *text : "";
+    const auto at = static_cast<std::size_t>(Integer(words[2]));
+    changed.resize(std::max(changed.size(), at + words[3].size()));
+    changed.replace(at, words[3].size(), words[3]);
+    const auto size = static_cast<std::int64_t>(changed.size());
+    if (text) {
+      *text = std::move(changed);
+    } else {
+      keys_.insert_or_assign(words[1], Value{std::move(changed), std::nullopt});
+    }
+    return size;
   }
   if (name == "PEXPIRE") {
     Value* const value = Find(words[1]);

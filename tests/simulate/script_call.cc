@@ -2,11 +2,40 @@
 #include "simulate/script_call.h"
 
 #include <cstdlib>
+#include <sstream>
 
 namespace sluice::simulate {
 
+namespace {
+
+// See slots.lua.
+std::vector<ScriptGroup> ReadSlots(std::span<const std::string> words, std::size_t keys) {
+  const std::string& operations = words[3 + keys + 1];
+  std::vector<ScriptGroup> all;
+  for (std::size_t at = 0; at < operations.size();) {
+    const auto number = static_cast<unsigned char>(operations[at]) % 64U;
+    std::istringstream shape(words[3 + keys + 2 + number]);
+    std::string action;
+    std::string signature;
+    std::size_t size = 0;
+    ScriptGroup group{.keys = {words[3 + all.size()]}, .costs = {0}};
+    shape >> action >> signature >> group.costs[0];
+    group.action = action == "take" ? "reserve" : "settle";
+    if (action == "take") shape >> group.ttl_us;
+    shape >> size;
+    group.on_expiry = model::OnExpiry::kRelease;
+    group.id = operations.substr(at + 2, size - 2);
+    at += 1 + size;
+    all.push_back(std::move(group));
+  }
+  return all;
+}
+
+}  // namespace
+
 // EVALSHA digest keys key… now limits signature… (action groups charges times (…){charges} [id])…
 // EVALSHA digest keys key… ("signature cost" keys times)…
+// EVALSHA digest keys key… slots operations shape…
 // or the same with FCALL and the name of the function. The second form may end after a cost.
 std::vector<ScriptGroup> ReadScriptCall(std::span<const std::string> words) {
   const auto number = [&](std::size_t at) { return std::strtoll(words[at].c_str(), nullptr, 10); };
@@ -27,6 +56,7 @@ std::vector<ScriptGroup> ReadScriptCall(std::span<const std::string> words) {
     }
     return checks;
   }
+  if (words[3 + keys] == "slots") return ReadSlots(words, keys);
   const auto limits = static_cast<std::size_t>(number(3 + keys + 1));
   std::vector<ScriptGroup> all;
   std::size_t key = 3;

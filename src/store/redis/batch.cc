@@ -203,10 +203,8 @@ bool Batch::WasReset(const std::string& key) const {
 
 // The operation that a single charge can join: the last one on its state, if it is the same. Giving
 // back, resets and holds are reported for each request.
-Batch::Operation* Batch::Foldable(const std::string& key, Step step, const Part& part) {
-  if (!IsFolded(step)) return nullptr;
-  const std::size_t last = LastOperationOn(key);
-  if (last == kNone) return nullptr;
+Batch::Operation* Batch::Foldable(std::size_t last, Step step, const Part& part) {
+  if (!IsFolded(step) || last == kNone) return nullptr;
   Operation& operation = operations_[last];
   const bool same =
       operation.step == step && operation.parts == 1 && parts_[operation.first_part] == part;
@@ -225,12 +223,13 @@ void Batch::Append(Operation& operation, const Task& task) {
 }
 
 void Batch::Push(const Task& task, std::span<const Part> parts, std::span<std::string> keys,
-                 std::span<const std::uint8_t> part_of_charge) {
+                 std::span<const std::uint8_t> part_of_charge, bool repeats) {
   now_ = task.request->now;
   Operation operation{.step = StepOf(task),
                       .first_part = parts_.size(),
                       .parts = parts.size(),
                       .first_charge = part_of_charge_.size(),
+                      .repeats = repeats,
                       .times = 0,
                       .first_request = 0,
                       .last_request = 0};
@@ -239,6 +238,7 @@ void Batch::Push(const Task& task, std::span<const Part> parts, std::span<std::s
   std::ranges::move(keys, std::back_inserter(keys_));
   Append(operation, task);
   operations_.push_back(operation);
+  NoteSlot();
   if (operations_.size() == kLookedThroughMax + 1) {
     for (std::size_t i = 0; i < operations_.size(); ++i) Index(i);
   } else if (operations_.size() > kLookedThroughMax) {
@@ -273,14 +273,15 @@ Batch::Added Batch::Add(const Task& task, std::string_view prefix, std::size_t o
   }
   const Part part{.limit = LimitNumber(*charge.limit), .cost = CostOf(charge, request.action)};
   std::string key = StateKey(prefix, charge);
-  if (WasReset(key)) return Added::kFull;
-  if (Operation* same = Foldable(key, step, part)) {
+  const std::size_t last = LastOperationOn(key);
+  if (last != kNone && operations_[last].step == Step::kReset) return Added::kFull;
+  if (Operation* same = Foldable(last, step, part)) {
     Append(*same, task);
     return Added::kTaken;
   }
   if (full || keys_.size() == kKeysMax) return Added::kFull;
   constexpr std::uint8_t kFirstPart = 0;
-  Push(task, {&part, 1}, {&key, 1}, {&kFirstPart, 1});
+  Push(task, {&part, 1}, {&key, 1}, {&kFirstPart, 1}, last != kNone);
   previous_ = &charge;
   return Added::kTaken;
 }
@@ -315,7 +316,7 @@ Batch::Added Batch::AddGroup(const Task& task, std::string_view prefix) {
   keys.resize(parts.size());
   if (parts.size() == 1) {
     // They are all one state, after all. So no state occurs twice in a run of single charges.
-    if (Operation* last = Foldable(keys.front(), StepOf(task), parts.front())) {
+    if (Operation* last = Foldable(LastOperationOn(keys.front()), StepOf(task), parts.front())) {
       Append(*last, task);
       return Added::kTaken;
     }
@@ -374,7 +375,8 @@ void Batch::AppendCommand(std::string& out, ProgramForm form,
   const Program& program = ProgramAs(form);
   const bool checks = IsChecks();
   const auto put_arguments = [&](auto put) {
-    checks ? PutChecks(put) : PutArguments(announce_prefix, put);
+    if (checks) return PutChecks(put);
+    are_slots_ ? PutSlots(put) : PutArguments(announce_prefix, put);
   };
   // Two passes over the same arguments, because the header has to say how many there are.
   std::size_t count = 3 + keys_.size();
@@ -415,6 +417,46 @@ void Batch::PutChecks(Put put) const {
   }
 }
 
+// Adds the last operation to the arguments of a call that is nothing but slots taken and released.
+void Batch::NoteSlot() {
+  const Operation& operation = operations_.back();
+  const Part& part = parts_[operation.first_part];
+  const bool takes = operation.step == Step::kReserve;
+  are_slots_ = are_slots_ && !now_ && operation.parts == 1 &&
+               (takes || operation.step == Step::kSettle) && core::NeedsHold(limits_[part.limit]);
+  if (!are_slots_) return;
+  const HoldTerms& terms = *requests_[operation.first_request].task.request->hold;
+  const SlotShape shape{.step = operation.step,
+                        .limit = part.limit,
+                        .cost = part.cost,
+                        .ttl = takes ? TtlOf(terms, limits_[part.limit]) : Micros{0},
+                        .id_size = terms.id.size()};
+  auto found = std::ranges::find(slot_shapes_, shape);
+  if (found == slot_shapes_.end()) {
+    are_slots_ = slot_shapes_.size() < kSlotShapesMax;
+    found = slot_shapes_.insert(slot_shapes_.end(), shape);
+  }
+  const auto number = static_cast<std::size_t>(found - slot_shapes_.begin());
+  slots_ += static_cast<char>(0x80 + number + (operation.repeats ? kSlotShapesMax : 0));
+  slots_ += '\2';
+  slots_ += terms.id;
+  slots_ += '\3';
+}
+
+// See slots.lua.
+template <typename Put>
+void Batch::PutSlots(Put put) const {
+  put(std::string_view("slots"));
+  put(slots_);
+  for (const SlotShape& shape : slot_shapes_) {
+    const std::string_view signature = signatures_[shape.limit];
+    const std::size_t size = shape.id_size + 2;
+    put(shape.step == Step::kReserve
+            ? text::Cat("take ", signature, " ", shape.cost, " ", shape.ttl.count(), " ", size)
+            : text::Cat("release ", signature, " ", shape.cost, " ", size));
+  }
+}
+
 template <typename Put>
 void Batch::PutArguments(std::string_view announce_prefix, Put put) const {
   const auto same_shape = [&](const Operation& a, const Operation& b) {
@@ -441,7 +483,10 @@ void Batch::PutArguments(std::string_view announce_prefix, Put put) const {
       if (IsAboutHold(step)) PutHoldTerms(operation, i, put);
       if (step == Step::kRefund) put(part.when);
       if (!Announces(step)) continue;
-      const bool announces = !announce_prefix.empty() && (step != Step::kGive || part.cost > 0);
+      // Nobody remembers a denial of a limit that has only holds.
+      const bool is_news = (step != Step::kGive || part.cost > 0) &&
+                           (step != Step::kSettle || !core::NeedsHold(limits_[part.limit]));
+      const bool announces = !announce_prefix.empty() && is_news;
       announces ? put(AnnouncementChannel(announce_prefix)) : put(none);
       announces ? put(AnnouncementOf(AnnouncedCharge(operation, i))) : put(none);
     }
@@ -453,12 +498,16 @@ void Batch::PutArguments(std::string_view announce_prefix, Put put) const {
   }
 }
 
+Micros Batch::TtlOf(const HoldTerms& terms, const Limit& limit) {
+  return terms.ttl > Micros{0} ? terms.ttl : limit.span();
+}
+
 template <typename Put>
 void Batch::PutHoldTerms(const Operation& operation, std::size_t part, Put put) const {
   if (operation.step == Step::kSettle) return;
   const HoldTerms& terms = *requests_[operation.first_request].task.request->hold;
   const Limit& limit = limits_[PartsOf(operation)[part].limit];
-  put((terms.ttl > Micros{0} ? terms.ttl : limit.span()).count());
+  put(TtlOf(terms, limit).count());
   if (operation.step == Step::kExtend) return;
   const bool releases = core::NeedsHold(limit) || terms.on_expiry == OnExpiry::kRelease;
   put(releases ? std::string_view("r") : std::string_view("c"));
@@ -480,9 +529,10 @@ Expected<void> Batch::DecodeOneCheck(std::string_view text) {
   return {};
 }
 
-// "seconds microseconds", and for each check a line "admitted state…", "-1", "!error" or, of a
-// state with holds, "h admitted held;state…".
-Expected<void> Batch::DecodeChecks(std::string_view text) {
+// "seconds microseconds", and for each operation a line. Of a check "admitted state…", "-1",
+// "!error" or, of a state with holds, "h admitted held;state…". Of a slot "held until" if it was
+// taken or released, or else the same.
+Expected<void> Batch::DecodeLines(std::string_view text) {
   const auto next_line = [&] {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
@@ -517,6 +567,13 @@ Expected<void> Batch::DecodeChecks(std::string_view text) {
       continue;
     }
     const auto count = ReadNumbers(text_of_line, line.numbers);
+    if (IsAboutHold(operation.step)) {
+      const bool is_foreign = count == 1 && line.numbers[0] == -1;
+      const bool is_done = count == 2 && core::InRange(line.numbers[0], core::kExactMax) &&
+                           core::InRange(line.numbers[1], core::Us(kTimeMax));
+      if (!is_foreign && !is_done) return UnexpectedReply();
+      continue;
+    }
     const std::int64_t admitted = count.value_or(0) > 0 ? line.numbers[0] : -2;
     if (admitted < -1 || admitted > static_cast<std::int64_t>(operation.times)) {
       return UnexpectedReply();
@@ -539,6 +596,8 @@ Expected<void> Batch::DecodeChecks(std::string_view text) {
       AnswerHeld(operation, *now_us, line.held, state);
     } else if (line.numbers[0] < 0) {
       FailOperation(operation, Foreign(operation, 0));
+    } else if (IsAboutHold(operation.step)) {
+      AnswerSlot(operation, *now_us, line.numbers[0], line.numbers[1]);
     } else {
       Answer(operation, *now_us, line.numbers[0], state);
     }
@@ -547,8 +606,9 @@ Expected<void> Batch::DecodeChecks(std::string_view text) {
 }
 
 Expected<void> Batch::Decode(std::span<const RespNode> reply) {
-  if (reply.size() == 1 && reply.front().type == RespType::kBulkString && IsChecks()) {
-    return IsOneCheck() ? DecodeOneCheck(reply.front().text) : DecodeChecks(reply.front().text);
+  if (reply.size() == 1 && reply.front().type == RespType::kBulkString &&
+      (are_slots_ || IsChecks())) {
+    return IsOneCheck() ? DecodeOneCheck(reply.front().text) : DecodeLines(reply.front().text);
   }
   const auto numbers_of = [&](const Operation& operation) {
     std::size_t numbers = 0;
@@ -650,6 +710,21 @@ void Batch::AnswerHeld(const Operation& operation, std::int64_t now_us, std::str
            std::span(status->held).first(operation.parts));
     if (lists) AnswerList(operation, *std::move(listed));
   }
+}
+
+// A slot that was taken or released, after which so many units are on hold until then.
+void Batch::AnswerSlot(const Operation& operation, std::int64_t now_us, std::int64_t held,
+                       std::int64_t until_us) {
+  HoldStatus status;
+  status.outcome = HoldStatus::Outcome::kDone;
+  status.held[0] = held;
+  if (operation.step == Step::kReserve) {
+    const HoldTerms& terms = *requests_[operation.first_request].task.request->hold;
+    const Limit& limit = limits_[parts_[operation.first_part].limit];
+    status.expires_us = now_us + TtlOf(terms, limit).count();
+  }
+  const std::array<std::int64_t, 2> state = {held, until_us};
+  AnswerHold(operation, now_us, status, state);
 }
 
 void Batch::AnswerList(const Operation& operation, HoldList listed) {

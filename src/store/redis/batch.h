@@ -103,12 +103,25 @@ class Batch {
     friend bool operator==(const Part&, const Part&) = default;
   };
 
+  // What slots that are taken or released have in common; see slots.lua.
+  struct SlotShape {
+    Step step;
+    std::size_t limit;  // In limits_.
+    std::int64_t cost;
+    Micros ttl;
+    std::size_t id_size;
+
+    friend bool operator==(const SlotShape&, const SlotShape&) = default;
+  };
+  static constexpr std::size_t kSlotShapesMax = 64;
+
   // Consecutive in parts_ and keys_ from `first_part`; its requests from `first_request` by `next`.
   struct Operation {
     Step step;
     std::size_t first_part;
     std::size_t parts;
     std::size_t first_charge;  // In part_of_charge_.
+    bool repeats = false;      // Whether one before it is on the same state, if it has one part.
     std::size_t times = 0;     // Requests folded into it.
     std::size_t first_request;
     std::size_t last_request;
@@ -133,13 +146,15 @@ class Batch {
   }
   const Charge& ChargeOf(const Operation& operation, const Task& task, std::size_t part) const;
   const Charge* AnnouncedCharge(const Operation& operation, std::size_t part) const;
+  static Micros TtlOf(const HoldTerms& terms, const Limit& limit);
   std::size_t LastOperationOn(const std::string& key) const;
+  void NoteSlot();
   void Index(std::size_t operation);
   bool WasReset(const std::string& key) const;
-  Operation* Foldable(const std::string& key, Step step, const Part& part);
+  Operation* Foldable(std::size_t last, Step step, const Part& part);
   void Append(Operation& operation, const Task& task);
   void Push(const Task& task, std::span<const Part> parts, std::span<std::string> keys,
-            std::span<const std::uint8_t> part_of_charge);
+            std::span<const std::uint8_t> part_of_charge, bool repeats = false);
   Added AddGroup(const Task& task, std::string_view prefix);
   Added AddRefund(const Task& task);
   template <typename Put>
@@ -148,8 +163,10 @@ class Batch {
   void PutChecks(Put put) const;
   bool IsOneCheck() const;
   bool IsChecks() const;
+  template <typename Put>
+  void PutSlots(Put put) const;
   Expected<void> DecodeOneCheck(std::string_view text);
-  Expected<void> DecodeChecks(std::string_view text);
+  Expected<void> DecodeLines(std::string_view text);
   Error Foreign(const Operation& operation, std::size_t part) const;
   void FailOperation(const Operation& operation, const Error& error);
   void AnswerReset(const Operation& operation, TimePoint now, bool existed);
@@ -160,6 +177,8 @@ class Batch {
                   std::span<const std::int64_t> states);
   void AnswerHold(const Operation& operation, std::int64_t now_us, const HoldStatus& status,
                   std::span<const std::int64_t> states);
+  void AnswerSlot(const Operation& operation, std::int64_t now_us, std::int64_t held,
+                  std::int64_t until_us);
   void AnswerList(const Operation& operation, HoldList listed);
   template <typename Put>
   void PutHoldTerms(const Operation& operation, std::size_t part, Put put) const;
@@ -172,6 +191,9 @@ class Batch {
   std::vector<std::uint8_t> part_of_charge_;  // Charges of one state share a part.
   std::vector<Operation> operations_;
   std::vector<Asked> requests_;
+  bool are_slots_ = true;  // Whether all operations are slots, which these then describe.
+  std::vector<SlotShape> slot_shapes_;
+  std::string slots_;
   std::unordered_map<std::string, std::size_t> last_operation_;  // On each state; see Index.
   const Charge* previous_ = nullptr;  // Of the last operation, if that is a single charge.
 };

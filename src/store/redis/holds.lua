@@ -580,11 +580,11 @@ make_holding = function(tools)
         due = due == 0 and hold.expires or smaller(due, hold.expires)
         latest = larger(latest, hold.expires)
       end
-      parts[i + 2] = few_record(i - 1, '\2' .. hold.id .. '\3',
-                                few_data(hold.expires, hold.taken, hold.units, hold.flag))
+      parts[i + 2] = char(127 + i) .. '\2' .. hold.id .. '\3' ..
+                     few_data(hold.expires, hold.taken, hold.units, hold.flag)
     end
     local lives_until = few_lives_until(needed, server_now)
-    parts[1] = pack_few(FEW_HEAD, 'h', #held.few, live, held.units, held.last, held.at, due, latest,
+    parts[1] = pack_few(FEW_HEAD, 104, #held.few, live, held.units, held.last, held.at, due, latest,
                         lives_until)
     if held.is_new and state.was_log then ask('UNLINK', key) end
     ask('PSETEX', key, ttl(lives_until), concat(parts))

@@ -29,8 +29,10 @@ Program MakeScript() {
                 "local called_keys, called_args = KEYS, ARGV\n"
                 "local decided = decide_plain(KEYS, ARGV)\n"
                 "if decided then return decided end\n",
-                kSlotsSource, kSluiceSource, kHoldsSource,
-                "return decide_all(called_keys, called_args)\n");
+                kSlotsSource,
+                "decided = decide_slots(called_keys, called_args)\n"
+                "if decided then return decided end\n",
+                kSluiceSource, kHoldsSource, "return decide_all(called_keys, called_args)\n");
   program.name = Sha1(program.source);
   program.load = Command("SCRIPT", "LOAD", program.source);
   return program;
@@ -48,7 +50,8 @@ Program MakeFunction() {
                              "local function build()\n",
                              body,
                              "return function(keys, args)\n"
-                             "  return decide_plain(keys, args) or decide_all(keys, args)\n"
+                             "  return decide_plain(keys, args) or decide_slots(keys, args) or\n"
+                             "         decide_all(keys, args)\n"
                              "end\n"
                              "end\n"
                              "redis.register_function('",

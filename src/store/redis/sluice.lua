@@ -1136,29 +1136,55 @@ local function answer_run(first)
   end
 end
 
+-- What was decided about one state, as a line.
+local function line_of_reply()
+  local result, numbers = reply[1], under[1].numbers
+  if type(result) == 'string' and find(result, '^h ') then
+    local form = numbers == 3 and '%s;%d %d %d' or '%s;%d %d'
+    return format(form, result, unpack(reply, 2, 1 + numbers))
+  elseif type(result) == 'string' then
+    return '!' .. gsub(result, '%c', ' ')
+  elseif result < 0 or reply[3] == -1 then
+    return format('%d ', result)
+  end
+  return format(numbers == 3 and '%d %d %d %d' or '%d %d %d', unpack(reply, 1, 1 + numbers))
+end
+
+local function begin_rest(keys)
+  KEYS, ARGV = keys, nil
+  injected, slack_ms, replica = false, 1, nil
+  groups, charges, times = 1, 1, 1
+end
+
+-- Decides what decide_slots has left, and completes its reply.
+local function decide_rest_of_slots(keys)
+  local parts, left = rest_of_slots.parts, rest_of_slots.left
+  now, server_now = rest_of_slots.now, rest_of_slots.now
+  begin_rest(keys)
+  for i = 1, #left, 3 do
+    local shape = left[i + 1]
+    action = shape.takes and 'reserve' or 'settle'
+    under[1], costs[1] = limit_of(shape.signature), shape.units
+    ARGV = {1, costs[1], shape.ttl or '', shape.takes and 'r' or '', sub(left[i + 2], 2, -2)}
+    reply, filled, key_at = {}, 0, left[i] - 1
+    answer_run(1)
+    parts[left[i] + 1] = '\n' .. line_of_reply()
+  end
+  if replica then return {err = replica} end
+  return concat(parts)
+end
+
 -- Decides what decide_singles has left, and completes its reply.
 local function decide_rest(keys)
   local parts, left = rest.parts, rest.left
-  KEYS, ARGV = keys, nil
-  injected, now, server_now, slack_ms, replica = false, rest.now, rest.now, 1, nil
-  action, groups, charges = 'check', 1, 1
+  now, server_now, action = rest.now, rest.now, 'check'
+  begin_rest(keys)
   for i = 1, #left, 3 do
     local check = left[i + 1]
     times, under[1], costs[1] = left[i + 2], limit_of(check.signature), check.cost
     reply, filled, key_at = {}, 0, left[i] - 1
     answer_any()
-    local result, numbers = reply[1], under[1].numbers
-    if type(result) == 'string' and find(result, '^h ') then
-      local form = numbers == 3 and '%s;%d %d %d' or '%s;%d %d'
-      result = format(form, result, unpack(reply, 2, 1 + numbers))
-    elseif type(result) == 'string' then
-      result = '!' .. gsub(result, '%c', ' ')
-    elseif result < 0 or reply[3] == -1 then
-      result = format('%d ', result)
-    else
-      result = format(numbers == 3 and '%d %d %d %d' or '%d %d %d', unpack(reply, 1, 1 + numbers))
-    end
-    parts[left[i] + 1] = '\n' .. result
+    parts[left[i] + 1] = '\n' .. line_of_reply()
   end
   if replica then return {err = replica} end
   return concat(parts)
@@ -1166,6 +1192,7 @@ end
 
 local function decide_all(keys, args)
   if rest then return decide_rest(keys) end
+  if rest_of_slots then return decide_rest_of_slots(keys) end
   KEYS, ARGV = keys, args
   local packed, cost = nil, nil
   if not args[2] then packed, cost = match(args[1], '^(%S+) (%d+)$') end
