@@ -493,9 +493,9 @@ TEST_F(RedisHolds, PassFromFewToManyAndBack) {
             .ttl = Micros{1'000 + random.Between(0, span)},
             .on_expiry = random.OneIn(2) ? OnExpiry::kRelease : OnExpiry::kCharge};
         constexpr std::array kActions = {Action::kSettle, Action::kExtend, Action::kHold};
-        const Action action =
-            random.OneIn(grows ? 5 : 2) ? kActions[static_cast<std::size_t>(random.Between(0, 1))]
-                                        : kActions[2];
+        const Action action = random.OneIn(grows ? 5 : 2)
+                                  ? kActions[static_cast<std::size_t>(random.Between(0, 1))]
+                                  : kActions[2];
         recording.Ask(memory, {charge}, now, action, terms);
         if (random.OneIn(10)) recording.Ask(memory, {charge}, now, Action::kListHolds, {.id = ""});
       }
@@ -525,6 +525,47 @@ TEST_F(HoldsOfRedis, AreAtMostSoMany) {
     EXPECT_EQ(Ask(Action::kCheck, peek, {}, 0s, later)->held, 1);
     EXPECT_EQ(Ask(Action::kCheck, peek, {}, 0s, later)->held, 1);
   }
+}
+
+// Any byte of the state may be wrong.
+TEST_F(HoldsOfRedis, OfADamagedStateFailAlone) {
+  Random random(Seeds().front());
+  const Limit limit = *Limit::Parse("algorithm=concurrency,limit=5,ttl=30s");
+  const Charge bad{.key = "bad", .limit = &limit};
+  const Charge good{.key = "good", .limit = &limit};
+  int refused = 0;
+  for (int round = 0; round < 300; ++round) {
+    server_.Cli("flushall");
+    ASSERT_TRUE(Ask(Action::kHold, bad, "a"));
+    if (random.OneIn(2)) {
+      ASSERT_TRUE(Ask(Action::kHold, bad, "b"));
+    }
+    const std::string damage =
+        "eval \"local v = redis.call('get', KEYS[1]) local i = ARGV[1] % #v + 1 "
+        "redis.call('set', KEYS[1], v:sub(1, i - 1) .. string.char(ARGV[2]) .. v:sub(i + 1), 'PX', "
+        "100000) return i\" 1 '" +
+        redis::StateKey("sluice", bad) + "' " + std::to_string(random.Between(0, 1'000)) + " " +
+        std::to_string(random.Between(0, 255));
+    SCOPED_TRACE(damage);
+    server_.Cli(damage);
+    HoldTerms first{.id = "first", .ttl = 1s};
+    HoldTerms second{.id = "a", .ttl = 1s};
+    HoldTerms third{.id = "third", .ttl = 1s};
+    std::array<Request, 4> requests;
+    requests[0] = {.charges = {&good, 1}, .action = Action::kHold, .hold = &first};
+    requests[1] = {.charges = {&bad, 1}, .action = Action::kSettle, .hold = &second};
+    requests[2] = {.charges = {&bad, 1}, .action = Action::kHold, .hold = &third};
+    requests[3] = {.charges = {&good, 1}, .action = Action::kSettle, .hold = &first};
+    Send(requests);
+    ASSERT_TRUE(requests[0].outcome) << requests[0].outcome.error().message;
+    ASSERT_TRUE(requests[3].outcome) << requests[3].outcome.error().message;
+    EXPECT_EQ(requests[3].outcome->held, 0);
+    for (const int i : {1, 2}) {
+      const auto& outcome = requests[static_cast<std::size_t>(i)].outcome;
+      refused += !outcome && outcome.error().code == ErrorCode::kForeignState;
+    }
+  }
+  EXPECT_GT(refused, 20);
 }
 
 TEST_F(HoldsOfRedis, AreListedUpToAMaximum) {

@@ -95,8 +95,8 @@ std::vector<Bug> MakeBugs() {
       {.name = "script: the common call takes one slot more than there are",
        .script =
            Replace("units > shape.amount or at > now", "units > shape.amount + 1 or at > now")},
-      {.name = "script: a slot is still taken at its expiry in the common call",
-       .script = Replace("(due <= now and live > 0)", "(due < now and live > 0)")},
+      {.name = "script: slots of the common call never expire",
+       .script = Replace("(due <= now and live > 0)", "false")},
       {.name = "script: a slot is released without its units",
        .script = Replace("    units = units - own\n", "")},
       {.name = "script: the state of a slot expires too soon",
