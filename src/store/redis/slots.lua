@@ -14,8 +14,9 @@
 --                       done. What was taken expires its ttl from now, and nothing was late.
 --          h status;state, -1, or '!' and an error   as from holds.lua
 --
--- To make a string takes Lua in Redis some 1.3 ns a byte, which it hashes. So a head is all that a
--- release writes; and what is the same for many operations of a call is made once.
+-- To make a string takes Lua in Redis some 1.3 ns a byte, all of which it hashes. So only the head is
+-- written anew, whatever follows it stays, and what many operations of a call have in common is made
+-- once.
 
 local byte, char, find, sub = string.byte, string.char, string.find, string.sub
 
@@ -109,16 +110,19 @@ local function take(shape, key, value, id, now)
   if ends > last then last = ends end
   local needed, moves = last + HOLD_REMEMBERED, false
   if needed > lives_until then moves, lives_until = true, few_lives_until(needed, now) end
-  local text = pack_few(SLOTS_HEAD, 104, count + 1, live + BIT[count], units, last, now, due, latest,
-                        lives_until, SLOTS_END) ..
-               sub(value, SLOTS_SIZE + 1) .. char(128 + count) .. id .. shape.data
-  local written
+  local head = pack_few(SLOTS_HEAD, 104, count + 1, live + BIT[count], units, last, now, due, latest,
+                        lives_until, SLOTS_END)
+  local record = char(128 + count) .. id .. shape.data
   if moves then
-    written = rpcall('PSETEX', key, px_of(floor((lives_until - now) / 1000) + 2), text)
+    local written = rpcall('PSETEX', key, px_of(floor((lives_until - now) / 1000) + 2),
+                           head .. sub(value, SLOTS_SIZE + 1) .. record)
+    if written.err then return end
   else
-    written = rpcall('SETRANGE', key, '0', text)
+    -- By the same command, which then is allowed twice or not at all.
+    local written = rpcall('SETRANGE', key, format('%d', #value), record)
+    if type(written) == 'table' then return end
+    rpcall('SETRANGE', key, '0', head)
   end
-  if type(written) == 'table' and written.err then return end
   if live == 0 and units == shape.units and latest == ends then return shape.line end
   return format('\n%d %d', units, latest)
 end
