@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/suggestion.h"
 #include "base/text.h"
 #include "cli/hide_secrets.h"
-#include "rules/schema.h"
 
 namespace sluice::cli {
 namespace {
@@ -104,7 +104,7 @@ Problems UnknownVariables() {
     unknown.push_back(
         {.file = text::Escape(name),
          .message = text::Cat("there is no such setting; the variable has no effect; ",
-                              rules::Suggestion(name, known), "`sluice config` lists them")});
+                              text::Suggestion(name, known), "`sluice config` lists them")});
   }
   std::ranges::sort(unknown, {}, &Problem::file);
   return unknown;

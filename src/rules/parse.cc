@@ -13,6 +13,7 @@
 
 #include "base/duration.h"
 #include "base/glob.h"
+#include "base/suggestion.h"
 #include "base/text.h"
 #include "base/yaml.h"
 #include "core/algorithms.h"
@@ -257,7 +258,7 @@ class RuleParser {
       if (std::ranges::find(kSentMethods, rule_.match.methods.back()) == kSentMethods.end()) {
         reporter_.Warn(*item, text::Cat("method ", text::Quote(*method),
                                         " is not one that clients are known to send; ",
-                                        Suggestion(*method, kSentMethods),
+                                        text::Suggestion(*method, kSentMethods),
                                         "the rule applies to no other method"));
       }
       distinct.Add(*item, rule_.match.methods.back());

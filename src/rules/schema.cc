@@ -6,6 +6,7 @@
 #include <span>
 #include <tuple>
 
+#include "base/suggestion.h"
 #include "base/text.h"
 #include "core/algorithms.h"
 #include "rules/rule.h"
@@ -32,33 +33,7 @@ std::string Found(const YamlNode& node) {
   return node.kind == YamlKind::kScalar ? text::Quote(node.text) : std::string(NameOf(node.kind));
 }
 
-// How many letters must be added, removed or replaced, ignoring case.
-std::size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const bool same = text::EqualsIgnoreCase(a.substr(i - 1, 1), b.substr(j - 1, 1));
-      const std::size_t replaced = diagonal + (same ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 }  // namespace
-
-std::string Suggestion(std::string_view given, std::span<const std::string_view> known) {
-  constexpr std::size_t kSizeMax = 64;
-  if (given.size() > kSizeMax) return {};
-  const auto nearest = std::ranges::min(
-      known, {}, [&](std::string_view candidate) { return Distance(given, candidate); });
-  if (Distance(given, nearest) > std::max<std::size_t>(1, nearest.size() / 3)) return {};
-  return text::Cat("did you mean ", nearest, "? ");
-}
 
 std::string JoinNames(std::span<const std::string_view> names) {
   std::string joined;
@@ -207,8 +182,9 @@ Mapping::Mapping(const YamlNode& node, std::string_view what,
     if (key.kind != YamlKind::kScalar) {
       reporter.Add(key, text::Cat("a key is ", Found(key), "; expected a text"));
     } else if (!known.empty() && std::ranges::find(known, key.text) == known.end()) {
-      reporter.Add(key, text::Cat(what, " has no key ", text::Quote(key.text), "; ",
-                                  Suggestion(key.text, known), "expected ", JoinNames(known)));
+      reporter.Add(key,
+                   text::Cat(what, " has no key ", text::Quote(key.text), "; ",
+                             text::Suggestion(key.text, known), "expected ", JoinNames(known)));
     } else {
       entries_.push_back({.key = key.text, .key_node = &key, .value = node.items[i + 1]});
     }

@@ -113,9 +113,6 @@ struct LimitDefault {
 std::optional<Limit> ReadLimit(const Mapping& mapping, std::span<const LimitDefault> defaults,
                                Reporter& reporter);
 
-// "did you mean B? " if one of the names is nearly the same; otherwise empty.
-std::string Suggestion(std::string_view given, std::span<const std::string_view> known);
-
 // "a, b, c"
 std::string JoinNames(std::span<const std::string_view> names);
 
