@@ -19,6 +19,7 @@ enum class KernelKind : std::uint8_t {
   kWindowCounter,
   kWindowLog,
   kConcurrency,
+  kCalendar,
 };
 
 struct AlgorithmRow {
@@ -28,17 +29,24 @@ struct AlgorithmRow {
   std::string_view short_name;  // In the Redis keys of limits without a name.
   KernelKind kernel;
 
-  // In the order of the textual form: the amount, the refill if any, the span.
-  std::array<std::string_view, 3> field_names;
+  // In the order of the textual form: the amount, the refill if any, the span; of a calendar, what
+  // describes its windows. The last of them may be left out, if they are optional.
+  std::array<std::string_view, 4> field_names;
+  std::size_t optional_fields = 0;
   int amount_above_field = 0;     // How much larger the amount is than the value of its field.
   std::string_view default_text;  // The numbers of a check that names the algorithm but no limit.
   bool queues = false;            // Whether answers report how much is queued.
   bool needs_hold = false;        // Whether it can only be held and looked at.
   Algorithm algorithm = {};       // Filled in below.
 
-  constexpr bool refills() const { return !field_names.back().empty(); }
+  constexpr bool refills() const { return kernel == KernelKind::kBucket; }
   constexpr std::span<const std::string_view> fields() const {
-    return std::span(field_names).first(refills() ? 3 : 2);
+    std::size_t count = 0;
+    while (count < field_names.size() && !field_names[count].empty()) ++count;
+    return std::span(field_names).first(count);
+  }
+  constexpr std::span<const std::string_view> required_fields() const {
+    return fields().first(fields().size() - optional_fields);
   }
 };
 
@@ -101,6 +109,14 @@ constexpr AlgorithmRow MakeRow(Algorithm algorithm) {
               .field_names = {"limit", "ttl"},
               .default_text = "limit=10,ttl=30s",
               .needs_hold = true};
+    case Algorithm::kCalendar:
+      return {.name = "calendar",
+              .upper_name = "CALENDAR",
+              .short_name = "cal",
+              .kernel = KernelKind::kCalendar,
+              .field_names = {"limit", "every", "zone", "anchor"},
+              .optional_fields = 2,
+              .default_text = "limit=1000,every=month,zone=UTC,anchor=1"};
   }
   return {};  // Past the last one.
 }

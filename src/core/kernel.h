@@ -57,6 +57,7 @@
 
 #include "core/algorithms.h"
 #include "core/bucket.h"
+#include "core/calendar.h"
 #include "core/concurrency.h"
 #include "core/fixed_window.h"
 #include "core/window_counter.h"
@@ -80,6 +81,8 @@ template <typename Visitor>
       return visitor(WindowLog{});
     case KernelKind::kConcurrency:
       return visitor(Concurrency{});
+    case KernelKind::kCalendar:
+      return visitor(Calendar{});
   }
   std::unreachable();
 }

@@ -2,9 +2,12 @@
 #include "sluice/limit.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "base/text.h"
 #include "core/kernel.h"
+#include "zones/database.h"
 
 namespace sluice {
 namespace {
@@ -43,7 +46,15 @@ Expected<Limit> Limit::FromFields(Algorithm algorithm, std::int64_t first, std::
   const std::int64_t min = 1 - row.amount_above_field;
   const std::int64_t max = amount_max - row.amount_above_field;
   if (first < min || first > max) return out_of_range(row.fields().front(), first, min, max, "");
-  if (!row.refills()) {
+  const zones::Zone* zone = nullptr;
+  if (algorithm == Algorithm::kCalendar) {
+    const auto terms = core::CalendarTerms::FromNumber(refill);
+    if (!terms) return invalid(refill, " does not stand for a calendar");
+    const auto found = zones::Database::System().FindKey(terms->zone);
+    if (!found) return invalid(found.error().message);
+    zone = *found;
+    span = core::NominalSpan(terms->every);
+  } else if (!row.refills()) {
     refill = 0;
   } else if (refill < 1 || refill > core::kExactMax) {
     return out_of_range(row.fields()[1], refill, 1, core::kExactMax, "");
@@ -56,9 +67,10 @@ Expected<Limit> Limit::FromFields(Algorithm algorithm, std::int64_t first, std::
   const auto fit = core::VisitKernel(
       row.kernel, [&](auto kernel) { return kernel.Fit(limit.amount_, refill, span); });
   if (!fit) return invalid(fit.error());
-  limit.tick_ = fit->tick;
+  limit.tick_us_ = static_cast<std::int32_t>(fit->tick.count());
   limit.unit_ = fit->unit;
   limit.rate_ = fit->rate;
+  limit.zone_ = zone;
   return limit;
 }
 
@@ -88,6 +100,43 @@ Expected<Limit> Limit::SlidingWindowCounter(const WindowSpec& spec) {
 
 Expected<Limit> Limit::Concurrency(const ConcurrencySpec& spec) {
   return FromFields(Algorithm::kConcurrency, spec.limit, 0, spec.ttl);
+}
+
+Expected<Limit> Limit::Calendar(const CalendarSpec& spec) {
+  const auto zone = zones::Database::System().Find(spec.zone);
+  if (!zone) {
+    return std::unexpected(
+        Error{ErrorCode::kInvalidLimit, text::Cat("calendar: ", zone.error().message)});
+  }
+  const auto anchor = core::CalendarTerms::AnchorFrom(spec.every, spec.anchor);
+  if (!anchor) {
+    return std::unexpected(
+        Error{ErrorCode::kInvalidLimit,
+              text::Cat("calendar: anchor=", text::Quote(spec.anchor), " in windows of a ",
+                        core::NameOf(spec.every), "; expected ",
+                        core::CalendarTerms::AnchorForm(spec.every))});
+  }
+  const core::CalendarTerms terms{.every = spec.every, .anchor = *anchor, .zone = (*zone)->key()};
+  return FromFields(Algorithm::kCalendar, spec.limit, terms.ToNumber(), {});
+}
+
+Limit::CalendarSpec Limit::calendar() const {
+  const auto terms = core::CalendarTerms::FromNumber(refill_);
+  return {.limit = amount_,
+          .every = terms->every,
+          .zone = zone_->name(),
+          .anchor = terms->AnchorText()};
+}
+
+Expected<int> ReloadTimeZones() {
+  const auto reloaded = zones::Database::System().Reload();
+  if (reloaded.problems.empty()) return static_cast<int>(reloaded.changed);
+  std::string problems;
+  for (const std::string& problem : reloaded.problems) {
+    if (!problems.empty()) problems += "; ";
+    problems += problem;
+  }
+  return std::unexpected(Error{ErrorCode::kInvalidLimit, std::move(problems)});
 }
 
 Expected<Limit> Limit::Make(Algorithm algorithm, std::int64_t amount, std::int64_t refill,

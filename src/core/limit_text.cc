@@ -10,6 +10,7 @@
 #include "base/duration.h"
 #include "base/text.h"
 #include "core/algorithms.h"
+#include "core/calendar.h"
 #include "sluice/limit.h"
 
 namespace sluice {
@@ -93,7 +94,7 @@ class Pairs {
                                      "; expected ", Join(fields)));
       }
     }
-    for (const std::string_view field : fields) {
+    for (const std::string_view field : core::RowOf(algorithm).required_fields()) {
       if (!Find(field)) {
         return InvalidText(
             text::Cat(ToString(algorithm), " needs ", field, "; expected ", Join(fields)));
@@ -106,6 +107,19 @@ class Pairs {
   std::array<Pair, kPairsMax> pairs_;
   std::size_t count_ = 0;
 };
+
+Expected<Limit> ParseCalendar(const Pairs& pairs, std::int64_t amount) {
+  const Pair& named = *pairs.Find("every");
+  const auto every = core::EveryFrom(named.value);
+  if (!every) {
+    return InvalidText(text::Cat("every=", text::Quote(named.value),
+                                 ": expected day, week, month, quarter or year"));
+  }
+  Limit::CalendarSpec spec{.limit = amount, .every = *every};
+  if (const Pair* const zone = pairs.Find("zone")) spec.zone = zone->value;
+  if (const Pair* const anchor = pairs.Find("anchor")) spec.anchor = anchor->value;
+  return Limit::Calendar(spec);
+}
 
 }  // namespace
 
@@ -143,7 +157,8 @@ Expected<Limit> Limit::Parse(std::string_view text) {
   const Fields fields = core::RowOf(algorithm).fields();
   const auto amount = ParseCount(*pairs->Find(fields.front()));
   if (!amount) return std::unexpected(amount.error());
-  const auto refill = fields.size() == 3 ? ParseCount(*pairs->Find(fields[1])) : 0;
+  if (algorithm == Algorithm::kCalendar) return ParseCalendar(*pairs, *amount);
+  const auto refill = core::RowOf(algorithm).refills() ? ParseCount(*pairs->Find(fields[1])) : 0;
   if (!refill) return std::unexpected(refill.error());
   const auto span = ParseDuration(*pairs->Find(fields.back()));
   if (!span) return std::unexpected(span.error());
@@ -156,6 +171,11 @@ std::string Limit::ToString() const {
   const Fields fields = row.fields();
   std::string text =
       text::Cat("algorithm=", row.name, ",", fields.front(), "=", amount_ - row.amount_above_field);
+  if (algorithm_ == Algorithm::kCalendar) {
+    const CalendarSpec spec = calendar();
+    return text::Cat(text, ",every=", core::NameOf(spec.every), ",zone=", spec.zone,
+                     ",anchor=", spec.anchor);
+  }
   if (row.refills()) text += text::Cat(",", fields[1], "=", refill_);
   return text + text::Cat(",", fields.back(), "=", text::FormatDuration(span_));
 }

@@ -260,7 +260,7 @@ TEST(DenyCache, HearsOfWhatOthersTookWithTheNextAnswerOfTheStore) {
 
 TEST(DenyCache, SparesTheStoreUntilTheMomentOfTheRetry) {
   for (const Algorithm algorithm : kAlgorithms) {
-    const Limit limit = *Limit::Make(algorithm, 5, 7, Micros{60'000'000});
+    const Limit limit = SimpleLimit(algorithm, 5, 7, Micros{60'000'000});
     Pair pair;
     for (int i = 0; i < 5; ++i) pair.Ask({{.key = "k", .limit = &limit}});
     const Decision denied = pair.Ask({{.key = "k", .limit = &limit}});
@@ -284,7 +284,7 @@ TEST(DenyCache, SparesTheStoreWhateverTheCost) {
   constexpr std::int64_t kCosts = 64;
   for (const Algorithm algorithm : kAlgorithms) {
     SCOPED_TRACE(ToString(algorithm));
-    const Limit limit = *Limit::Make(algorithm, kCosts, 1, Micros{3'600'000'000});
+    const Limit limit = SimpleLimit(algorithm, kCosts, 1, Micros{3'600'000'000});
     const auto ask = [&](Pair& pair, std::int64_t cost) {
       return pair.Ask({{.key = "k", .limit = &limit, .cost = cost}}).allowed;
     };

@@ -445,7 +445,7 @@ class HoldsOfRedis : public testing::Test {
 
 TEST_F(HoldsOfRedis, LeaveAStateAsItWasOnceTheyAreForgotten) {
   for (const core::AlgorithmRow& row : core::kAlgorithms) {
-    const Limit limit = *Limit::Make(row.algorithm, 100, 1, row.needs_hold ? 10s : Micros(1h));
+    const Limit limit = SimpleLimit(row.algorithm, 100, 1, row.needs_hold ? 10s : Micros(1h));
     SCOPED_TRACE(limit.ToString());
     const Charge charge{.key = "k", .limit = &limit, .cost = 5};
     const Charge peek{.key = "k", .limit = &limit, .cost = 0};

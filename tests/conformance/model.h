@@ -34,6 +34,7 @@
 #include <utility>
 #include <vector>
 
+#include "conformance/model_calendar.h"
 #include "conformance/model_holds.h"
 
 namespace sluice::model {
@@ -46,13 +47,15 @@ enum class Kind {
   kSlidingWindow,
   kSlidingWindowCounter,
   kConcurrency,
+  kCalendar,
 };
 
 struct Spec {
   Kind kind = Kind::kTokenBucket;
-  std::int64_t amount = 0;   // capacity of a bucket, limit of a window or of concurrency
-  std::int64_t refill = 0;   // buckets only: units per span
-  std::int64_t span_us = 0;  // period of a bucket, length of a window, ttl of concurrency
+  std::int64_t amount = 0;     // capacity of a bucket, limit of a window or of concurrency
+  std::int64_t refill = 0;     // buckets only: units per span
+  std::int64_t span_us = 0;    // period of a bucket, length of a window, ttl of concurrency
+  CalendarSpec calendar = {};  // of a calendar, which has no span_us
 
   friend bool operator==(const Spec&, const Spec&) = default;
 };
@@ -364,6 +367,51 @@ class FixedWindow final : public Budget {
   WindowCounts counts_;
 };
 
+// The windows are numbered by the moments at which they begin.
+class Calendar final : public Budget {
+ public:
+  Calendar(const Spec& spec, std::int64_t tick_us)
+      : Budget(spec, tick_us), windows_(spec.calendar) {}
+
+  Int128 NewestUs() const override { return counts_.Newest(); }
+
+  bool Grants(Int128 /*now_us*/, Int128 at_us, std::int64_t cost) const override {
+    return Int128{counts_.In(WindowAt(at_us))} + cost <= spec().amount;
+  }
+
+  Int128 Remaining(Int128 at_us) const override {
+    return Int128{spec().amount} - counts_.In(WindowAt(at_us));
+  }
+
+  bool IsWhole(Int128 now_us, Int128 at_us) const override {
+    return WindowAt(at_us) > WindowAt(now_us);
+  }
+
+  void Take(Int128 at_us, std::int64_t cost) override { counts_.Add(WindowAt(at_us), cost); }
+
+  void Overdraw(Int128 at_us, std::int64_t units) override {
+    counts_.AddUpTo((Int128{1} << 46) - 1, WindowAt(at_us), units);
+  }
+
+  void Give(Int128 at_us, std::int64_t units) override { counts_.Remove(WindowAt(at_us), units); }
+
+  void Refund(Int128 taken_us, Int128 at_us, std::int64_t units) override {
+    if (WindowAt(taken_us) == WindowAt(at_us)) counts_.Remove(WindowAt(taken_us), units);
+  }
+
+ private:
+  // All that comes after the last window that can be asked for is one.
+  Int128 WindowAt(Int128 at_us) const {
+    if (at_us >= kEndOfTimeUs + kLongestUs) return kEndOfTimeUs + kLongestUs;
+    return windows_.At(static_cast<std::int64_t>(at_us)).begin;
+  }
+
+  static constexpr std::int64_t kLongestUs = std::int64_t{400} * 86'400 * 1'000'000;
+
+  const CalendarWindows windows_;
+  WindowCounts counts_;
+};
+
 class SlidingWindowCounter final : public Budget {
  public:
   using Budget::Budget;
@@ -522,6 +570,7 @@ inline std::int64_t TickUs(const Spec& spec) {
   using internal::Int128;
   using internal::kExactBound;
   if (spec.amount < 1 || spec.amount >= kExactBound) return 0;
+  if (spec.kind == Kind::kCalendar) return spec.amount < std::int64_t{1} << 46 ? 1 : 0;
   if (spec.span_us < 1 || spec.span_us > internal::kMaxSpanUs) return 0;
   if (internal::IsBucket(spec.kind) && (spec.refill < 1 || spec.refill >= kExactBound)) return 0;
   // These two multiply nothing: they compare counts and add times.
@@ -725,7 +774,7 @@ class Model {
     if (budget.NewestUs() > now_us) return false;
     budget.LetExpire(now_us);
     if (!budget.holds().IsEmpty()) return false;
-    if (charge.spec.kind == Kind::kFixedWindow) {
+    if (charge.spec.kind == Kind::kFixedWindow || charge.spec.kind == Kind::kCalendar) {
       return budget.Remaining(now_us) == charge.spec.amount;
     }
     return budget.IsWhole(now_us, now_us);
@@ -838,6 +887,8 @@ class Model {
         return std::make_unique<internal::SlidingWindowCounter>(spec, tick_us);
       case Kind::kConcurrency:
         return std::make_unique<internal::Concurrency>(spec, tick_us);
+      case Kind::kCalendar:
+        return std::make_unique<internal::Calendar>(spec, tick_us);
     }
     throw std::invalid_argument("unknown kind");
   }

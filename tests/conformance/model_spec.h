@@ -3,11 +3,14 @@
 #pragma once
 
 #include <ostream>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "conformance/model.h"
 #include "sluice/decision.h"
 #include "sluice/limit.h"
+#include "zones/database.h"
 
 namespace sluice {
 
@@ -26,11 +29,34 @@ inline model::Kind KindOf(Algorithm algorithm) {
       return model::Kind::kSlidingWindowCounter;
     case Algorithm::kConcurrency:
       return model::Kind::kConcurrency;
+    case Algorithm::kCalendar:
+      return model::Kind::kCalendar;
   }
   std::unreachable();
 }
 
+inline model::CalendarSpec CalendarSpecOf(const Limit& limit) {
+  const Limit::CalendarSpec spec = limit.calendar();
+  // The zone's name itself: the specification refers to it.
+  model::CalendarSpec calendar{.every = static_cast<model::Every>(spec.every),
+                               .zone = limit.zone()->name()};
+  constexpr std::string_view kDays = "motuwethfrsasu";
+  const std::string& anchor = spec.anchor;
+  if (spec.every == Every::kWeek) {
+    calendar.major = static_cast<int>(kDays.find(anchor.substr(0, 2)) / 2);
+  } else {
+    calendar.major = std::stoi(anchor);
+    if (anchor.size() == 5) calendar.minor = std::stoi(anchor.substr(3));
+  }
+  return calendar;
+}
+
 inline model::Spec SpecOf(const Limit& limit) {
+  if (limit.algorithm() == Algorithm::kCalendar) {
+    return {.kind = model::Kind::kCalendar,
+            .amount = limit.amount(),
+            .calendar = CalendarSpecOf(limit)};
+  }
   return {.kind = KindOf(limit.algorithm()),
           .amount = limit.amount(),
           .refill = limit.refill(),

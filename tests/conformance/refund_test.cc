@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(All, Refund, testing::ValuesIn(kAlgorithms),
 
 TEST_F(RefundTest, OfNothingDoesNothing) {
   for (const Algorithm algorithm : kAlgorithms) {
-    const Limit limit = *Limit::Make(algorithm, 5, 1, Micros{1'000'000});
+    const Limit limit = SimpleLimit(algorithm, 5, 1, Micros{1'000'000});
     std::vector<Receipt> receipts = {
         {.key = "p:{k}:n", .limit = limit, .units = 3, .when = kStartUs}};
     Request refund{.charges = {}, .now = At(kStartUs)};
@@ -132,7 +132,7 @@ TEST_F(RefundTest, AJournalIsBoundedAndEnds) {
   for (const Algorithm algorithm : kAlgorithms) {
     if (algorithm == Algorithm::kSlidingWindow) continue;
     SCOPED_TRACE(ToString(algorithm));
-    const Limit limit = *Limit::Make(algorithm, 900'000, 1, std::chrono::days(30));
+    const Limit limit = SimpleLimit(algorithm, 900'000, 1, std::chrono::days(30));
     const Charge charge{.key = "k", .limit = &limit};
     std::vector<Receipt> receipts;
     std::int64_t now = kStartUs;
@@ -188,7 +188,7 @@ TEST_F(RefundTest, OfALogIsBounded) {
 TEST_F(RefundTest, AfterAResetGivesNothing) {
   for (const Algorithm algorithm : kAlgorithms) {
     SCOPED_TRACE(ToString(algorithm));
-    const Limit limit = *Limit::Make(algorithm, 10, 1, std::chrono::days(30));
+    const Limit limit = SimpleLimit(algorithm, 10, 1, std::chrono::days(30));
     const Charge all{.key = "k", .limit = &limit, .cost = 10};
     const Charge one{.key = "k", .limit = &limit, .cost = 1};
     for (const bool others_hold : {false, true}) {
@@ -220,8 +220,8 @@ TEST_F(RefundTest, AfterAResetGivesNothing) {
 TEST_F(RefundTest, WhenTimeOrNumbersChangedGivesNoMore) {
   for (const Algorithm algorithm : kAlgorithms) {
     SCOPED_TRACE(ToString(algorithm));
-    const Limit limit = *Limit::Make(algorithm, 10, 1, Micros{60'000'000});
-    const Limit larger = *Limit::Make(algorithm, 20, 1, Micros{60'000'000});
+    const Limit limit = SimpleLimit(algorithm, 10, 1, Micros{60'000'000});
+    const Limit larger = SimpleLimit(algorithm, 20, 1, Micros{60'000'000});
     const auto run = [&](const Limit& under, std::int64_t cost, std::int64_t now,
                          std::vector<Receipt>* receipts = nullptr) {
       const Charge charge{.key = "k", .limit = &under, .name = "n", .cost = cost};
@@ -243,7 +243,7 @@ TEST_F(RefundTest, WhenTimeOrNumbersChangedGivesNoMore) {
     EXPECT_TRUE(give(second, now - 5'000'000));
     EXPECT_EQ(run(limit, 0, now).remaining, 6);
     EXPECT_EQ(run(larger, 0, now).remaining, 16);
-    const bool bucket = limit.refill() > 0;
+    const bool bucket = limit.rate() > 0;
     EXPECT_EQ(give(first, now), !bucket) << "or it says so";
     EXPECT_EQ(run(larger, 0, now).remaining, bucket ? 16 : 20);
     EXPECT_EQ(give(first, now), algorithm == Algorithm::kSlidingWindow) << "what is gone is gone";
@@ -257,7 +257,7 @@ TEST_F(RefundTest, OfAWindowThatIsOverIsComplete) {
   for (const Algorithm algorithm :
        {Algorithm::kFixedWindow, Algorithm::kSlidingWindowCounter, Algorithm::kSlidingWindow}) {
     SCOPED_TRACE(ToString(algorithm));
-    const Limit limit = *Limit::Make(algorithm, 10, 1, Micros{1'000});
+    const Limit limit = SimpleLimit(algorithm, 10, 1, Micros{1'000});
     const Charge charge{.key = "k", .limit = &limit, .cost = 4};
     std::vector<Receipt> receipts;
     Request hold{.charges = {&charge, 1}, .now = At(kStartUs)};
@@ -280,7 +280,7 @@ TEST_F(RefundTest, OfAWindowThatIsOverIsComplete) {
 TEST_F(RefundTest, SeveralInOneCallAreAllMade) {
   for (const Algorithm algorithm : kAlgorithms) {
     SCOPED_TRACE(ToString(algorithm));
-    const Limit limit = *Limit::Make(algorithm, 5, 1, Micros{60'000'000});
+    const Limit limit = SimpleLimit(algorithm, 5, 1, Micros{60'000'000});
     const auto charge = [&](std::string_view key, std::int64_t cost) {
       return Charge{.key = key, .limit = &limit, .cost = cost};
     };

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <limits>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -67,7 +68,49 @@ inline Algorithm RandomAlgorithm(Random& random) {
   return kAlgorithms[static_cast<std::size_t>(random.Between(0, kLast))];
 }
 
+// With changes of the clock at midnight, by half an hour and by a day, and with none.
+inline constexpr std::array kZones = {"UTC",          "Europe/Berlin", "America/Havana",
+                                      "Pacific/Apia", "Asia/Gaza",     "Australia/Lord_Howe",
+                                      "America/Nuuk", "Asia/Kolkata"};
+
+inline Limit RandomCalendar(Random& random) {
+  const auto two = [](std::int64_t number) {
+    return std::to_string(number / 10) + std::to_string(number % 10);
+  };
+  constexpr std::array kDays = {"monday", "tuesday", "friday", "sunday"};
+  Limit::CalendarSpec spec{
+      .limit = random.OneIn(4) ? random.AnySize((1LL << 46) - 1) : random.Between(1, 30),
+      .every = static_cast<Every>(random.Between(0, 4)),
+      .zone = kZones[static_cast<std::size_t>(random.Between(0, kZones.size() - 1))]};
+  if (random.OneIn(4)) return *Limit::Calendar(spec);
+  switch (spec.every) {
+    case Every::kDay:
+      spec.anchor = two(random.Between(0, 23)) + ":" + two(random.Between(0, 59));
+      break;
+    case Every::kWeek:
+      spec.anchor = kDays[static_cast<std::size_t>(random.Between(0, kDays.size() - 1))];
+      break;
+    case Every::kMonth:
+    case Every::kQuarter:
+      spec.anchor = std::to_string(random.Between(1, 31));
+      break;
+    case Every::kYear:
+      spec.anchor = two(random.Between(1, 12)) + "-" + two(random.Between(1, 31));
+      break;
+  }
+  return *Limit::Calendar(spec);
+}
+
+// For tests that take any limit of these numbers. Of a calendar, the window is a whole day or more.
+inline Limit SimpleLimit(Algorithm algorithm, std::int64_t amount, std::int64_t refill,
+                         Micros span) {
+  if (algorithm != Algorithm::kCalendar) return *Limit::Make(algorithm, amount, refill, span);
+  const bool day = span <= std::chrono::hours(24);
+  return *Limit::Calendar({.limit = amount, .every = day ? Every::kDay : Every::kMonth});
+}
+
 inline Limit RandomLimit(Random& random, Algorithm algorithm) {
+  if (algorithm == Algorithm::kCalendar) return RandomCalendar(random);
   while (true) {
     // Mostly limits that people would write, some with the largest numbers.
     const bool human = !random.OneIn(4);
@@ -92,7 +135,8 @@ enum class Time { kForward, kAnyDirection };
 inline std::int64_t NextTime(Random& random, std::int64_t now, const Limit& limit,
                              const Decision& last, Time direction) {
   const std::int64_t span = limit.span().count();
-  const std::int64_t per_unit = span / std::max<std::int64_t>(1, limit.refill());
+  const std::int64_t refill = limit.algorithm() == Algorithm::kCalendar ? 0 : limit.refill();
+  const std::int64_t per_unit = span / std::max<std::int64_t>(1, refill);
   std::int64_t step = 0;
   switch (random.Between(0, 9)) {
     case 0:

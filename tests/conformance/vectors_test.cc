@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(All, Vectors,
                          testing::Combine(testing::Values("token_bucket", "leaky_bucket", "gcra",
                                                           "fixed_window", "sliding_window",
                                                           "sliding_window_counter", "give",
-                                                          "groups", "coarse_ticks"),
+                                                          "groups", "coarse_ticks", "calendar"),
                                           testing::ValuesIn(Subjects())),
                          [](const auto& param) {
                            return std::get<0>(param.param) + "_" + std::get<1>(param.param).name;

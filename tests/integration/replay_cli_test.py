@@ -593,10 +593,23 @@ class CommandLine(ReplayTest):
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         self.assertRegex(done.stdout.decode(), r"\Asluice \d+\.\d+\.\d+\n\Z")
 
+    def test_calendars_follow_the_clocks_of_their_zone(self):
+        # 29 March 2026 has 23 hours in Berlin.
+        midnight = 1_774_738_800 * SECOND
+        day = 23 * 3600 * SECOND
+        lines = "".join(f"{at},ann,1\n" for at in (midnight, midnight + day - 1, midnight + day))
+        done = run("replay", "--decisions", "--limit",
+                   "algorithm=calendar,limit=1,every=day,zone=Europe/Berlin", stdin=lines)
+        self.assertEqual(done.stdout.decode().splitlines(),
+                         [HEADER, f"1,0,0,{day},0", "0,0,1,1,0", f"1,0,0,{24 * 3600 * SECOND},0"])
+        done = run("replay", "--limit", "algorithm=calendar,limit=1,every=day,zone=Europe/Berln")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(b"did you mean Europe/Berlin?", done.stderr)
+
     def test_examples_of_the_help_are_limits(self):
         limits = [line.strip() for line in run("--help").stdout.decode().splitlines()
                   if line.startswith("  algorithm=")]
-        self.assertEqual(len(limits), 7)
+        self.assertEqual(len(limits), 8)
         hold = json.dumps({"timestamp_us": T0, "key": "a", "op": "hold"})
         for limit in limits:
             line = hold if "concurrency" in limit else f"{T0},a"

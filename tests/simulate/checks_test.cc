@@ -75,7 +75,7 @@ class ChecksTest : public testing::TestWithParam<redis::ProgramForm> {
     }
     if (batch.empty()) return;
     std::string command;
-    batch.AppendCommand(command, GetParam());
+    batch.AppendCommand(command, GetParam(), "", At(now_us_));
     redis::RespParser question;
     ASSERT_EQ(question.Parse(command), redis::RespParser::Status::kMessage);
     std::vector<std::string> words;
@@ -114,8 +114,10 @@ TEST_P(ChecksTest, AreDecidedAsInMemory) {
       now_us_ = kStartUs;
       std::vector<Limit> limits;
       for (const Algorithm algorithm : kAlgorithms) {
-        limits.push_back(*Limit::Make(algorithm, 7, 3, Micros{1'000'000}));
-        limits.push_back(*Limit::Make(algorithm, 9, 3, Micros{1'000'000}));
+        // A call with a calendar has no short form.
+        if (algorithm == Algorithm::kCalendar && round % 4 > 0) continue;
+        limits.push_back(SimpleLimit(algorithm, 7, 3, Micros{1'000'000}));
+        limits.push_back(SimpleLimit(algorithm, 9, 3, Micros{1'000'000}));
         limits.push_back(RandomLimit(random, algorithm));
       }
       for (int i = 0; i < 100; ++i) {

@@ -38,9 +38,10 @@ class LuaRedisTest : public ScriptTest {
       redis_.Execute(load, kStartUs);
     }
     for (const core::AlgorithmRow& row : core::kAlgorithms) {
-      limits_.push_back(*Limit::Make(row.algorithm, 7, 3, Micros{1'000'000}));
-      limits_.push_back(*Limit::Make(row.algorithm, 20, 10, Micros{60'000'000}));
+      limits_.push_back(SimpleLimit(row.algorithm, 7, 3, Micros{1'000'000}));
+      limits_.push_back(SimpleLimit(row.algorithm, 20, 10, Micros{60'000'000}));
     }
+    for (std::size_t i = 0; i < limits_.size(); ++i) names_.push_back(text::Cat("n", i));
   }
 
   std::string AskReal(const std::string& command) {
@@ -101,7 +102,8 @@ class LuaRedisTest : public ScriptTest {
         asked.charges.push_back(
             {.key = key,
              .limit = &limits_[static_cast<std::size_t>(number)],
-             .name = random.OneIn(20) ? "shared" : kNames[static_cast<std::size_t>(number)],
+             .name = random.OneIn(20) ? "shared"
+                                      : std::string_view(names_[static_cast<std::size_t>(number)]),
              .cost = random.Between(0, 3)});
       }
       asked.request.charges = asked.charges;
@@ -138,8 +140,7 @@ class LuaRedisTest : public ScriptTest {
   }
 
   std::vector<Limit> limits_;
-  static constexpr std::array<std::string_view, 14> kNames = {"a", "b", "c", "d", "e", "f", "g",
-                                                              "h", "i", "j", "k", "l", "m", "n"};
+  std::vector<std::string> names_;  // One for each limit.
   std::vector<redis::Receipt> receipts_;
   LuaRedis redis_;
   std::int64_t now_us_ = kStartUs;

@@ -20,6 +20,7 @@ std::string ErrorReply(const std::string& text) {
 std::size_t NumbersOf(model::Kind kind) {
   switch (kind) {
     case model::Kind::kSlidingWindowCounter:
+    case model::Kind::kCalendar:
       return 3;
     case model::Kind::kSlidingWindow:
       return 4;

@@ -178,8 +178,14 @@ Limit World::AnyLimit() {
   if (holds_ && random_.OneIn(3)) {
     return *Limit::Concurrency({.limit = random_.Between(1, 6), .ttl = Micros{span_us}});
   }
-  return *Limit::Make(RandomAlgorithm(random_), random_.Between(1, 20), random_.Between(1, 20),
-                      Micros{span_us});
+  const Algorithm algorithm = RandomAlgorithm(random_);
+  if (algorithm == Algorithm::kCalendar) {
+    // Days that end within the history, and that do not; see kEpochUs.
+    return *Limit::Calendar({.limit = random_.Between(1, 20),
+                             .every = Every::kDay,
+                             .anchor = random_.OneIn(2) ? "22:14" : "00:00"});
+  }
+  return *Limit::Make(algorithm, random_.Between(1, 20), random_.Between(1, 20), Micros{span_us});
 }
 
 GuardedStore::Options World::GuardOptions() {

@@ -40,7 +40,9 @@ Error NoShare(const Limit& limit) {
 Expected<Limit> ShareOf(const Limit& limit, std::int64_t instances) {
   if (instances == 1) return limit;
   const std::int64_t amount = std::max<std::int64_t>(1, limit.amount() / instances);
-  if (limit.refill() == 0) return Limit::Make(limit.algorithm(), amount, 0, limit.span());
+  if (limit.rate() == 0) {
+    return Limit::Make(limit.algorithm(), amount, limit.refill(), limit.span());
+  }
   // A longer period divides the rate without a remainder.
   if (limit.span() <= kSpanMax / instances) {
     auto exact = Limit::Make(limit.algorithm(), amount, limit.refill(), limit.span() * instances);

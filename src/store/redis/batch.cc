@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "core/calendar.h"
 #include "core/combine.h"
 #include "core/seen.h"
 #include "redis/error_reply.h"
@@ -29,8 +30,16 @@ bool IsSame(const Charge& a, const Charge& b) {
 
 std::string SignatureOf(const Limit& limit) {
   const char kind = core::VisitKernel(limit, [](auto kernel) { return kernel.kScriptKind; });
+  const bool is_calendar = limit.algorithm() == Algorithm::kCalendar;
   return text::Cat(std::string_view(&kind, 1), ":", limit.amount(), ":", limit.unit(), ":",
-                   limit.rate(), ":", limit.tick().count());
+                   is_calendar ? limit.refill() : limit.rate(), ":", limit.tick().count());
+}
+
+// The window of a calendar that contains this moment, and the next one; see the script.
+std::string WindowsText(const Limit& limit, TimePoint now) {
+  const auto window = core::Calendar::WindowAt(limit, core::Us(now));
+  const auto next = core::Calendar::WindowAt(limit, window.end);
+  return text::Cat(" ", window.start, " ", window.end, " ", next.end);
 }
 
 // How many numbers the script returns for a state.
@@ -364,19 +373,21 @@ bool Batch::IsOneCheck() const {
 bool Batch::IsChecks() const {
   const auto is_check = [&](const Operation& operation) {
     const Part& part = parts_[operation.first_part];
+    const Algorithm algorithm = limits_[part.limit].algorithm();
     return operation.step == Step::kCheck && operation.parts == 1 && part.cost > 0 &&
-           (limits_[part.limit].algorithm() != Algorithm::kSlidingWindow || requests_.size() == 1);
+           algorithm != Algorithm::kCalendar &&
+           (algorithm != Algorithm::kSlidingWindow || requests_.size() == 1);
   };
   return !now_ && std::ranges::all_of(operations_, is_check);
 }
 
-void Batch::AppendCommand(std::string& out, ProgramForm form,
-                          std::string_view announce_prefix) const {
+void Batch::AppendCommand(std::string& out, ProgramForm form, std::string_view announce_prefix,
+                          TimePoint believed_now) const {
   const Program& program = ProgramAs(form);
   const bool checks = IsChecks();
   const auto put_arguments = [&](auto put) {
     if (checks) return PutChecks(put);
-    are_slots_ ? PutSlots(put) : PutArguments(announce_prefix, put);
+    are_slots_ ? PutSlots(put) : PutArguments(announce_prefix, now_.value_or(believed_now), put);
   };
   // Two passes over the same arguments, because the header has to say how many there are.
   std::size_t count = 3 + keys_.size();
@@ -458,7 +469,7 @@ void Batch::PutSlots(Put put) const {
 }
 
 template <typename Put>
-void Batch::PutArguments(std::string_view announce_prefix, Put put) const {
+void Batch::PutArguments(std::string_view announce_prefix, TimePoint believed_now, Put put) const {
   const auto same_shape = [&](const Operation& a, const Operation& b) {
     return a.step == b.step && !Announces(a.step) && !HasHoldId(a.step) && a.times == b.times &&
            std::ranges::equal(PartsOf(a), PartsOf(b));
@@ -466,7 +477,13 @@ void Batch::PutArguments(std::string_view announce_prefix, Put put) const {
   const std::string_view none;
   now_ ? put(now_->time_since_epoch().count()) : put(none);
   put(limits_.size());
-  for (const std::string& signature : signatures_) put(signature);
+  for (std::size_t i = 0; i < limits_.size(); ++i) {
+    if (limits_[i].algorithm() == Algorithm::kCalendar) {
+      put(text::Cat(signatures_[i], WindowsText(limits_[i], believed_now)));
+    } else {
+      put(signatures_[i]);
+    }
+  }
   for (std::size_t begin = 0; begin < operations_.size();) {
     const Operation& operation = operations_[begin];
     std::size_t end = begin + 1;

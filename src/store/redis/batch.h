@@ -65,9 +65,10 @@ class Batch {
   const Task& task(std::size_t number) const { return requests_[number].task; }
 
   // The command that calls the script in this form. Resets and giving back are announced to the
-  // stores of this prefix, unless it is empty.
-  void AppendCommand(std::string& out, ProgramForm form,
-                     std::string_view announce_prefix = {}) const;
+  // stores of this prefix, unless it is empty. Calendars are sent with the window in which the
+  // server's time is believed to be, and the next one.
+  void AppendCommand(std::string& out, ProgramForm form, std::string_view announce_prefix = {},
+                     TimePoint believed_now = {}) const;
 
   // Sets the outcome of every request from the script's reply. An operation that fails does not
   // affect the others. Error: kStoreError if the reply is not what the script returns, in which
@@ -158,7 +159,7 @@ class Batch {
   Added AddGroup(const Task& task, std::string_view prefix);
   Added AddRefund(const Task& task);
   template <typename Put>
-  void PutArguments(std::string_view announce_prefix, Put put) const;
+  void PutArguments(std::string_view announce_prefix, TimePoint believed_now, Put put) const;
   template <typename Put>
   void PutChecks(Put put) const;
   bool IsOneCheck() const;

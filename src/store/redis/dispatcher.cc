@@ -18,12 +18,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kLoadsMax = 8;  // How often a call is repeated because the program was missing.
+// How often a call is repeated because the program was missing, or windows were not the server's.
+constexpr int kLoadsMax = 8;
 constexpr auto kWithoutFunctions = 5min;
 // To handle so many replies, which may have come together with one, takes longer than to write.
 constexpr std::size_t kWorthAWrite = 16;
 constexpr auto kTryAgainPause = 10ms;  // The first; each later one is twice as long.
 constexpr int kPauseDoublingsMax = 3;
+
+// The server's time, in microseconds, follows: it is in none of the windows of a calendar that were
+// sent. See sluice.lua.
+constexpr std::string_view kOtherWindow = "CALENDAR ";
+
+Micros Since(Moment now) { return std::chrono::duration_cast<Micros>(now.time_since_epoch()); }
 
 Error TooMany(std::size_t waiting) {
   return {ErrorCode::kUnavailable, text::Cat(waiting, " requests wait for Redis already")};
@@ -62,7 +69,7 @@ class Dispatcher::ScriptCall : public Exchange {
 
   void AppendTo(std::string& out) const override {
     form = as_script ? ProgramForm::kScript : dispatcher_.FormFor(node());
-    batch.AppendCommand(out, form, dispatcher_.announce_prefix_);
+    batch.AppendCommand(out, form, dispatcher_.announce_prefix_, dispatcher_.BelievedNow());
   }
   void OnReply(Reply reply, Moment now) override { dispatcher_.OnReply(*this, reply, now); }
   void OnLateReply() override { dispatcher_.Release(*this); }
@@ -144,6 +151,7 @@ void Dispatcher::Stop() {
 }
 
 void Dispatcher::Advance(Moment now) {
+  now_ = now;
   may_send_ = false;
   ExpireWaiting(now);
   std::erase_if(without_functions_, [&](const auto& entry) { return entry.second <= now; });
@@ -460,6 +468,12 @@ bool Dispatcher::TryAgain(ScriptCall& call, std::string_view error, Moment now) 
     call.as_script = true;
     return repeat();
   }
+  if (error.starts_with(kOtherWindow)) {
+    const auto server_us = text::ParseInteger(error.substr(kOtherWindow.size()));
+    if (!server_us) return false;
+    server_ahead_ = Micros{*server_us} - Since(now);
+    return repeat();
+  }
   if (!error.starts_with("TRYAGAIN")) return false;
   // The slot is moving, and some of its keys have moved already: no node has all of them. Requests
   // that can go on their own do.
@@ -484,6 +498,14 @@ bool Dispatcher::TryAgain(ScriptCall& call, std::string_view error, Moment now) 
   }
   router_.Send(call.shared_from_this(), call.slot, call.deadline(), now, now + pause);
   return true;
+}
+
+// A little less: the next window is sent, too.
+TimePoint Dispatcher::BelievedNow() const {
+  constexpr Micros kMargin = 1s;
+  if (!server_ahead_) return {};
+  return TimePoint{
+      std::clamp(*server_ahead_ + Since(now_) - kMargin, Micros{0}, kTimeMax.time_since_epoch())};
 }
 
 ProgramForm Dispatcher::FormFor(NodeId node) const {

@@ -161,6 +161,7 @@ class Dispatcher {
   void OnReply(ScriptCall& call, const Reply& reply, Moment now);
   bool TryAgain(ScriptCall& call, std::string_view error, Moment now);
   ProgramForm FormFor(NodeId node) const;
+  TimePoint BelievedNow() const;
   void Load(ProgramForm form, NodeId node, Moment now);
   void Release(ScriptCall& call);
   void LeaveRound(ScriptCall& call);
@@ -180,6 +181,9 @@ class Dispatcher {
   std::size_t waiting_ = 0;   // In all lanes, and those that pause.
   std::size_t maps_seen_ = 0;
   std::set<std::pair<NodeId, ProgramForm>> loading_;
+  Moment now_;  // Of the last Advance.
+  // What the servers' clocks show is that much more; as one of them said last.
+  std::optional<Micros> server_ahead_;
   // Servers that have no functions, or do not let us use them, and when to try again.
   std::map<NodeId, Moment> without_functions_;
 

@@ -213,6 +213,56 @@ class DispatcherTest : public testing::Test {
   std::deque<Held> requests_;
 };
 
+// In two calls: the server first says what its time is.
+TEST_F(DispatcherTest, SendsTheWindowsOfACalendarThatTheServerIsIn) {
+  const Limit limit = *Limit::Calendar({.limit = 5, .every = Every::kDay});
+  constexpr std::int64_t kDay = 86'400'000'000;
+  const auto ask = [&] {
+    Held& held = requests_.emplace_back();
+    held.charges.push_back({.key = "k", .limit = &limit});
+    held.request = {.charges = held.charges};
+    dispatcher_->Apply({&held.request, 1}, [&held] { held.answered = true; }, now_);
+    Run();
+  };
+  const auto windows = [](std::int64_t first) {
+    return text::Cat(" ", first, " ", first + kDay, " ", first + 2 * kDay);
+  };
+  const auto reply = [](std::int64_t now_us) {
+    return text::Cat("*5\r\n:", now_us, "\r\n:1\r\n:0\r\n:-1\r\n:0\r\n");
+  };
+  const auto refusal = [](std::int64_t now_us) { return text::Cat("-CALENDAR ", now_us, "\r\n"); };
+
+  ask();
+  ASSERT_THAT(sent_.front().words.at(6), EndsWith(windows(0))) << "nothing is known yet";
+  AnswerFirstWith(refusal(kMidnight + 3));
+  EXPECT_EQ(Outcome(0), "open");
+  ASSERT_THAT(sent_.front().words.at(6), EndsWith(windows(kMidnight - kDay)))
+      << "and the one that follows, in which the server is";
+  AnswerFirstWith(reply(kMidnight + 3));
+  EXPECT_EQ(Outcome(0), "allowed");
+  EXPECT_EQ(requests_[0].request.outcome->reset_after, Micros{kDay - 3});
+
+  // From then on it is known.
+  now_ += 5s;
+  ask();
+  ASSERT_THAT(sent_.front().words.at(6), EndsWith(windows(kMidnight)));
+  AnswerFirstWith(reply(kMidnight + 5'000'003));
+  EXPECT_EQ(Outcome(1), "allowed");
+
+  // Unless somebody sets the server's clock.
+  ask();
+  AnswerFirstWith(refusal(kMidnight - 7 * kDay - 1));
+  ASSERT_THAT(sent_.front().words.at(6), EndsWith(windows(kMidnight - 8 * kDay)));
+  AnswerFirstWith(reply(kMidnight - 7 * kDay - 1));
+  EXPECT_EQ(Outcome(2), "allowed");
+
+  // A server whose clock races is not asked for ever.
+  ask();
+  for (int i = 1; i <= 9; ++i) AnswerFirstWith(refusal(kMidnight + 10 * i * kDay));
+  EXPECT_THAT(sent_, IsEmpty());
+  EXPECT_EQ(Outcome(3), "STORE_ERROR");
+}
+
 TEST_F(DispatcherTest, SharesWhatCameTogetherBetweenTwoCalls) {
   Check("a");
   Check("b");

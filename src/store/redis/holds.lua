@@ -115,6 +115,10 @@ make_holding = function(tools)
       end
       return window, previous, current
     end,
+    k = function(limit, units, taken, _, start, length, count)
+      if taken >= start then count = count - smaller(units, count) end
+      return start, length, count
+    end,
   }
 
   -- The state of now after `units` more are taken, even if they are not there.
@@ -128,6 +132,9 @@ make_holding = function(tools)
     end,
     c = function(limit, units, window, previous, current)
       return window, previous, current + smaller(units, limit.count_max - current)
+    end,
+    k = function(limit, units, start, length, count)
+      return start, length, count + smaller(units, COUNT_MAX - count)
     end,
   }
 
@@ -530,6 +537,8 @@ make_holding = function(tools)
       ends = (a + limit.unit) * limit.tick
     elseif limit.kind == 'c' then
       ends = (a + 2) * limit.unit * limit.tick
+    elseif limit.kind == 'k' then
+      ends = kernel.k.ends(limit, a, b)
     elseif limit.kind == 'l' then
       ends = state.log.newest + limit.unit
     end

@@ -110,6 +110,32 @@ TEST(RedisStore, DecidesAndResets) {
 }
 
 // A state from the future looks the same as one from before the server's clock was set back.
+TEST(RedisStore, DecidesCalendarsByTheServersTime) {
+  const RedisServer server;
+  const auto store = Open(server.Uri());
+  const Limit month = *Limit::Calendar(
+      {.limit = 2, .every = Every::kMonth, .zone = "Europe/Berlin", .anchor = "15"});
+  const Limit day = *Limit::Calendar({.limit = 5, .every = Every::kDay});
+  // Together with others, in one call.
+  for (const bool allowed : {true, true, false}) {
+    const auto outcomes = Together(*store, {{"a", &month}, {"a", &kFive}, {"b", &day}});
+    EXPECT_EQ(outcomes[0]->allowed, allowed);
+    EXPECT_TRUE(outcomes[1]->allowed && outcomes[2]->allowed);
+  }
+  const auto denied = Check(*store, month, "a");
+  EXPECT_EQ(denied->retry_after, denied->reset_after);
+  EXPECT_GT(denied->retry_after, 0us);
+  EXPECT_LE(denied->retry_after, std::chrono::days(31) + 1h);
+  EXPECT_EQ(Check(*store, day, "b")->remaining, 1);
+  // Another instance, which knows nothing of the server's time yet.
+  EXPECT_FALSE(Check(*Open(server.Uri()), month, "a")->allowed);
+  EXPECT_TRUE(store->Reset({.key = "a", .limit = &month}).value());
+  EXPECT_EQ(Check(*store, month, "a")->remaining, 1);
+  EXPECT_EQ(server.Cli("eval \"local n = 0 for _, k in ipairs(redis.call('KEYS', '*')) do if "
+                       "redis.call('PTTL', k) < 0 then n = n + 1 end end return n\" 0"),
+            "0\n");
+}
+
 TEST(RedisStore, AClockSetBackLocksNobodyOutForMoreThanAWindow) {
   const RedisServer server;
   const auto store = Open(server.Uri());

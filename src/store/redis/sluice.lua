@@ -13,8 +13,11 @@
 --        limits    How many follow, each by its signature, 'kind:amount:unit:rate:tick', kind one
 --                  of
 --                    b bucket    w fixed window    c sliding window counter    l sliding window log
---                    n concurrency
---                  and the numbers are those of sluice::Limit, the tick in microseconds.
+--                    n concurrency    k calendar
+--                  and the numbers are those of sluice::Limit, the tick in microseconds. Of a
+--                  calendar, the rate stands for its windows and zone, and ' first middle last'
+--                  follow: two windows that meet, in microseconds. If now lies in neither of them,
+--                  the reply to the whole call is the error 'CALENDAR now', and nothing was done.
 --        Then runs of groups, to the end. A run is
 --          action groups charges repeat (limit cost){charges}
 --                  `groups` groups of `charges` charges each. Every group is one request, asked
@@ -49,6 +52,7 @@
 --                    oldest of them were taken, and, if a request was not admitted, when the unit
 --                    was taken that must leave for it to fit
 --          concurrency   held, until: units on hold, and when the last of them expires
+--          calendar  start, length, count
 --        If any state of a group has holds, the first element is the text 'h admitted held…', with
 --        what is on hold of each; of a bucket's level that counts as lying in it. See holds.lua.
 --        The second number is -1 for an untouched budget. A refund returns no state, and 0 if
@@ -107,7 +111,9 @@ local function smaller(a, b) return a < b and a or b end
 local function larger(a, b) return a > b and a or b end
 
 -- How many numbers the state of each kind has.
-local NUMBERS = {b = 2, w = 2, c = 3, l = 4, n = 2}
+local NUMBERS = {b = 2, w = 2, c = 3, l = 4, n = 2, k = 3}
+
+local COUNT_MAX = 70368744177663  -- core::WindowCounter::kAmountMax, and core::Calendar::kAmountMax
 
 local function make_limit(signature, amount, unit, rate, tick)
   amount, unit, rate, tick = tonumber(amount), tonumber(unit), tonumber(rate), tonumber(tick)
@@ -117,7 +123,7 @@ local function make_limit(signature, amount, unit, rate, tick)
           head = signature .. ' ', ticks = floor(now / tick),
           -- The largest values that a state under it can hold; see IsSound in src/core.
           ticks_max = floor(TIME_MAX / tick), level_min = whole - EXACT_MAX,
-          count_max = smaller(70368744177663, 256 * amount),
+          count_max = smaller(COUNT_MAX, 256 * amount),
           -- Matches a string with such a state.
           pattern = '^' .. signature ..
                     (NUMBERS[kind] == 3 and ' (%d+) (%d+) (%d+)(.*)$' or ' (-?%d+) (%d+)(.*)$')}
@@ -428,6 +434,60 @@ kernel.c = {
   end,
 }
 
+-- core/calendar.h: a window that knows its bounds. The script only knows the two windows of the call;
+-- of a moment after them, a window that does not end before the one that contains it.
+kernel.k = {
+  look = function(limit, start, length, count, journal)
+    local first, middle, last = limit.first, limit.middle, limit.last
+    if now >= middle then first, middle = middle, last end
+    if start and (start > now or start + length > first) then
+      return limit.amount - count, start, length, count, journal
+    end
+    if now >= last then return limit.amount, now, 1, 0, nil end
+    return limit.amount, first, middle - first, 0, nil
+  end,
+  encode = function(limit, start, length, count, journal)
+    local value = format('%s%d %d %d', limit.head, start, length, count)
+    return journal and value .. journal or value, ttl(kernel.k.ends(limit, start, length))
+  end,
+  -- When nobody needs a window any more: those whose clocks are not the same may need it after it is
+  -- over.
+  ends = function(limit, start, length)
+    local over, middle, last = start + length, limit.middle, limit.last
+    if not last or over > last then
+      over = over + limit.unit
+    else
+      over = over <= middle and middle or last
+    end
+    return over + 3600000000
+  end,
+  take = function(limit, units, hold, start, length, count, journal)
+    return start, length, count + units, note(journal, hold, moment(limit, start), units)
+  end,
+  -- The windows of a limit of the past are not known.
+  used = function(limit, start, length, count)
+    return now < start + length and count or 0, start
+  end,
+  start = function(limit, used)
+    local _, start, length = kernel.k.look(limit)
+    return start, length, smaller(used, COUNT_MAX)
+  end,
+  carry = function(from, limit, start, length, count, journal) return start, length, count, journal end,
+  give = function(limit, units, start, length, count)
+    local given = smaller(units, count)
+    if given > 0 then return start, length, count - given end
+  end,
+  refund = function(limit, units, when, start, length, count, journal)
+    if when < start then return start, length, count, journal end  -- Counts no more.
+    local known, rest = unnote(journal, when, units)
+    if known then return start, length, count - smaller(units, count), rest end
+  end,
+  sound = function(limit, start, length, count)
+    return start >= 0 and start <= limit.ticks_max and length >= 1 and length <= COUNT_MAX and
+           count >= 0 and count <= COUNT_MAX and start
+  end,
+}
+
 -- Whether the clock was set back since a state was written.
 local function is_void(limit, newest)
   local window = limit.kind == 'b' and -floor(-limit.whole / limit.rate) or limit.unit
@@ -457,6 +517,10 @@ local known_limits, known_count = {}, 0
 local KNOWN_MAX = 1024
 
 local function limit_of(signature)
+  local first, middle, last
+  if find(signature, 'k', 1, true) == 1 then
+    signature, first, middle, last = match(signature, '^(%S+) (%d+) (%d+) (%d+)$')
+  end
   local limit = known_limits[signature]
   if not limit then
     limit = make_limit(signature, match(signature, '^%l:(%d+):(%d+):(%d+):(%d+)$'))
@@ -464,6 +528,7 @@ local function limit_of(signature)
     known_limits[signature], known_count = limit, known_count + 1
   end
   limit.ticks = floor(now / limit.tick)
+  if first then limit.first, limit.middle, limit.last = tonumber(first), tonumber(middle), tonumber(last) end
   return limit
 end
 
@@ -738,13 +803,14 @@ local function make_general()
       return limit.rate >= 1 and limit.rate <= EXACT_MAX and limit.whole <= EXACT_MAX
     end
     return unit * tick <= SPAN_MAX and
-           (limit.kind ~= 'c' or (limit.whole <= EXACT_MAX and limit.amount <= 70368744177663))
+           (limit.kind ~= 'c' or (limit.whole <= EXACT_MAX and limit.amount <= COUNT_MAX)) and
+           (limit.kind ~= 'k' or (limit.amount <= COUNT_MAX and limit.rate <= EXACT_MAX))
   end
 
   -- The content of a string: the limit it was written under and the state.
   local function parse(value)
     local signature, amount, unit, rate, tick, a, b, c, journal =
-      match(value, '^([bwc]:(%d+):(%d+):(%d+):(%d+)) (-?%d+) (%d+) ?(%d*)(;?[%d:+ -]*)$')
+      match(value, '^([bwck]:(%d+):(%d+):(%d+):(%d+)) (-?%d+) (%d+) ?(%d*)(;?[%d:+ -]*)$')
     if not signature then error(FOREIGN, 0) end
     local limit = make_limit(signature, amount, unit, rate, tick)
     a, b, c = tonumber(a), tonumber(b), tonumber(c)
@@ -762,6 +828,7 @@ local function make_general()
   local function same_units(a, b)
     if a.kind ~= b.kind then return false end
     if a.kind == 'l' or a.kind == 'n' then return true end
+    if a.kind == 'k' then return a.rate == b.rate end
     if a.kind == 'b' then return a.unit == b.unit and a.rate == b.rate and a.tick == b.tick end
     return a.unit * a.tick == b.unit * b.tick
   end
@@ -1214,7 +1281,13 @@ local function decide_all(keys, args)
     answer_run()
   else
     local limits = {}
-    for i = 1, tonumber(args[2]) do limits[i] = limit_of(args[2 + i]) end
+    for i = 1, tonumber(args[2]) do
+      local limit = limit_of(args[2 + i])
+      if limit.kind == 'k' and (now < limit.first or now >= limit.last) then
+        return {err = format('CALENDAR %d', now)}
+      end
+      limits[i] = limit
+    end
     local at = 3 + #limits
     while args[at] do
       action, groups, charges, times =
