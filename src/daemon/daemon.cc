@@ -275,14 +275,18 @@ class Daemon::Impl {
                                    .count()}});
   }
 
-  // Reloads rules, certificates and tokens; does not wait.
+  // Reloads time zones, rules, certificates and tokens; does not wait.
   void Reload(reload::Keeper::Done done) {
-    keeper_->Reload([this, done = std::move(done)](reload::Keeper::Outcome outcome) mutable {
+    // First, so that rules may name a zone that is new.
+    Problems of_zones = ReloadZones();
+    keeper_->Reload([this, of_zones = std::move(of_zones),
+                     done = std::move(done)](reload::Keeper::Outcome outcome) mutable {
       // A missing file is a problem of the configuration, not an error of the request.
       if (!outcome.result && outcome.problems.empty()) {
         outcome.problems = ProblemOf("rules", outcome.result.error());
       }
-      Problems others = ReloadCertificates();
+      Problems others = std::move(of_zones);
+      std::ranges::move(ReloadCertificates(), std::back_inserter(others));
       std::ranges::move(ReloadTokens(), std::back_inserter(others));
       {
         const std::scoped_lock lock(reload_mutex_);
@@ -356,6 +360,18 @@ class Daemon::Impl {
       }
     }
     return problems;
+  }
+
+  // Of calendars: what clocks show, as the system knows it now.
+  Problems ReloadZones() {
+    const Expected<int> changed = ReloadTimeZones();
+    if (!changed) {
+      logger_.Error("a time zone cannot be used; the old data stays",
+                    {{"error", changed.error().message}});
+      return ProblemOf("time zones", changed.error());
+    }
+    if (*changed > 0) logger_.Info("time zones have changed", {{"zones", text::Cat(*changed)}});
+    return {};
   }
 
   // Each door has its own. If a file is invalid, its door keeps the old tokens.

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/yaml.h"
 #include "core/algorithms.h"
+#include "core/calendar.h"
 #include "rules/key.h"
 #include "rules/schema.h"
 #include "sluice/store.h"
@@ -34,8 +35,8 @@ constexpr std::array<std::string_view, 1> kReplacesKeys = {"name"};
 constexpr std::size_t kReplacesMax = 1024;
 
 std::vector<std::string_view> RateLimitKeys() {
-  std::vector<std::string_view> keys = {"unit", "unit_multiplier", "requests_per_unit", "unlimited",
-                                        "name", "replaces"};
+  std::vector<std::string_view> keys = {
+      "unit", "unit_multiplier", "requests_per_unit", "calendar", "unlimited", "name", "replaces"};
   keys.insert(keys.end(), LimitFields().begin(), LimitFields().end());
   return keys;
 }
@@ -70,6 +71,18 @@ RlsUnit UnitOf(Micros span) {
     if (SpanOf(static_cast<RlsUnit>(i)) == span) return static_cast<RlsUnit>(i);
   }
   return RlsUnit::kUnknown;
+}
+
+// In the order of Every.
+constexpr std::array kUnitsOfCalendar = {RlsUnit::kDay, RlsUnit::kWeek, RlsUnit::kMonth,
+                                         RlsUnit::kUnknown, RlsUnit::kYear};
+
+RlsUnit UnitOf(Every every) { return kUnitsOfCalendar[std::to_underlying(every)]; }
+
+std::optional<Every> EveryOf(RlsUnit unit) {
+  const auto* const found = std::ranges::find(kUnitsOfCalendar, unit);
+  if (unit == RlsUnit::kUnknown || found == kUnitsOfCalendar.end()) return std::nullopt;
+  return static_cast<Every>(found - kUnitsOfCalendar.begin());
 }
 
 // These join the parts of a key, and a hash starts with the last one. None of them appears in a
@@ -383,7 +396,7 @@ class RlsParser {
   }
 
   void CheckUnlimited(const Mapping& mapping) {
-    std::vector<std::string_view> others = {"unit", "unit_multiplier"};
+    std::vector<std::string_view> others = {"unit", "unit_multiplier", "calendar"};
     others.insert(others.end(), LimitFields().begin(), LimitFields().end());
     for (const std::string_view key : others) {
       if (const auto* node = mapping.Find(key)) {
@@ -399,9 +412,19 @@ class RlsParser {
         mapping.Require("unit", reporter_) != nullptr &&
         (!HasOwnNumbers(mapping) || mapping.Require("requests_per_unit", reporter_) != nullptr);
     if (!complete) return;
+    bool is_calendar = false;
+    ReadFlag(mapping, "calendar", is_calendar);
+    const auto is_allowed = [&](std::string_view field) {
+      if (is_calendar) return field == "zone" || field == "anchor";
+      return field == "algorithm" || field == "capacity" || field == "burst";
+    };
     for (const std::string_view field : LimitFields()) {
       const auto* const node = mapping.Find(field);
-      if (node != nullptr && field != "algorithm" && field != "capacity" && field != "burst") {
+      if (node != nullptr && is_calendar && !is_allowed(field)) {
+        reporter_.Add(*node, text::Cat(field, " is given with calendar: true; expected only one"));
+        return;
+      }
+      if (node != nullptr && !is_allowed(field)) {
         reporter_.Add(*node, text::Cat(field,
                                        " is given with unit and requests_per_unit; expected "
                                        "either those or all numbers of the algorithm"));
@@ -416,12 +439,43 @@ class RlsParser {
         return;
       }
       algorithm = *named;
+      if (algorithm == Algorithm::kCalendar) {
+        reporter_.Add(*node,
+                      "a unit becomes one of the calendar by calendar: true; expected that, or "
+                      "limit and every in place of requests_per_unit and unit");
+        return;
+      }
     }
+    if (is_calendar) return ParsePerCalendarUnit(mapping, limit);
     if (limit.requests_per_unit == 0) {
       limit.kind = RlsLimit::Kind::kBlocked;
       return;
     }
     limit.limit = ReadChecked(mapping, DefaultsOf(algorithm, limit.requests_per_unit, span));
+  }
+
+  // The unit is that of a calendar, in a zone.
+  void ParsePerCalendarUnit(const Mapping& mapping, RlsLimit& limit) {
+    if (const auto* multiplier = mapping.Find("unit_multiplier")) {
+      reporter_.Add(*multiplier, "unit_multiplier is given with calendar: true; expected only one");
+      return;
+    }
+    const YamlNode& unit = *mapping.Find("unit");
+    const auto every = EveryOf(limit.unit);
+    if (!every) {
+      reporter_.Add(unit, text::Cat("unit is ", text::Quote(unit.text),
+                                    " with calendar: true; expected day, week, month or year"));
+      return;
+    }
+    // A zone or an anchor that is wrong is reported in any case.
+    const std::array<LimitDefault, 3> defaults = {
+        {{"algorithm", std::string(ToString(Algorithm::kCalendar))},
+         {"limit", std::to_string(std::max<std::uint32_t>(1, limit.requests_per_unit))},
+         {"every", std::string(core::NameOf(*every))}}};
+    limit.limit = ReadChecked(mapping, defaults);
+    if (limit.requests_per_unit > 0) return;
+    limit.kind = RlsLimit::Kind::kBlocked;
+    limit.limit.reset();
   }
 
   // Nobody could release what a descriptor holds.
@@ -446,6 +500,10 @@ class RlsParser {
   }
 
   void ParseOwnNumbers(const Mapping& mapping, RlsLimit& limit) {
+    if (const auto* calendar = mapping.Find("calendar")) {
+      reporter_.Add(*calendar, "calendar is given without a unit; expected both");
+      return;
+    }
     if (!HasOwnNumbers(mapping)) {
       reporter_.Add(mapping.node(),
                     "rate_limit needs unit and requests_per_unit, unlimited: true, or an algorithm "
@@ -457,7 +515,9 @@ class RlsParser {
     if (!limit.limit) return;
     constexpr std::int64_t kMax = std::numeric_limits<std::uint32_t>::max();
     limit.requests_per_unit = static_cast<std::uint32_t>(std::min(limit.limit->amount(), kMax));
-    limit.unit = UnitOf(limit.limit->span());
+    limit.unit = limit.limit->algorithm() == Algorithm::kCalendar
+                     ? UnitOf(limit.limit->calendar().every)
+                     : UnitOf(limit.limit->span());
   }
 
   RlsDomain::Tree& tree_;

@@ -358,6 +358,67 @@ descriptors:
   EXPECT_EQ(given, "%23d");
 }
 
+TEST(Rls, AUnitMayBeThatOfACalendar) {
+  const auto form = [](std::string_view rate_limit) {
+    return LimitOf(rate_limit).limit->ToString();
+  };
+  EXPECT_EQ(form("unit: month, requests_per_unit: 5"), "algorithm=fixed_window,limit=5,window=30d");
+  EXPECT_EQ(form("unit: month, requests_per_unit: 5, calendar: false"),
+            "algorithm=fixed_window,limit=5,window=30d");
+  EXPECT_EQ(form("unit: month, requests_per_unit: 5, calendar: true"),
+            "algorithm=calendar,limit=5,every=month,zone=UTC,anchor=1");
+  EXPECT_EQ(
+      form("unit: month, requests_per_unit: 5, calendar: true, zone: Europe/Berlin, anchor: 15"),
+      "algorithm=calendar,limit=5,every=month,zone=Europe/Berlin,anchor=15");
+  EXPECT_EQ(form("unit: week, requests_per_unit: 5, calendar: true, anchor: sunday"),
+            "algorithm=calendar,limit=5,every=week,zone=UTC,anchor=sunday");
+  for (const auto& [name, unit] :
+       std::vector<std::pair<std::string, RlsUnit>>{{"day", RlsUnit::kDay},
+                                                    {"week", RlsUnit::kWeek},
+                                                    {"month", RlsUnit::kMonth},
+                                                    {"YEAR", RlsUnit::kYear}}) {
+    const RlsLimit limit = LimitOf("unit: " + name + ", requests_per_unit: 5, calendar: true");
+    EXPECT_EQ(limit.unit, unit);
+    EXPECT_EQ(limit.requests_per_unit, 5U);
+  }
+  EXPECT_EQ(LimitOf("unit: day, calendar: true").kind, LimitKind::kBlocked);
+
+  // With its own numbers.
+  const RlsLimit own = LimitOf("algorithm: calendar, limit: 7, every: month, zone: Asia/Tokyo");
+  EXPECT_EQ(own.limit->ToString(),
+            "algorithm=calendar,limit=7,every=month,zone=Asia/Tokyo,anchor=1");
+  EXPECT_EQ(own.unit, RlsUnit::kMonth);
+  EXPECT_EQ(own.requests_per_unit, 7U);
+  EXPECT_EQ(LimitOf("algorithm: calendar, limit: 7, every: quarter").unit, RlsUnit::kUnknown);
+}
+
+TEST(Rls, SaysWhatACalendarNeeds) {
+  const std::string monthly = "unit: month, requests_per_unit: 5, calendar: true";
+  EXPECT_THAT(LimitProblems(monthly + ", zone: Europe/Berln"),
+              ElementsAre(AllOf(HasSubstr("zone=\"Europe/Berln\" is not a time zone"),
+                                HasSubstr("did you mean Europe/Berlin?"))));
+  EXPECT_THAT(LimitProblems("unit: month, requests_per_unit: 0, calendar: true, zone: nowhere"),
+              ElementsAre(HasSubstr("is not a time zone")));
+  EXPECT_THAT(LimitProblems(monthly + ", anchor: 32"),
+              ElementsAre(HasSubstr("expected a day of the month, 1 to 31")));
+  EXPECT_THAT(LimitProblems("unit: hour, requests_per_unit: 5, calendar: true"),
+              ElementsAre(HasSubstr("expected day, week, month or year")));
+  EXPECT_THAT(LimitProblems(monthly + ", unit_multiplier: 2"),
+              ElementsAre(HasSubstr("unit_multiplier is given with calendar: true")));
+  EXPECT_THAT(LimitProblems(monthly + ", algorithm: gcra"),
+              ElementsAre(HasSubstr("algorithm is given with calendar: true")));
+  EXPECT_THAT(LimitProblems(monthly + ", every: month"),
+              ElementsAre(HasSubstr("every is given with calendar: true")));
+  EXPECT_THAT(LimitProblems("unit: month, requests_per_unit: 5, zone: UTC"),
+              ElementsAre(HasSubstr("zone is given with unit and requests_per_unit")));
+  EXPECT_THAT(LimitProblems("unit: month, requests_per_unit: 5, algorithm: calendar"),
+              ElementsAre(HasSubstr("by calendar: true")));
+  EXPECT_THAT(LimitProblems("calendar: true, limit: 5, window: 1s"),
+              ElementsAre(HasSubstr("calendar is given without a unit")));
+  EXPECT_THAT(LimitProblems("unlimited: true, calendar: true"),
+              ElementsAre(HasSubstr("calendar is given with unlimited: true")));
+}
+
 TEST(Rls, HashesValuesOfSecretNames) {
   const auto config = Parse(R"(
 domain: d

@@ -106,6 +106,45 @@ TEST(Parse, OtherKeysAreProblemsOrSomeoneElses) {
   EXPECT_THAT(ProblemsOf(yaml, OtherKeys::kIgnore), SizeIs(0));
 }
 
+TEST(Parse, ReadsCalendars) {
+  const auto parsed = ParseRuleSets(R"(ruleSets:
+  - id: api
+    rules:
+      - id: r
+        scope: GLOBAL
+        bands:
+          - {algorithm: CALENDAR, limit: 1000, every: month, zone: Europe/Berlin, anchor: 15}
+          - {algorithm: calendar, limit: 50, every: day, anchor: 06:00}
+)",
+                                    "f");
+  ASSERT_TRUE(parsed) << parsed.error().front().ToString();
+  const auto& bands = parsed->front()->spec().rules.front().bands;
+  EXPECT_EQ(bands[0].limit.ToString(),
+            "algorithm=calendar,limit=1000,every=month,zone=Europe/Berlin,anchor=15");
+  EXPECT_EQ(bands[1].limit.ToString(),
+            "algorithm=calendar,limit=50,every=day,zone=UTC,anchor=06:00");
+}
+
+TEST(Parse, NamesWhatIsWrongWithACalendar) {
+  EXPECT_THAT(
+      ProblemsOf(R"(ruleSets:
+  - id: api
+    rules:
+      - id: r
+        scope: GLOBAL
+        bands:
+          - {algorithm: CALENDAR, limit: 1, every: month, zone: Europe/Berln}
+          - {algorithm: CALENDAR, limit: 1, every: hour}
+          - {algorithm: CALENDAR, limit: 1, every: month, anchor: 40}
+          - {algorithm: CALENDAR, limit: 1, window: 1d}
+)"),
+      ElementsAre("f:7:65: calendar: zone=\"Europe/Berln\" is not a time zone; did you mean "
+                  "Europe/Berlin? expected a name such as Europe/Berlin or UTC",
+                  "f:8:52: every=\"hour\": expected day, week, month, quarter or year",
+                  StartsWith("f:9:67: calendar: anchor=\"40\" in windows of a month"),
+                  StartsWith("f:10:53: calendar has no field \"window\"")));
+}
+
 TEST(Parse, FindsAllProblemsInOrder) {
   const auto problems = ProblemsOf(R"(ruleSets:
   - id: api

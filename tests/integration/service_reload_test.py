@@ -8,6 +8,7 @@ Usage: service_reload_test.py PROGRAM
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -371,6 +372,59 @@ class WhatIsKept(ReloadTest):
         folder.replace("rules.yaml", rules(7))
         eventually(lambda: service.generation() == 3, "the rules changed")
         self.assertEqual(self.allowed(service, 9), 3)
+
+
+class TimeZones(ReloadTest):
+    """The system's data is read again, as after an update."""
+
+    DAY = 86_400
+    RULES = """ruleSets:
+  - id: api
+    rules:
+      - id: r
+        scope: GLOBAL
+        bands: [{algorithm: CALENDAR, limit: 5, every: day, zone: Europe/Berlin}]
+"""
+
+    def put(self, zones, name):
+        os.makedirs(zones / "Europe", exist_ok=True)
+        shutil.copyfile(f"/usr/share/zoneinfo/{name}", zones / "new")
+        os.replace(zones / "new", zones / "Europe/Berlin")
+
+    def day_ends(self, service):
+        """In seconds of a day in UTC."""
+        answer = service.check("api", permits=0)
+        return int(answer.header("X-RateLimit-Reset")) % self.DAY
+
+    def test_new_data_is_in_use_after_a_reload(self):
+        folder = self.folder()
+        self.put(folder, "Etc/UTC")
+        service = self.start("--rules", folder.write("rules.yaml", self.RULES), *NO_POLLING,
+                             env={"TZDIR": str(folder)})
+        self.assertEqual(self.day_ends(service), 0)
+        self.put(folder, "Asia/Kolkata")
+        self.assertEqual(self.day_ends(service), 0)
+        self.assertEqual(service.admin("POST", "/admin/v1/reload").status, 200)
+        self.assertEqual(self.day_ends(service), self.DAY - 19_800)
+        service.logged("time zones have changed")
+
+        # What cannot be used is told, and the zone stays as it was.
+        folder.write("Europe/Berlin", "nonsense")
+        answer = service.admin("POST", "/admin/v1/reload")
+        self.assertEqual(answer.status, 400)
+        self.assertIn("Europe/Berlin stays as it was", answer.json["error"]["problems"][0]["message"])
+        self.assertEqual(self.day_ends(service), self.DAY - 19_800)
+        self.assertEqual(service.metric("sluice_last_reload_successful"), 0)
+        self.put(folder, "Etc/UTC")
+        service.send(signal.SIGHUP)
+        eventually(lambda: self.day_ends(service) == 0, "the zone is UTC again")
+
+    def test_a_zone_that_does_not_exist_names_what_comes_close(self):
+        folder = self.folder()
+        path = folder.write("rules.yaml", self.RULES.replace("Europe/Berlin", "Europe/Berln"))
+        done = support.sluice("validate", path)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("did you mean Europe/Berlin?", done.stdout + done.stderr)
 
 
 class UnderLoad(ReloadTest):
