@@ -41,7 +41,8 @@ std::int64_t DayOfMonth(std::int64_t month, int day) {
 
 std::int64_t MonthOf(std::int64_t day) {
   const std::chrono::year_month_day date{std::chrono::sys_days{days{day}}};
-  return 12 * (static_cast<int>(date.year()) - 1970) + static_cast<unsigned>(date.month()) - 1;
+  const auto month = static_cast<int>(static_cast<unsigned>(date.month()));
+  return 12 * (static_cast<int>(date.year()) - 1970) + month - 1;
 }
 
 // Windows are numbered in the order of time. Which of them contains a local time that is not

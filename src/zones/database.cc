@@ -96,6 +96,8 @@ void Zone::Update(Offsets offsets) {
 
 Database& Database::System() {
   static Database& database = *[] {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing here sets it, as nothing does for the C
+    // library.
     const char* const folder = std::getenv("TZDIR");
     // Never destroyed: limits may be looked at until the process ends.
     return new Database(folder && *folder ? folder : "/usr/share/zoneinfo");

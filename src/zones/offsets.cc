@@ -7,7 +7,7 @@
 
 namespace sluice::zones {
 
-Offsets::Offsets(std::int32_t first, std::vector<Change> changes) : first_(first) {
+Offsets::Offsets(std::int32_t first, const std::vector<Change>& changes) : first_(first) {
   changes_.reserve(changes.size());
   std::int32_t offset = first;
   for (const Change& change : changes) {

@@ -24,7 +24,7 @@ class Offsets {
   Offsets() = default;
 
   // The offset before the first change, and the changes, in the order of time.
-  Offsets(std::int32_t first, std::vector<Change> changes);
+  Offsets(std::int32_t first, const std::vector<Change>& changes);
 
   // What a file in TZif format says (RFC 9636), whose rule for the future is applied to every year
   // that a limit can see. The error says what is wrong with the file.

@@ -5,7 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <optional>
+#include <tuple>
 #include <utility>
 
 #include "sluice/time.h"
@@ -188,14 +188,15 @@ bool AppendFuture(std::string_view rule, std::vector<Change>& changes) {
   const std::int64_t last = changes.empty() ? 0 : changes.back().at;
   const auto year_of_last = std::chrono::year_month_day(
       std::chrono::floor<std::chrono::days>(std::chrono::sys_seconds{std::chrono::seconds{last}}));
-  std::vector<Change> future;
+  // Of two that meet, the one of the later year counts.
+  std::vector<std::tuple<std::int64_t, int, std::int32_t>> future;
   for (int year = static_cast<int>(year_of_last.year()); year <= kLastYear; ++year) {
-    future.push_back({begins.In(year) - standard, daylight});
-    future.push_back({ends.In(year) - daylight, standard});
+    future.emplace_back(begins.In(year) - standard, year, daylight);
+    future.emplace_back(ends.In(year) - daylight, year, standard);
   }
-  std::ranges::stable_sort(future, {}, &Change::at);
-  for (const Change& change : future) {
-    if (changes.empty() || change.at > last) changes.push_back(change);
+  std::ranges::sort(future);
+  for (const auto& [at, year, offset] : future) {
+    if (changes.empty() || at > last) changes.push_back({at, offset});
   }
   return true;
 }
@@ -264,7 +265,7 @@ std::expected<Offsets, std::string> Offsets::FromTzif(std::string_view file) {
   if (rule.size() > 1 && !AppendFuture(rule.substr(0, rule.size() - 1), changes)) {
     return std::unexpected("it has no rule for the future that can be read");
   }
-  return Offsets(offsets.front(), std::move(changes));
+  return Offsets(offsets.front(), changes);
 }
 
 }  // namespace sluice::zones

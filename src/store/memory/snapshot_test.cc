@@ -78,10 +78,13 @@ class SnapshotTest : public testing::Test {
   std::filesystem::path path_ = folder_.path() / "snapshot";
   ManualClock clock_{kStart};
   MemoryStore::Options options_{.clock = &clock_};
-  std::vector<Limit> limits_ = {
-      *Limit::TokenBucket({10, 1, 1h}), *Limit::LeakyBucket({10, 7, 3h}),
-      *Limit::Gcra({9, 1, 1h}),         *Limit::FixedWindow({10, 24h}),
-      *Limit::SlidingWindow({10, 24h}), *Limit::SlidingWindowCounter({10, 24h})};
+  std::vector<Limit> limits_ = {*Limit::TokenBucket({10, 1, 1h}),
+                                *Limit::LeakyBucket({10, 7, 3h}),
+                                *Limit::Gcra({9, 1, 1h}),
+                                *Limit::FixedWindow({10, 24h}),
+                                *Limit::SlidingWindow({10, 24h}),
+                                *Limit::SlidingWindowCounter({10, 24h}),
+                                *Limit::Calendar({10, Every::kMonth, "Europe/Berlin", "15"})};
 };
 
 TEST_F(SnapshotTest, RestoresEveryBudgetExactly) {
@@ -335,6 +338,13 @@ TEST_F(ForgedSnapshotTest, RefusesContentsThatTheArithmeticCouldNotTrust) {
               HasSubstr("out of range"));
   EXPECT_THAT(Refusal(File(Shard(kSlidingWindowCounter, 10, 0, 1000, {{5, 0, 1ull << 51, 0}}), 1)),
               HasSubstr("out of range"));
+  const std::int64_t day = Limit::Calendar({10, Every::kDay})->refill();
+  EXPECT_THAT(Refusal(File(Shard(kCalendar, 10, day, 1000, {{5, 0, 0, 0}}), 1)),
+              HasSubstr("out of range"))
+      << "a window of no length";
+  EXPECT_THAT(Refusal(File(Shard(kCalendar, 10, 0, 1000, {}), 0)), HasSubstr("no time zone"));
+  EXPECT_THAT(Refusal(File(Shard(kCalendar, 10, -1, 1000, {}), 0)),
+              HasSubstr("does not stand for a calendar"));
   const auto log = [&](std::uint64_t entries, std::vector<std::int64_t> records) {
     return File(Shard(kSlidingWindow, 10, 0, 1000, {{5, 0, entries, 0}}, records), 1);
   };
