@@ -28,15 +28,15 @@
 --          fits      of a concurrency limit that denies: when the cost would fit; else 0
 --
 -- A state that remembers few holds, and is not a log, is a string:
---   'h', and HEAD: how many holds it remembers, up to FEW_MAX; which of them are live, as bits; units
+--   FEW_HEAD: 'h'; how many holds it remembers, up to FEW_MAX; which of them are live, as bits; units
 --           on hold; when the last id expires; until when expiries have been applied; when the next
 --           live hold expires, and the last, 0 if none is live; and when the key expires
 --   the state as it would be stored without holds, of concurrency nothing, and '\3'
 --   of each hold '<128 + its number>\2<id>\3expires taken units flag', where the flag is
 --           c r   live if its bit says so, or else settled    C R   expired, and what that did
 --           l     settled late
--- So a hold or settle of one state reads one string and writes one. With more holds than FEW_MAX the
--- state becomes a sorted set, and when it has forgotten all but FEW_AGAIN, a string again.
+-- So a hold or settle of one state reads one string and writes one. With more holds than FEW_MAX, or if
+-- it is a log, the state is a sorted set; and when it has forgotten all but FEW_AGAIN, a string again.
 --   'h units live last at era redated forced state', at +inf
 --           the head: units on hold, and how many holds are live; when the last id expires; until
 --           when expiries have been applied; three fields about changed limits; and the state as it
@@ -52,9 +52,9 @@
 --
 -- When a limit is replaced by one that counts in other units, all units on hold count as taken at
 -- that moment, and under a concurrency limit are released at their expiry; see Holds::Redate.
--- Instead of rewriting all holds, the head of a sorted set counts such moments: holds of an earlier era were taken
--- at `redated`; and those of an era before one in `forced`, which is '-' or 'era@moment,…', are
--- released if they were live at its moment.
+-- Instead of rewriting all holds, the head of a sorted set counts such moments: holds of an earlier
+-- era were taken at `redated`; and those of an era before one in `forced`, which is '-' or
+-- 'era@moment,…', are released if they were live at its moment.
 
 make_holding = function(tools)
   local write, parse, is_limit, same_units = tools.write, tools.parse, tools.is_limit, tools.same_units
@@ -76,8 +76,8 @@ make_holding = function(tools)
   -- many at once when no others are left.
   local FORGOTTEN_MAX, LAST_FORGOTTEN_MAX = 64, 512
   local LISTED_MAX = 100  -- kListedHoldsMax
-  -- A state is rewritten with all its holds, some 75 bytes each: with 32 of them that takes Redis about
-  -- as long as one look at a sorted set.
+  -- All of a string is read by everybody, some 70 bytes for each hold. More holds than these are
+  -- sooner found in a sorted set. There are as many bits in the head.
   local FEW_MAX, FEW_AGAIN = FEW_HOLDS_MAX, 16
   -- A state under a concurrency limit is the same under all of them.
   local ANY_SLOTS = {kind = 'n', signature = '', tick = 1}
@@ -185,7 +185,7 @@ make_holding = function(tools)
     if #text < FEW_HEAD_SIZE then error(FOREIGN, 0) end
     local _, count, live, units, last, at, due, latest = unpack_few(FEW_HEAD, text)
     local value, records = match(text:sub(FEW_HEAD_SIZE + 1), '^([^\3]*)\3(.*)$')
-    if not value or count > FEW_MAX then error(FOREIGN, 0) end
+    if not value or count > FEW_MAX or units > EXACT_MAX then error(FOREIGN, 0) end
     local held = {units = units, live = 0, last = checked(last, TIME_MAX), at = checked(at, TIME_MAX),
                   era = 0, redated = 0, forced = {}, ends = 0, few = {}}
     local known, left = 0, units
@@ -424,7 +424,8 @@ make_holding = function(tools)
     end
   end
 
-  -- Reads a state with holds, a string or a sorted set whose head this is, into `state`: as read does without holds, and
+  -- Reads a state with holds, a string or a sorted set with this head, into `state`: as read does
+  -- without holds, and
   --   held      the numbers of the head, after all that has expired by now; moment: now, not before
   --             the state's newest time; ends: of concurrency, when the last live hold expires
   --   log       of a log

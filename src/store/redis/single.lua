@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The first half of the Redis store's only program; sluice.lua is the second, and says what it is
+-- The first part of the Redis store's only program; sluice.lua is the main one, and says what it is
 -- called with. Here are the most common calls: checks of one state each that is not a log, at the
 -- server's time. Reads and writes as little as it can, and makes nothing but what that needs. It
 -- decides as the kernels of sluice.lua do. Whatever is not plain, such as another limit's state, one

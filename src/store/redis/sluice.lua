@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The only program of the Redis store, after single.lua and before holds.lua: decides groups of
--- charges atomically, at one moment, and writes what was admitted. It mirrors the kernels in src/core;
--- comments give the names that differ there. Change both, and the conformance tests, together.
+-- The only program of the Redis store, after single.lua and slots.lua and before holds.lua: decides
+-- groups of charges atomically, at one moment, and writes what was admitted. It mirrors the kernels in
+-- src/core; comments give the names that differ there. Change both, and the conformance tests, together.
 --
 -- Redis runs it as a function of a library, which is built once, by its first call; or as a script,
 -- where there are no functions, which is built by every call. script.h puts both together. Therefore
@@ -42,6 +42,7 @@
 --          'signature cost' keys repeat
 --                  The last run may lack its last two: it has all keys that are left, once each.
 --        One check of one key may be of a log.
+--        Or slots that are taken and released; see slots.lua.
 -- Reply  now, then for each group: how many of its `repeat` were admitted, or -n if its n-th key
 --        holds something else, or the text of an error that Redis returned; and for each charge
 --        the state before (of a give: after), from which the caller computes everything that it
