@@ -52,7 +52,8 @@ class Events {
   }
   bool traces() const { return traces_; }
 
-  static constexpr std::int64_t kEpochUs = 1'700'000'000'000'000;
+  // 22:13:55 in UTC.
+  static constexpr std::int64_t kEpochUs = 1'700'000'035'000'000;
 
  private:
   std::int64_t now_us_;

@@ -180,7 +180,7 @@ Limit World::AnyLimit() {
   }
   const Algorithm algorithm = RandomAlgorithm(random_);
   if (algorithm == Algorithm::kCalendar) {
-    // Days that end within the history, and that do not; see kEpochUs.
+    // Days that end within the history, 5 s after its beginning, and days that do not.
     return *Limit::Calendar({.limit = random_.Between(1, 20),
                              .every = Every::kDay,
                              .anchor = random_.OneIn(2) ? "22:14" : "00:00"});

@@ -475,8 +475,7 @@ kernel.k = {
   end,
   carry = function(from, limit, start, length, count, journal) return start, length, count, journal end,
   give = function(limit, units, start, length, count)
-    local given = smaller(units, count)
-    if given > 0 then return start, length, count - given end
+    if units > 0 and count > 0 then return start, length, count - smaller(units, count) end
   end,
   refund = function(limit, units, when, start, length, count, journal)
     if when < start then return start, length, count, journal end  -- Counts no more.
