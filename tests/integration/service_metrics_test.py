@@ -116,7 +116,7 @@ scrape_configs:
         up a moment before its samples can be queried, and they are stale after a scrape that took
         too long: hence the waiting."""
         self.wait_for("rate_limiter_requests_total",
-                      lambda zeros: len(zeros) == 2 * 16 * len(self.services)
+                      lambda zeros: len(zeros) == 2 * 18 * len(self.services)
                       and not any(zeros.values()), "every series is there, at 0")
 
     def wait_for_counts(self):
