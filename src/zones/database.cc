@@ -96,8 +96,7 @@ void Zone::Update(Offsets offsets) {
 
 Database& Database::System() {
   static Database& database = *[] {
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing here sets it, as nothing does for the C
-    // library.
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing here sets it.
     const char* const folder = std::getenv("TZDIR");
     // Never destroyed: limits may be looked at until the process ends.
     return new Database(folder && *folder ? folder : "/usr/share/zoneinfo");

@@ -52,8 +52,8 @@ std::vector<Bug> MakeBugs() {
        .script = Replace("return limit.amount - count, start, length, count, journal",
                          "return limit.amount + 1 - count, start, length, count, journal")},
       {.name = "script: a window of a calendar does not end",
-       .script = Replace("if start and (start > now or start + length > first) then",
-                         "if start then")},
+       .script =
+           Replace("if start and (start > now or start + length > first) then", "if start then")},
       {.name = "script: the window before does not count",
        .script = Replace("limit.whole - (previous * (unit - ticks % unit) + current * unit)",
                          "limit.whole - (current * unit)")},
