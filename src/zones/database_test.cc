@@ -8,6 +8,8 @@
 #include <fstream>
 #include <set>
 
+#include "support/temporary_folder.h"
+
 namespace sluice::zones {
 namespace {
 
@@ -19,11 +21,7 @@ constexpr const char* kSystem = "/usr/share/zoneinfo";
 
 class DatabaseTest : public testing::Test {
  protected:
-  DatabaseTest() : folder_(fs::path(testing::TempDir()) / "sluice_zones") {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_ / "Europe");
-  }
-  ~DatabaseTest() override { fs::remove_all(folder_); }
+  DatabaseTest() { fs::create_directories(folder_ / "Europe"); }
 
   // As a package manager does: the file is replaced as a whole.
   void Put(const std::string& name, const std::string& system_name) {
@@ -35,7 +33,8 @@ class DatabaseTest : public testing::Test {
     std::ofstream(folder_ / name) << text;
   }
 
-  const fs::path folder_;
+  const testing_support::TemporaryFolder temporary_;
+  const fs::path& folder_ = temporary_.path();
 };
 
 TEST_F(DatabaseTest, KnowsUtcWithoutAnyFile) {
