@@ -434,20 +434,18 @@ class Daemon::Impl {
   }
 
   void WatchCertificates() {
-    registry_.AddSamples(telemetry::Registry::Type::kGauge, "sluice_certificate_expires_seconds",
-                         "When the certificate in use expires, as Unix time; of doors with TLS.",
-                         {"door"}, [this] {
-                           telemetry::Registry::Samples samples;
-                           for (const ServiceDoor& each : doors_) {
-                             if (!each.door) continue;
-                             const std::int64_t expires =
-                                 each.door->connections().certificate_expires;
-                             if (expires == 0) continue;
-                             samples.push_back({{std::string(each.plan.name)},
-                                                static_cast<double>(expires)});
-                           }
-                           return samples;
-                         });
+    registry_.AddSamples(
+        telemetry::Registry::Type::kGauge, "sluice_certificate_expires_seconds",
+        "When the certificate in use expires, as Unix time; of doors with TLS.", {"door"}, [this] {
+          telemetry::Registry::Samples samples;
+          for (const ServiceDoor& each : doors_) {
+            if (!each.door) continue;
+            const std::int64_t expires = each.door->connections().certificate_expires;
+            if (expires == 0) continue;
+            samples.push_back({{std::string(each.plan.name)}, static_cast<double>(expires)});
+          }
+          return samples;
+        });
   }
 
   void WatchRules() {

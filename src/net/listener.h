@@ -35,9 +35,9 @@ class Listener {
   struct Counts {
     std::size_t open = 0;  // Including those in the handshake.
     std::uint64_t accepted = 0;
-    std::uint64_t refused = 0;            // Over the maximum.
-    std::uint64_t accept_errors = 0;      // System errors, such as too many open files.
-    std::uint64_t handshakes_failed = 0;  // Or too slow.
+    std::uint64_t refused = 0;             // Over the maximum.
+    std::uint64_t accept_errors = 0;       // System errors, such as too many open files.
+    std::uint64_t handshakes_failed = 0;   // Or too slow.
     std::int64_t certificate_expires = 0;  // As Unix time; 0 without TLS.
   };
 
