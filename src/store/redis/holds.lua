@@ -27,16 +27,17 @@
 --          held      units on hold, of each state
 --          fits      of a concurrency limit that denies: when the cost would fit; else 0
 --
--- A state that remembers few holds, and is not a log, is a string:
+-- The state of a concurrency limit that remembers few holds is a string:
 --   FEW_HEAD: 'h'; how many holds it remembers, up to FEW_MAX; which of them are live, as bits; units
 --           on hold; when the last id expires; until when expiries have been applied; when the next
 --           live hold expires, and the last, 0 if none is live; and when the key expires
---   the state as it would be stored without holds, of concurrency nothing, and '\3'
+--   '\3'
 --   of each hold '<128 + its number>\2<id>\3expires taken units flag', where the flag is
 --           c r   live if its bit says so, or else settled    C R   expired, and what that did
 --           l     settled late
--- So a hold or settle of one state reads one string and writes one. With more holds than FEW_MAX, or if
--- it is a log, the state is a sorted set; and when it has forgotten all but FEW_AGAIN, a string again.
+-- So a slot is taken or released by one read and one write or two; see slots.lua. With more holds than
+-- FEW_MAX the state is a sorted set, and when it has forgotten all but FEW_AGAIN, a string again. States
+-- of all other limits with holds are sorted sets.
 --   'h units live last at era redated forced state', at +inf
 --           the head: units on hold, and how many holds are live; when the last id expires; until
 --           when expiries have been applied; three fields about changed limits; and the state as it
@@ -184,8 +185,8 @@ make_holding = function(tools)
   local function read_few(text)
     if #text < FEW_HEAD_SIZE then error(FOREIGN, 0) end
     local _, count, live, units, last, at, due, latest = unpack_few(FEW_HEAD, text)
-    local value, records = match(text:sub(FEW_HEAD_SIZE + 1), '^([^\3]*)\3(.*)$')
-    if not value or count > FEW_MAX or units > EXACT_MAX then error(FOREIGN, 0) end
+    local records = match(text:sub(FEW_HEAD_SIZE + 1), '^\3(.*)$')
+    if not records or count > FEW_MAX or units > EXACT_MAX then error(FOREIGN, 0) end
     local held = {units = units, live = 0, last = checked(last, TIME_MAX), at = checked(at, TIME_MAX),
                   era = 0, redated = 0, forced = {}, ends = 0, few = {}}
     local known, left = 0, units
@@ -206,7 +207,7 @@ make_holding = function(tools)
       live, known = floor(live / 2), known + 7 + #id + #expires + #taken + #own
     end
     if #held.few ~= count or known ~= #records or left ~= 0 or live ~= 0 then error(FOREIGN, 0) end
-    return held, value
+    return held
   end
 
   -- As read_hold.
@@ -433,13 +434,12 @@ make_holding = function(tools)
   -- A bucket's level is that of now: a bucket is full when it holds all that is not on hold.
   local function read(key, limit, state, member, text)
     local held, value
-    if text then held, value = read_few(text) else held, value = read_head(member) end
     local from, a, b, c, journal = nil, nil, nil, nil, nil
-    if text and value == '' then
-      from = limit.kind == 'n' and limit or ANY_SLOTS
+    if text then
+      held, from = read_few(text), limit.kind == 'n' and limit or ANY_SLOTS
     else
+      held, value = read_head(member)
       from, a, b, c, journal = read_value(limit, value)
-      if text and not a then error(FOREIGN, 0) end
     end
     state.a, state.b, state.c, state.journal, state.moved, state.was_log = nil, nil, nil, nil, nil, nil
     local newest, is_foretold = 0, held.last - now > TTL_MAX + 1000000 and not injected
@@ -581,9 +581,9 @@ make_holding = function(tools)
            format('%d %d %d %s', hold.units, hold.taken, era, hold.flag:lower())
   end
 
-  local function write_few(key, limit, state, needed, value)
+  local function write_few(key, state, needed)
     local held, live, due, latest = state.held, 0, 0, 0
-    local parts = {'', value .. '\3'}
+    local parts = {'', '\3'}
     for i, hold in ipairs(held.few) do
       if hold.live then
         live = live + 2 ^ (i - 1)
@@ -615,9 +615,9 @@ make_holding = function(tools)
   end
 
   -- Turns a sorted set with few holds into a string. Nobody misses `forced` and eras there.
-  local function shrink_to_few(key, limit, state, needed, value)
+  local function shrink_to_few(key, state, needed)
     local held = state.held
-    if limit.kind == 'l' or ask('ZCARD', key) > 2 * FEW_AGAIN + 1 then return end
+    if ask('ZCARD', key) > 2 * FEW_AGAIN + 1 then return end
     local all, few = ask('ZRANGE', key, 0, -2, 'WITHSCORES'), {}
     for i = 1, #all, 4 do
       local hold = read_hold(held, all[i], all[i + 1], all[i + 2] or '', all[i + 3])
@@ -628,7 +628,7 @@ make_holding = function(tools)
     end
     held.few, held.era, held.redated, held.forced = few, 0, 0, {}
     ask('UNLINK', key)
-    write_few(key, limit, state, needed, value)
+    write_few(key, state, needed)
   end
 
   -- Writes a state with holds, except for the entries of a log. `change` is a hold as it is from now
@@ -639,10 +639,11 @@ make_holding = function(tools)
     local none_left = held.last + REMEMBERED <= held.moment
     if none_left and write_plain(key, limit, state, a, b, c, journal) then return end
     local needed = needed_until(limit, state, a, b)
-    local value = kernel[limit.kind] and kernel[limit.kind].encode(limit, a, b, c, journal)
-    if held.few and #held.few <= FEW_MAX and limit.kind ~= 'l' then
-      return write_few(key, limit, state, needed, value or '')
+    if held.few and #held.few <= FEW_MAX and limit.kind == 'n' then
+      return write_few(key, state, needed)
     end
+    local value = kernel[limit.kind] and kernel[limit.kind].encode(limit, a, b, c, journal) or
+                  limit.signature
     local adds = {}
     if held.few then
       for _, hold in ipairs(held.few) do
@@ -655,7 +656,7 @@ make_holding = function(tools)
     elseif change then
       adds = {pair_of(change.id, data_of(change, held.era))}
     end
-    local head = head_of(held, value or limit.signature)
+    local head = head_of(held, value)
     if head ~= held.member then
       adds[#adds + 1], adds[#adds + 2] = 'inf', head
       if held.member then removes[#removes + 1] = held.member end
@@ -671,7 +672,7 @@ make_holding = function(tools)
       error(type(reply) == 'table' and reply.err or 'ERR a state vanished', 0)
     end
     held.member, held.is_new, held.clears = head, nil, nil
-    if some_forgotten then shrink_to_few(key, limit, state, needed, value or '') end
+    if some_forgotten and limit.kind == 'n' then shrink_to_few(key, state, needed) end
   end
 
   -- Takes units from a log, and keeps `state.log` good enough for what follows.
