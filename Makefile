@@ -68,7 +68,7 @@ format: setup ## Format all sources
 OUTAGES := ^chaos_(.*redis.*|cluster-.*|sentinel-.*|clock-.*|black-hole|client-kill|instances|maxmemory|overload|script-flush)$$
 # Left to the long form: what runs other programs than ours, and random histories of decisions, which
 # are about numbers.
-LONG_ASAN := ^(simulate|simulate_bugs|consumers|documents|documented_codes|envoy|includes_point_down|chaos_(reloads|service-killed|snapshot-damaged)|conformance_test\.All/.*|redis_cluster_test\.RedisClusterFailover\..*|rules_test\.PathServers\..*)$$
+LONG_ASAN := ^(simulate|simulate_bugs|consumers|documents|documented_codes|envoy|includes_point_down|chaos_(reloads|service-killed|snapshot-damaged)|conformance_test\.All/.*|redis_cluster_test\.RedisClusterFailover\..*|rules_test\.PathServers\..*|lease_test\.Leases\..*)$$
 
 asan: setup ## Address and undefined-behaviour sanitizers; LONG=1 for all tests
 	@tools/build asan all_tests
