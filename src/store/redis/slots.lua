@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The second part of the Redis store's program: strings of states with few holds, which holds.lua
--- describes, and the most common requests about holds: slots of one concurrency limit that are taken
--- and released, at the server's time. As in single.lua, whatever is not plain is left to the parts that
--- follow; nothing has been written to that key then.
+-- The second part of the Redis store's program: strings of concurrency limits with few holds, which
+-- holds.lua describes, and the most common requests about holds: slots of one concurrency limit that are
+-- taken and released, at the server's time. As in single.lua, whatever is not plain is left to the parts
+-- that follow; nothing has been written to that key then.
 --
 -- ARGV   'slots'
 --        operations   One byte and an id for each key: the number of the shape, counted from 128, or
