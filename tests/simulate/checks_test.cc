@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "conformance/traffic.h"
 #include "redis/resp.h"
-#include "simulate/lua_redis.h"
+#include "simulate/program_test.h"
 #include "sluice/memory_store.h"
 #include "store/redis/batch.h"
 #include "store/redis/script.h"
@@ -19,17 +19,8 @@
 namespace sluice::simulate {
 namespace {
 
-class ChecksTest : public testing::TestWithParam<redis::ProgramForm> {
+class ChecksTest : public ProgramTest {
  protected:
-  ChecksTest() {
-    const bool is_function = GetParam() == redis::ProgramForm::kFunction;
-    Execute({is_function ? "FUNCTION" : "SCRIPT", "LOAD", redis::ProgramAs(GetParam()).source});
-  }
-
-  std::string Execute(const std::vector<std::string>& words) {
-    return redis_.Execute(words, now_us_);
-  }
-
   struct Asked {
     std::string key;
     Charge charge;
@@ -98,9 +89,7 @@ class ChecksTest : public testing::TestWithParam<redis::ProgramForm> {
     }
   }
 
-  LuaRedis redis_;
   MemoryStore memory_{{.recovered_kept_for = Micros::max()}};
-  std::int64_t now_us_ = kStartUs;
   int rounds_ = 0;
   int texts_ = 0;  // Replies in the short form.
 };

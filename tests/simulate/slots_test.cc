@@ -12,7 +12,7 @@
 #include "conformance/traffic.h"
 #include "core/arithmetic.h"
 #include "redis/resp.h"
-#include "simulate/lua_redis.h"
+#include "simulate/program_test.h"
 #include "sluice/memory_store.h"
 #include "store/redis/batch.h"
 #include "store/redis/script.h"
@@ -20,17 +20,8 @@
 namespace sluice::simulate {
 namespace {
 
-class SlotsTest : public testing::TestWithParam<redis::ProgramForm> {
+class SlotsTest : public ProgramTest {
  protected:
-  SlotsTest() {
-    const bool is_function = GetParam() == redis::ProgramForm::kFunction;
-    Execute({is_function ? "FUNCTION" : "SCRIPT", "LOAD", redis::ProgramAs(GetParam()).source});
-  }
-
-  std::string Execute(const std::vector<std::string>& words) {
-    return redis_.Execute(words, now_us_);
-  }
-
   struct Asked {
     std::string key;
     std::string id;
@@ -125,9 +116,7 @@ class SlotsTest : public testing::TestWithParam<redis::ProgramForm> {
     now_us_ = std::max(now_us_, next);
   }
 
-  LuaRedis redis_;
   MemoryStore memory_{{.recovered_kept_for = Micros::max()}};
-  std::int64_t now_us_ = kStartUs;
   std::int64_t expiry_ = kStartUs;
   int rounds_ = 0;
   std::int64_t ids_max_ = 0;
